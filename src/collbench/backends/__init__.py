@@ -1,0 +1,51 @@
+"""The backends: one file each, found by being here. A file `NAME.py` in this package defines `BACKEND`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+from collbench.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from collbench.backends.parts.interface import Backend
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every backend's name, without importing any."""
+    modules = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return tuple(sorted(name.replace("_", "-") for name in modules))
+
+
+def get(name: str) -> Backend:
+    """The backend of that name, usable here or not.
+
+    Raises:
+        BackendUnavailable: no such backend; the message names the nearest.
+    """
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names())}."
+        raise BackendUnavailable(f"backend {name!r}: unknown. {hint}")
+    backend: Backend = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").BACKEND
+    return backend
+
+
+def usable(name: str) -> Backend:
+    """The backend of that name, usable here.
+
+    Raises:
+        BackendUnavailable: unknown, or not usable; the message says why and what is.
+    """
+    backend = get(name)
+    reason = backend.missing()
+    if reason is not None:
+        others = [other for other in names() if other != name and get(other).missing() is None]
+        raise BackendUnavailable(
+            f"backend {name}: {reason}. Usable here: {', '.join(others) or 'none'}. See: collbench doctor"
+        )
+    return backend

@@ -1,0 +1,304 @@
+"""Backend `fake`: n ranks in one process, exact results, made-up but repeatable times. For tests and tools.
+
+Ranks are threads; data really moves, by way of the collective's meaning. Time is virtual: every rank has a clock that
+only advances when it is read or when something happens, by a latency-bandwidth model with seeded noise. Nothing a user
+could take for a measurement: every record says `simulated`.
+
+Faults on demand (`--fault KIND:RANK@N`, from the N-th operation of that rank on): `corrupt` changes one element of the
+result (a barrier leaves early), `raise` raises, `hang` never returns.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from collbench.backends.parts.host_buffers import HostArguments, as_parts
+from collbench.backends.parts.interface import Operation, Options, Session, World
+from collbench.collectives.row import Array, Collective
+from collbench.errors import LostRankError, RequestError, Unsupported
+from collbench.schema.case import DTYPES, Case, Op, ThreadLevel
+from collbench.schema.manifest import Library
+from collbench.timing.call import Call
+from collbench.timing.gates import Signals
+
+DEFAULT_RANKS = 4
+MOST_RANKS = 256
+
+#: The model: 2 us and 10 GB/s per link, noise of 2 %, 20 ns per reading of the clock.
+_LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 300
+
+_FOLD: dict[Op, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def fold(op: Op | None) -> Callable[[Any], Array]:
+    """The reduction of a case on equal shapes, in the dtype of its inputs."""
+    return lambda arrays: reduce(_FOLD[op or "sum"], arrays)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong, on which rank, from which of its operations on."""
+
+    kind: str
+    rank: int
+    at: int
+
+    @staticmethod
+    def parse(text: str) -> Fault:
+        """`corrupt:1@5`.
+
+        Raises:
+            RequestError: not of that form.
+        """
+        match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?", text)
+        if match is None:
+            raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, then @N if you like.")
+        return Fault(match[1], int(match[2]), int(match[3] or 0))
+
+
+class Hub:
+    """What the threads share: a barrier, a slot for each rank, and the virtual clocks."""
+
+    def __init__(self, ranks: int, timeout: float) -> None:
+        self.ranks = ranks
+        self.slots: list[Any] = [None] * ranks
+        self.clocks = [0] * ranks
+        self._barrier = threading.Barrier(ranks, timeout=timeout)
+
+    def wait(self) -> None:
+        """Meet all ranks.
+
+        Raises:
+            LostRankError: one of them is gone.
+        """
+        try:
+            self._barrier.wait()
+        except threading.BrokenBarrierError:
+            raise LostRankError("fake: another rank left") from None
+
+    def exchange(self, rank: int, value: Any) -> list[Any]:
+        """Everybody's value."""
+        self.slots[rank] = value
+        self.wait()
+        values = list(self.slots)
+        self.wait()
+        return values
+
+    def leave(self) -> None:
+        """Make everybody who waits, or will, fail."""
+        self._barrier.abort()
+
+
+class FakeWorld:
+    """The control plane through the hub."""
+
+    def __init__(self, hub: Hub, rank: int) -> None:
+        self._hub = hub
+        self.rank = rank
+        self.size = hub.ranks
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Everybody's value on rank 0."""
+        values = self._hub.exchange(self.rank, value)
+        return values if self.rank == 0 else None
+
+    def bcast(self, value: Any) -> Any:
+        """Rank 0's value."""
+        return self._hub.exchange(self.rank, value)[0]
+
+
+class FakeSession:
+    """One thread's rank."""
+
+    transport: str | None = "simulated"
+
+    def __init__(self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None) -> None:
+        self._hub = hub
+        self._rank = rank
+        self._fault = fault if fault is not None and fault.rank == rank else None
+        self._operations = 0
+        self.thread_level = level
+        self.world: World = FakeWorld(hub, rank)
+        self.clock = self._read_clock
+        self.signals = self._signals()
+
+    def _read_clock(self) -> int:
+        self._hub.clocks[self._rank] += _CLOCK_READ
+        return self._hub.clocks[self._rank]
+
+    def _meet(self, value: Any, cost: float) -> list[Any]:
+        """Exchange values; then everybody's clock stands `cost` ns after the latest arrival, rank r 10 r ns later."""
+        values = self._hub.exchange(self._rank, (value, self._hub.clocks[self._rank]))
+        latest = max(clock for _, clock in values)
+        self._hub.clocks[self._rank] = latest + int(cost) + 10 * self._rank
+        return [value for value, _ in values]
+
+    def _signals(self) -> Signals:
+        start = np.zeros(1, np.int64)
+
+        def announce() -> None:
+            start[0] = self._meet(int(start[0]), _BARRIER)[0]
+
+        return Signals(
+            barrier=lambda: self._meet(None, _BARRIER),
+            announce=announce,
+            start=start,
+            announces=self._rank == 0,
+        )
+
+    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+        """Buffers in NumPy; the call carries out the meaning."""
+        if case.in_place and not row.has_in_place:
+            raise Unsupported(f"{row.name} has no in-place form")
+        buffers = FakeBuffers(case, row, count, self._rank)
+        operation = FakeOperation(self, case, row, buffers)
+        call = Call(python=operation, why_not_native="the fake backend has no C function", keep=(operation,))
+        return Operation(buffers.input, buffers.output, call, case.in_place)
+
+    def due(self) -> str | None:
+        """The fault of the operation that starts now, if any."""
+        self._operations += 1
+        due = self._fault is not None and self._operations > self._fault.at
+        return self._fault.kind if due and self._fault is not None else None
+
+    def perform(self, contribution: Array | None, cost: float) -> list[Array]:
+        """Everybody's contribution, after `cost` ns of virtual time."""
+        return self._meet(contribution, cost)
+
+    def is_lost_rank(self, error: BaseException) -> bool:
+        """The hub says so itself."""
+        return isinstance(error, LostRankError)
+
+    def abort(self, code: int) -> None:
+        """Ends this thread; the others find it gone."""
+        raise SystemExit(code)
+
+
+class FakeBuffers(HostArguments):
+    """Input and output of one rank; in place, the smaller of the two is a part of the larger."""
+
+    @cached_property
+    def output(self) -> tuple[Array, ...]:
+        """[blocks.recv, count], nothing where nothing arrives."""
+        if self._blocks.recv == 0:
+            return ()
+        if self.in_place and self._blocks.send > self._blocks.recv:
+            first = self.rank if self._blocks.send == self.ranks else 0
+            return (self.send[first : first + self._blocks.recv],)
+        return as_parts(self.recv)
+
+    @cached_property
+    def input(self) -> Array | None:
+        """[blocks.send, count], None where nothing is contributed."""
+        if self._blocks.send == 0:
+            return None
+        if self.in_place and 0 < self._blocks.send <= self._blocks.recv:
+            first = self.rank if self._blocks.recv > self._blocks.send else 0
+            return self.recv[first : first + self._blocks.send]
+        return self.send
+
+
+class FakeOperation:
+    """Callable that carries out one case on one rank."""
+
+    def __init__(self, session: FakeSession, case: Case, row: Collective, buffers: FakeBuffers) -> None:
+        self._session, self._case, self._row, self._buffers = session, case, row, buffers
+        self._random = random.Random(case.key)  # noqa: S311 - noise, not secrecy
+        moved = row.size(buffers.count, DTYPES[case.dtype], case.ranks)
+        self._cost = _LATENCY + moved * max(row.bus_factor(case.ranks), 0.0) / _BANDWIDTH
+
+    def __call__(self) -> None:
+        """Perform it, with the fault that is due."""
+        fault = self._session.due()
+        if fault == "raise":
+            raise RuntimeError("fake: raised on demand")
+        if fault == "hang":
+            threading.Event().wait()
+        if fault == "corrupt" and not self._row.moves_data:
+            threading.Thread(target=self._arrive, daemon=True).start()
+            return
+        result = self._arrive()
+        if result is None:
+            return
+        for part, blocks in zip(self._buffers.output, (result,), strict=True):
+            part[...] = blocks
+            if fault == "corrupt" and part.size:
+                part.reshape(-1).view(np.uint8)[0] ^= 1
+
+    def _arrive(self) -> Array | None:
+        noise = 1.0 + abs(self._random.gauss(0.0, _NOISE))
+        nothing = np.empty((0, self._buffers.count))
+        mine = self._buffers.input
+        inputs = self._session.perform(nothing if mine is None else mine.copy(), self._cost * noise)
+        return self._row.meaning(inputs, self._case.root or 0, fold(self._case.op))[self._buffers.rank]
+
+
+class FakeBackend:
+    """See the module."""
+
+    name = "fake"
+    summary = "in-process ranks with simulated times, for tests and demonstrations"
+    simulated = True
+
+    def missing(self) -> str | None:
+        """Always there."""
+        return None
+
+    def world_size(self, options: Options) -> int:
+        """`--ranks`, 4 unless told otherwise.
+
+        Raises:
+            RequestError: too many for threads in one process.
+        """
+        ranks = DEFAULT_RANKS if options.ranks is None else options.ranks
+        if not 1 <= ranks <= MOST_RANKS:
+            raise RequestError(f"--ranks {ranks}: the fake backend runs 1 to {MOST_RANKS} ranks.")
+        return ranks
+
+    def dtypes(self) -> tuple[str, ...]:
+        """All."""
+        return tuple(DTYPES)
+
+    def libraries(self) -> tuple[Library, ...]:
+        """Only itself."""
+        return (Library(name="fake (simulated times)", version="1"),)
+
+    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+        """Rank 0 in this thread, the others in daemon threads. The first error of any rank is raised here."""
+        fault = None if options.fault is None else Fault.parse(options.fault)
+        ranks = self.world_size(options)
+        hub = Hub(ranks, options.timeout + 5.0)
+        errors: list[BaseException] = []
+
+        def run_rank(rank: int) -> None:
+            try:
+                body(FakeSession(hub, rank, options.thread_level, fault))
+            except BaseException as error:
+                errors.append(error)
+                hub.leave()
+
+        threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(1, ranks)]
+        for thread in threads:
+            thread.start()
+        run_rank(0)
+        for thread in threads:
+            thread.join(timeout=options.timeout)
+        first = next((error for error in errors if not isinstance(error, LostRankError)), None)
+        if first is not None or errors:
+            raise first or errors[0]
+
+
+BACKEND = FakeBackend()

@@ -1,0 +1,98 @@
+"""Buffers in host memory, and how much of it there is."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collbench.collectives.row import Array, Collective
+from collbench.schema.case import DTYPES, Case
+
+PAGE = 4096
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of that name; bfloat16 comes from ml_dtypes."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
+    return np.dtype(name)
+
+
+def page_aligned(blocks: int, count: int, dtype: str) -> Array:
+    """Uninitialised [blocks, count] that begins on a page, as MPI benchmarks in C allocate."""
+    size = blocks * count * DTYPES[dtype]
+    raw = np.empty(size + PAGE, np.uint8)
+    offset = -raw.ctypes.data % PAGE
+    return raw[offset : offset + size].view(numpy_dtype(dtype)).reshape(blocks, count)
+
+
+def needed_bytes(row: Collective, case: Case, rank: int) -> int:
+    """Bytes that one rank's buffers of a case take; the library's own memory is not in it."""
+    root = case.root or 0
+    itemsize = DTYPES[case.dtype]
+    blocks = row.blocks(rank, case.ranks, root)
+    held = max(blocks) if case.in_place else sum(blocks)
+    return held * row.count(case.bytes, itemsize, case.ranks) * itemsize
+
+
+def available_bytes() -> int | None:
+    """What the kernel thinks can be allocated without swapping, within the cgroup's limit; None if it does not tell."""
+    found = [_meminfo_available(), _cgroup_left()]
+    return min((size for size in found if size is not None), default=None)
+
+
+def _meminfo_available() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _cgroup_left(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    try:
+        limit = (root / "memory.max").read_text(encoding="ascii").strip()
+        used = int((root / "memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else max(int(limit) - used, 0)
+
+
+class HostArguments:
+    """The part of `Arguments` that every backend with host buffers shares: NumPy buffers, allocated when asked for."""
+
+    def __init__(self, case: Case, row: Collective, count: int, rank: int) -> None:
+        self.rank = rank
+        self.ranks = case.ranks
+        self.root = case.root or 0
+        self.count = count
+        self.in_place = case.in_place
+        self.dtype = case.dtype
+        self._blocks = row.blocks(rank, case.ranks, self.root)
+
+    def buffer(self, blocks: int) -> Array:
+        """[blocks, count] on a page boundary."""
+        return page_aligned(blocks, self.count, self.dtype)
+
+    @cached_property
+    def send(self) -> Array:
+        """[blocks.send, count]."""
+        return self.buffer(self._blocks.send)
+
+    @cached_property
+    def recv(self) -> Array:
+        """[blocks.recv, count]."""
+        return self.buffer(self._blocks.recv)
+
+
+def as_parts(output: Array | tuple[Array, ...] | None) -> tuple[Array, ...]:
+    """A row's output as a tuple of arrays."""
+    if output is None:
+        return ()
+    return output if isinstance(output, tuple) else (output,)

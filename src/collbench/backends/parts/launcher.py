@@ -1,0 +1,51 @@
+"""Who started this process, as far as its environment tells: read before any library is initialised."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
+
+_TITLE: dict[Kind, str] = {
+    "openmpi": "Open MPI's mpirun",
+    "mpich": "MPICH's mpiexec",
+    "torchrun": "torchrun",
+    "slurm": "srun",
+    "none": "no launcher",
+}
+
+#: rank, size, local rank: the variables that each launcher sets. The innermost launcher is asked first.
+_VARIABLES: tuple[tuple[Kind, str, str, str], ...] = (
+    ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The launcher and the place it gave this process. Without a launcher: rank 0 of 1."""
+
+    kind: Kind
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def title(self) -> str:
+        """As the user knows it."""
+        return _TITLE[self.kind]
+
+
+def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
+    """The launcher of this process."""
+    for kind, rank, size, local in _VARIABLES:
+        try:
+            return Launcher(kind, int(environ[rank]), int(environ[size]), int(environ.get(local, "0")))
+        except (KeyError, ValueError):
+            continue
+    return Launcher("none")

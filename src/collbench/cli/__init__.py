@@ -1,0 +1,118 @@
+"""The command line: one file per command, imported when it is called, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import IO, NoReturn
+
+import click
+
+from collbench import __version__, collectives
+from collbench.backends.parts import launcher
+from collbench.errors import CollbenchError
+
+#: Command, module in this package that defines `command`, line of help.
+COMMANDS = (
+    ("run", "run_plan", "Measure every case of a plan file in one world."),
+    ("show", "show", "Print a run again, in any style, without MPI."),
+    ("list", "list_here", "What can be measured here, and why the rest cannot."),
+    ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
+    ("demo", "demo", "A first table: on this machine under mpirun, simulated without."),
+    ("completion", "completion", "Print the shell completion script for bash, zsh or fish."),
+)
+
+_EPILOG = """\
+Collectives take the flags of nccl-tests: mpirun -n 4 collbench allreduce -b 8 -e 64M -f 2. \
+Exit codes: 0 all good; 1 a result was wrong or a case failed; 2 the request was wrong; \
+3 a time-out or a lost rank; 130 interrupted."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name, and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Commands, then collectives."""
+        return [name for name, _, _ in COMMANDS] + list(collectives.names())
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command, or the collective under any of its spellings."""
+        module = next((module for known, module, _ in COMMANDS if known == name), None)
+        if module is not None:
+            command: click.Command = import_module(f"{__name__}.{module}").command
+            return command
+        found = collectives.find(name)
+        if found is None:
+            return None
+        made: click.Command = import_module(f"{__name__}.collective").make_command(found)
+        return made
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but an unknown word is answered with the nearest known one."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Collectives: {', '.join(collectives.names())}."
+            ctx.fail(f"{args[0]!r} is neither a collective nor a command. {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two lists: commands with a line each, collectives as names."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, _, text in COMMANDS])
+        with formatter.section("Collectives (collbench NAME --help)"):
+            formatter.write_text(", ".join(collectives.names()))
+
+
+@click.command(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="collbench")
+def cli() -> None:
+    """Measure how deep-learning and HPC jobs communicate: MPI, NCCL, torch.distributed; host and containers."""
+
+
+def main() -> NoReturn:
+    """The `collbench` script. Rank 0 speaks; every rank leaves with the documented exit code."""
+    # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    speaks = launcher.detect().rank == 0
+    if not speaks:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
+    try:
+        code = cli.main(prog_name="collbench", standalone_mode=False)
+    except click.ClickException as error:
+        if speaks:
+            error.show()
+        code = error.exit_code
+    except click.exceptions.Exit as asked:
+        code = asked.exit_code
+    except CollbenchError as error:
+        if speaks:
+            print(f"collbench: {error}", file=sys.stderr)  # noqa: T201
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        if speaks:
+            print("collbench: interrupted.", file=sys.stderr)  # noqa: T201
+        code = 130
+    except BrokenPipeError:
+        code = 130
+    leave(code if isinstance(code, int) else 0)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit with `code`, also when the reader of our output is gone."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        code = code or 130
+    sys.exit(code)
+
+
+def _silence(stream: IO[str]) -> None:
+    """Keep the interpreter from complaining of a closed pipe when it flushes at exit."""
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), stream.fileno())

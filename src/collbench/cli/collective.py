@@ -1,0 +1,97 @@
+"""`collbench allreduce` and its sisters: one command per collective, all with the same flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collbench import collectives
+from collbench.cli.measuring import carry_out
+from collbench.cli.options import OURS, OUTPUT, SWEEP, WORLD, flags
+from collbench.errors import RequestError
+from collbench.schema.plan import Plan, Sizes
+from collbench.units import parse_size
+
+_IN_PLACE = {"yes": (True,), "no": (False,), "both": (False, True)}
+
+
+def make_command(name: str) -> click.Command:
+    """The command of a collective."""
+    row = collectives.get(name)
+
+    @click.command(name=name, help=f"{row.title}: {row.summary}.")
+    @flags(SWEEP, OURS, OUTPUT, WORLD)
+    def command(
+        style: str, out: Path | None, output_file: Path | None, ranks: int | None, fault: str | None, **values: Any
+    ) -> None:
+        carry_out(plan_of(name, style, **values), style, out, output_file, ranks, fault)
+
+    return command
+
+
+def plan_of(
+    name: str,
+    style: str,
+    *,
+    minbytes: str,
+    maxbytes: str | None,
+    stepfactor: int | None,
+    stepbytes: str | None,
+    iters: int | None,
+    warmup_iters: int,
+    check: int,
+    ops: str,
+    dtypes: str,
+    root: int,
+    blocking: int | None,
+    cudagraph: int,
+    backend: str | None,
+    driver: Any,
+    thread_level: Any,
+    device: str,
+    gate: str,
+    in_place: str | None,
+    cadence: str | None,
+    budget: str,
+    floor: int,
+    cap: int,
+    timeout: str,
+) -> Plan:
+    """The plan that the flags of a collective stand for.
+
+    Raises:
+        RequestError: flags that contradict each other, or ask for a GPU.
+    """
+    if device == "gpu" or cudagraph:
+        what = "--device gpu" if device == "gpu" else f"-G {cudagraph}"
+        raise RequestError(f"{what}: no GPU backend is installed. Usable on host memory: mpi, torch-gloo.")
+    if stepbytes is not None and stepfactor is not None:
+        raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
+    if cadence is not None and blocking is not None and (cadence == "isolated") != bool(blocking):
+        raise RequestError(f"--cadence {cadence} and -z {blocking} contradict each other; use one of them.")
+    if maxbytes is None:
+        maxbytes = "4M" if parse_size(minbytes) <= parse_size("4M") else minbytes
+    places = in_place or ("both" if style == "nccl-tests" else "no")
+    return Plan(
+        title=f"{name} {minbytes} to {maxbytes}",
+        collectives=(name,),
+        backends=() if backend is None else (backend,),
+        drivers=(driver,),
+        thread_level=thread_level,
+        dtypes=tuple(dtypes.split(",")),
+        ops=tuple(ops.split(",")),
+        roots=(root,),
+        sizes=Sizes(min=minbytes, max=maxbytes, factor=2 if stepfactor is None else stepfactor, step=stepbytes),
+        in_place=_IN_PLACE[places],
+        gate=gate,
+        cadence=cadence or ("streaming" if blocking == 0 else "isolated"),
+        warmup=warmup_iters,
+        check=check,
+        iters=iters,
+        budget=budget,
+        floor=floor,
+        cap=max(cap, floor),
+        timeout=timeout,
+    )

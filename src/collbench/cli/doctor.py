@@ -1,0 +1,1 @@
+"""`collbench doctor`: placeholder until the checks exist."""

@@ -1,0 +1,33 @@
+"""`collbench list`: what exists, what of it works here, and why not the rest."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(name="list")
+def command() -> None:
+    """Backends, drivers and collectives, with the reason where one is not usable here."""
+    from collbench import backends, collectives
+    from collbench.timing.loop import native_loop
+
+    click.echo("backends")
+    for name in backends.names():
+        backend = backends.get(name)
+        reason = backend.missing()
+        state = "yes" if reason is None else "no "
+        click.echo(f"  {state} {name:<12} {backend.summary}")
+        if reason is not None:
+            click.echo(f"      {'':<12} {reason}")
+            continue
+        libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
+        click.echo(f"      {'':<12} {libraries}; dtypes {', '.join(backend.dtypes())}")
+    click.echo("drivers")
+    built = native_loop() is not None
+    hint = "" if built else " (not built: no C compiler or no Python.h at installation; reinstall with them)"
+    click.echo(f"  {'yes' if built else 'no '} native       the C loop calls the library's function{hint}")
+    click.echo("  yes python       the call as a Python program makes it")
+    click.echo("collectives")
+    for name in collectives.names():
+        row = collectives.get(name)
+        click.echo(f"      {name:<15} {row.summary}")

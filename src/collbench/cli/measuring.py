@@ -1,0 +1,39 @@
+"""From a plan to an exit code: what `run`, `demo` and the collectives have in common."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from collbench.backends.parts.interface import Options
+from collbench.cli.sink import TerminalSink
+from collbench.run.experiment import perform, plan_experiment
+from collbench.schema.plan import Plan, check_plan
+
+
+def carry_out(
+    plan: Plan,
+    style: str,
+    out: Path | None = None,
+    output_file: Path | None = None,
+    ranks: int | None = None,
+    fault: str | None = None,
+) -> None:
+    """Measure a plan, print and keep its records, end with the exit code of what was found.
+
+    Raises:
+        CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
+    """
+    check_plan(plan)
+    options = Options(plan.thread_level, plan.timeout_seconds, ranks, fault)
+    experiment = plan_experiment(plan, options, tuple(sys.argv))
+    sink = TerminalSink(style, out, output_file)
+    try:
+        perform(experiment, sink)
+    except BaseException:
+        sink.rescue()
+        raise
+    sink.finish()
+    raise click.exceptions.Exit(sink.verdict())

@@ -1,0 +1,66 @@
+"""The flags that several commands share. Letters are those of nccl-tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from collbench.report import STYLES
+from collbench.schema.case import CADENCES, DRIVERS, GATES, OPS, THREAD_LEVELS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SWEEP = (
+    click.option("-b", "--minbytes", default="8", show_default=True, metavar="SIZE", help="Smallest size (8, 64K, 1M, 1G: powers of 1024)."),
+    click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size.  [default: 4M, or -b if larger]"),
+    click.option("-f", "--stepfactor", type=int, default=None, metavar="N", help="Multiply the size by N each step.  [default: 2]"),
+    click.option("-i", "--stepbytes", default=None, metavar="SIZE", help="Add SIZE each step instead."),
+    click.option("-n", "--iters", type=int, default=None, metavar="N", help="Exactly N samples a size, instead of a time budget."),
+    click.option("-w", "--warmup_iters", type=int, default=5, show_default=True, metavar="N", help="Operations before the first sample."),
+    click.option("-c", "--check", type=int, default=1, show_default=True, metavar="0|1", help="Compare results with the collective's meaning, before and after timing."),
+    click.option("-o", "--op", "ops", default="sum", show_default=True, metavar="OP", help=f"Reduction: {', '.join(OPS)}, or all."),
+    click.option("-d", "--datatype", "dtypes", default="float32", show_default=True, metavar="TYPE", help="int8 to uint64, float16, bfloat16, float32, float64 (or half, float, double), or all."),
+    click.option("-r", "--root", type=int, default=0, show_default=True, metavar="RANK", help="Root, or parameter server, where the collective has one."),
+    click.option("-z", "--blocking", type=click.IntRange(0, 1), default=None, metavar="0|1", help="1: cadence isolated; 0: streaming."),
+    click.option("-G", "--cudagraph", type=int, default=0, metavar="N", help="CUDA graph launches; GPU backends only."),
+)  # fmt: skip
+
+OURS = (
+    click.option("--backend", default=None, metavar="NAME", help="mpi, torch-gloo, fake; see `collbench list`.  [default: mpi; torch-gloo under torchrun]"),
+    click.option("--driver", type=click.Choice(DRIVERS), default="native", show_default=True, help="Who makes the call: our C loop, or Python."),
+    click.option("--thread-level", type=click.Choice(THREAD_LEVELS), default="single", show_default=True, help="What MPI is initialised with."),
+    click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where the data lives."),
+    click.option("--gate", type=click.Choice(["auto", *GATES]), default="auto", show_default=True, help="How ranks are lined up before a sample."),
+    click.option("--in-place", is_flag=False, flag_value="yes", default=None, type=click.Choice(["yes", "no", "both"]), help="Measure the in-place form.  [default: no; both with --style nccl-tests]"),
+    click.option("--cadence", type=click.Choice(CADENCES), default=None, help="Each operation on its own, or back to back.  [default: isolated]"),
+    click.option("--budget", default="0.25s", show_default=True, metavar="TIME", help="Time for the samples of one size."),
+    click.option("--floor", type=int, default=20, show_default=True, metavar="N", help="Samples a size at least, whatever the budget."),
+    click.option("--cap", type=int, default=10_000, show_default=True, metavar="N", help="Samples a size at most, within the budget."),
+)  # fmt: skip
+
+OUTPUT = (
+    click.option("--style", type=click.Choice(list(STYLES)), default="table", show_default=True, help="How results are printed."),
+    click.option("--out", type=click.Path(path_type=Path), default=None, metavar="DIR", help="Keep the run: manifest, records, every sample."),
+    click.option("-J", "--output_file", type=click.Path(path_type=Path), default=None, metavar="FILE", help="Write the json document to FILE too."),
+)  # fmt: skip
+
+WORLD = (
+    click.option("-T", "--timeout", default="300s", show_default=True, metavar="TIME", help="Longest time without progress; then every rank leaves with code 3."),
+    click.option("--ranks", type=int, default=None, metavar="N", help="Ranks of the fake backend.  [default: 4]"),
+    click.option("--fault", default=None, metavar="KIND:RANK[@N]", help="Fake backend only: corrupt, raise or hang in a rank's N-th operation."),
+)  # fmt: skip
+
+
+def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Command], Command]:
+    """A decorator that adds groups of options, in reading order."""
+
+    def decorate(command: Command) -> Command:
+        for group in reversed(groups):
+            for option in reversed(group):
+                command = option(command)
+        return command
+
+    return decorate

@@ -1,0 +1,124 @@
+"""Where records go on rank 0: the run on disk, a style on standard output, a progress bar on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from collbench.errors import Interrupted, RequestError, RunWriteError
+from collbench.report import new_style
+from collbench.report.style import Style
+from collbench.run.describe import with_hashes
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+from collbench.schema.store import RunWriter
+from collbench.units import format_size
+
+
+class TerminalSink:
+    """Writes first to disk, then prints. Counts what was measured, failed and skipped."""
+
+    def __init__(self, style: str, out: Path | None, output_file: Path | None = None) -> None:
+        self._style: Style = new_style(style)
+        self._document: Style | None = None if output_file is None else new_style("json")
+        self._out, self._output_file = out, output_file
+        self._writer: RunWriter | None = None
+        self._bar: Any = None
+        self._listening = True
+        self.measured = self.failed = self.skipped = 0
+        self.reasons: dict[str, None] = {}
+
+    def begin(self, manifest: Manifest, cases: int) -> None:
+        """Create the run, print the heading."""
+        if self._out is not None:
+            self._writer = RunWriter(self._out, with_hashes(manifest))
+        if self._document is not None:
+            self._document.begin(manifest)
+        self._print(self._style.begin(manifest))
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=cases, unit="case", file=sys.stderr, leave=False, dynamic_ncols=True)
+
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        """Keep and print a record."""
+        if self._writer is not None:
+            record = self._writer.append(record, samples)
+        self.measured += record.status == "ok"
+        self.failed += record.status == "failed"
+        self.skipped += record.status == "skipped"
+        if record.reason is not None:
+            self.reasons[record.reason] = None
+        if self._document is not None:
+            self._document.add(record)
+        self._print(self._style.add(record))
+        if self._bar is not None:
+            self._bar.set_description(f"{record.case.collective} {format_size(record.case.bytes)}", refresh=False)
+            self._bar.update()
+
+    def finish(self) -> None:
+        """Print what the style held back, write `-J`, close the run. Safe to call twice.
+
+        Raises:
+            RunWriteError: the output file cannot be written.
+            Interrupted: nobody reads standard output.
+        """
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        if self._writer is not None:
+            self._writer.close()
+        if self._document is not None and self._output_file is not None:
+            document, self._document = self._document, None
+            try:
+                self._output_file.write_text(document.end(), encoding="utf-8")
+            except OSError as error:
+                raise RunWriteError(f"-J {self._output_file}: {error.strerror}.") from error
+        self._print(self._style.end())
+
+    def rescue(self) -> str:
+        """Print what was held back; where the records are. Called when the process is about to end."""
+        try:
+            self.finish()
+            sys.stdout.flush()
+        except Exception as error:
+            return f" ({error})"
+        if self._writer is None:
+            return ""
+        return f" {self._writer.count} records are in {self._writer.directory}: collbench show {self._writer.directory}"
+
+    def _print(self, text: str) -> None:
+        if not text or not self._listening:
+            return
+        if self._bar is not None:
+            self._bar.clear()
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        """Nobody reads standard output any more. With a run on disk that is no reason to stop."""
+        self._listening = False
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        if self._writer is None:
+            raise Interrupted("standard output was closed; stopping. With --out DIR measuring would go on to disk.")
+
+    def verdict(self) -> int:
+        """Exit code for what was measured.
+
+        Raises:
+            RequestError: every case was skipped.
+        """
+        if self.failed:
+            return 1
+        if self.measured == 0 and self.skipped:
+            raise RequestError(f"nothing was measured: {'; '.join(self.reasons)}.")
+        return 0

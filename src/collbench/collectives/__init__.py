@@ -1,0 +1,50 @@
+"""The collectives: one file each, found by being here. A file `NAME.py` in this package defines `ROW`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+from collbench.errors import RequestError
+
+if TYPE_CHECKING:
+    from collbench.collectives.row import Collective
+
+_NOT_ROWS = {"row", "dialects"}
+
+#: Other spellings, after `_`, `-` and case are taken out.
+_ALIASES = {"broadcast": "bcast", "reducescatterblock": "reduce_scatter", "ring": "sendrecv"}
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every collective, in alphabetical order, without importing any."""
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_ROWS))
+
+
+def find(spelling: str) -> str | None:
+    """The name behind a spelling (`all-reduce`, `All_Reduce`, `broadcast`), or None."""
+    squeezed = _squeeze(spelling)
+    return next((name for name in names() if _squeeze(name) == squeezed), _ALIASES.get(squeezed))
+
+
+def _squeeze(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def get(spelling: str) -> Collective:
+    """The row of a collective.
+
+    Raises:
+        RequestError: no such collective; the message names the nearest.
+    """
+    name = find(spelling)
+    if name is None:
+        near = difflib.get_close_matches(spelling, names(), n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names())}."
+        raise RequestError(f"collective {spelling!r}: unknown. {hint}")
+    row: Collective = importlib.import_module(f"{__name__}.{name}").ROW
+    return row

@@ -1,0 +1,50 @@
+"""allgather: every rank contributes a block, every rank gets all blocks in rank order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """All inputs one after the other, on every rank."""
+    return [np.concatenate(inputs)] * len(inputs)
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Allgather."""
+    source = a.IN_PLACE if a.in_place else a.send
+    return Prepared(
+        input=a.recv[a.rank : a.rank + 1] if a.in_place else a.send,
+        output=a.recv,
+        python=partial(a.comm.Allgather, a.spec(source), a.spec(a.recv)),
+        c=("MPI_Allgather", (source, a.count, a.datatype, a.recv, a.count, a.datatype, a.comm)),
+        in_place=a.in_place,
+    )
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """torch.distributed.all_gather_into_tensor."""
+    a.out_of_place_only("all_gather_into_tensor")
+    return Prepared(
+        input=a.send,
+        output=a.recv,
+        python=partial(a.dist.all_gather_into_tensor, a.recv, a.send),
+    )
+
+
+ROW = Collective(
+    name="allgather",
+    title="Allgather",
+    summary="collect a block from every rank on every rank",
+    blocks=lambda rank, ranks, root: Blocks(1, ranks),
+    bus_factor=ring_once,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+    split=True,
+)

@@ -1,0 +1,50 @@
+"""alltoall: every rank has a block for every rank; rank r ends with everybody's block r."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """Everybody's block r in rank order, on rank r."""
+    return [np.concatenate([blocks[rank : rank + 1] for blocks in inputs]) for rank in range(len(inputs))]
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Alltoall."""
+    source = a.IN_PLACE if a.in_place else a.send
+    return Prepared(
+        input=a.recv if a.in_place else a.send,
+        output=a.recv,
+        python=partial(a.comm.Alltoall, a.spec(source), a.spec(a.recv)),
+        c=("MPI_Alltoall", (source, a.count, a.datatype, a.recv, a.count, a.datatype, a.comm)),
+        in_place=a.in_place,
+    )
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """torch.distributed.all_to_all_single."""
+    a.out_of_place_only("all_to_all_single")
+    return Prepared(
+        input=a.send,
+        output=a.recv,
+        python=partial(a.dist.all_to_all_single, a.recv, a.send),
+    )
+
+
+ROW = Collective(
+    name="alltoall",
+    title="All-to-All Personalized Exchange",
+    summary="every rank sends a block of its own to every rank",
+    blocks=lambda rank, ranks, root: Blocks(ranks, ranks),
+    bus_factor=ring_once,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+    split=True,
+)

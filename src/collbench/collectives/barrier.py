@@ -1,0 +1,36 @@
+"""barrier: nobody leaves before everybody has come. Moves no data, so it has a time and no bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """No data, on any rank."""
+    return [None] * len(inputs)
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Barrier."""
+    return Prepared(input=None, output=None, python=a.comm.Barrier, c=("MPI_Barrier", (a.comm,)))
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """torch.distributed.barrier."""
+    return Prepared(input=None, output=None, python=a.dist.barrier)
+
+
+ROW = Collective(
+    name="barrier",
+    title="Barrier",
+    summary="wait until every rank has come",
+    blocks=lambda rank, ranks, root: Blocks(0, 0),
+    bus_factor=lambda ranks: 0.0,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+    moves_data=False,
+    has_in_place=False,
+)

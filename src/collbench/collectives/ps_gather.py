@@ -1,0 +1,63 @@
+"""ps_gather: every worker sends its buffer to the parameter server (the root). Choi et al. 2021.
+
+The server contributes no block of its own. The size is one worker's buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared, server_link
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """The workers' inputs in rank order, on the server."""
+    workers = [blocks for rank, blocks in enumerate(inputs) if rank != root]
+    return [np.concatenate(workers) if rank == root else None for rank in range(len(inputs))]
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Gather, as in the paper. The server passes MPI_IN_PLACE: its own place in the result stays empty."""
+    if a.rank != a.root:
+        arguments = (a.send, a.count, a.datatype, None, a.count, a.datatype, a.root, a.comm)
+        python = partial(a.comm.Gather, a.spec(a.send), None, a.root)
+        return Prepared(input=a.send, output=None, python=python, c=("MPI_Gather", arguments))
+    places = a.buffer(a.ranks)
+    return Prepared(
+        input=None,
+        output=(places[: a.root], places[a.root + 1 :]),
+        python=partial(a.comm.Gather, a.IN_PLACE, a.spec(places), a.root),
+        c=("MPI_Gather", (a.IN_PLACE, a.count, a.datatype, places, a.count, a.datatype, a.root, a.comm)),
+    )
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """Point to point: torch.distributed.gather would make the server contribute a block."""
+    if a.rank != a.root:
+        return Prepared(input=a.send, output=None, python=partial(a.dist.send, a.send[0], a.root))
+    workers = [rank for rank in range(a.ranks) if rank != a.root]
+
+    def collect() -> None:
+        pending = [a.dist.irecv(part, worker) for part, worker in zip(a.recv.unbind(0), workers, strict=True)]
+        for request in pending:
+            request.wait()
+
+    return Prepared(input=None, output=a.recv, python=collect)
+
+
+ROW = Collective(
+    name="ps_gather",
+    title="Parameter-server Gather",
+    summary="every worker's buffer to the server (the root is the server)",
+    blocks=lambda rank, ranks, root: Blocks(0, ranks - 1) if rank == root else Blocks(1, 0),
+    bus_factor=server_link,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+    rooted=True,
+    has_in_place=False,
+    min_ranks=2,
+)

@@ -1,0 +1,52 @@
+"""reduce: every rank contributes a buffer, the root gets the reduction of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared, whole
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """The reduction of all inputs, on the root."""
+    return [reduce(inputs) if rank == root else None for rank in range(len(inputs))]
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Reduce."""
+    at_root = a.rank == a.root
+    recv = a.recv if at_root else None
+    in_place = a.in_place and at_root
+    source = a.IN_PLACE if in_place else a.send
+    return Prepared(
+        input=recv if in_place else a.send,
+        output=recv,
+        python=partial(a.comm.Reduce, a.spec(source), a.spec(recv), a.op, a.root),
+        c=("MPI_Reduce", (source, recv, a.count, a.datatype, a.op, a.root, a.comm)),
+        in_place=a.in_place,
+    )
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """torch.distributed.reduce, which works in place and may overwrite the buffers of the other ranks too."""
+    return Prepared(
+        input=a.send,
+        output=a.send if a.rank == a.root else None,
+        python=partial(a.dist.reduce, a.send, a.root, a.op),
+        in_place=True,
+    )
+
+
+ROW = Collective(
+    name="reduce",
+    title="Reduce",
+    summary="reduce over all ranks, result on the root",
+    blocks=lambda rank, ranks, root: Blocks(1, int(rank == root)),
+    bus_factor=whole,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+    reduces=True,
+    rooted=True,
+)

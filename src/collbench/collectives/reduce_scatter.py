@@ -1,0 +1,49 @@
+"""reduce_scatter: every rank contributes one block per rank, rank r gets the reduction of all blocks r."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """The reduction of everybody's block r, on rank r."""
+    return [reduce([blocks[rank : rank + 1] for blocks in inputs]) for rank in range(len(inputs))]
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Reduce_scatter_block; in place the result takes the first block of the input."""
+    source, target = (a.IN_PLACE, a.send) if a.in_place else (a.send, a.recv)
+    return Prepared(
+        input=a.send,
+        output=target[:1],
+        python=partial(a.comm.Reduce_scatter_block, a.spec(source), a.spec(target), a.op),
+        c=("MPI_Reduce_scatter_block", (source, target, a.count, a.datatype, a.op, a.comm)),
+        in_place=a.in_place,
+    )
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """torch.distributed.reduce_scatter_tensor."""
+    a.out_of_place_only("reduce_scatter_tensor")
+    return Prepared(
+        input=a.send,
+        output=a.recv,
+        python=partial(a.dist.reduce_scatter_tensor, a.recv, a.send, a.op),
+    )
+
+
+ROW = Collective(
+    name="reduce_scatter",
+    title="Reduce_scatter",
+    summary="reduce over all ranks, a block of the result to each rank",
+    blocks=lambda rank, ranks, root: Blocks(ranks, 1),
+    bus_factor=ring_once,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+    split=True,
+    reduces=True,
+)

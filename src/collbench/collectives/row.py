@@ -1,0 +1,132 @@
+"""What a collective is: a row of facts, its meaning, and how each dialect calls it.
+
+Words used in the rows: a *block* is what one call's count speaks of. A rank sends `blocks.send` blocks and ends with
+`blocks.recv` blocks, each of `count` elements. `meaning` works on arrays [blocks, columns] and treats every column
+alike, so that a result of any size can be checked on one period of its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+#: `meaning(inputs, root, reduce)`: inputs are one array [blocks.send, columns] per rank, `reduce` folds equal shapes
+#: with the operation of the case; the result is one array [blocks.recv, columns] per rank, None where nothing arrives.
+Meaning = Callable[[Sequence[Array], int, Callable[[Sequence[Array]], Array]], Sequence[Array | None]]
+
+
+class Blocks(NamedTuple):
+    """How many blocks one rank sends and receives."""
+
+    send: int
+    recv: int
+
+
+class Arguments(Protocol):
+    """What a dialect offers to a row: buffers on demand, and the handles of its library.
+
+    `send` and `recv` are allocated when first asked for, with the number of blocks that `Collective.blocks` gives for
+    this rank. In `in_place` cases a row asks for one of them only.
+    """
+
+    rank: int
+    ranks: int
+    root: int
+    count: int
+    in_place: bool
+
+    @property
+    def send(self) -> Any:
+        """[blocks.send, count] elements to send."""
+
+    @property
+    def recv(self) -> Any:
+        """[blocks.recv, count] elements to receive into."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a row makes of `Arguments`: where the input goes, where the result appears, and the call in two forms.
+
+    `c` is the C function's name with its arguments in C's order, `python` what a Python user would call.
+    `input` and `output` are None on ranks that contribute or receive nothing.
+    """
+
+    input: Any
+    output: Any
+    python: Callable[[], object]
+    c: tuple[str, tuple[Any, ...]] | None = None
+    in_place: bool = False
+
+
+#: From the arguments of one dialect to a prepared call. Raises `Unsupported` where the dialect has no such call.
+Dialect = Callable[[Any], Prepared]
+
+
+@dataclass(frozen=True, eq=False)
+class Collective:
+    """One operation, independent of any library. `split`: the size asked for is shared out over the ranks."""
+
+    name: str
+    title: str
+    summary: str
+    blocks: Callable[[int, int, int], Blocks]
+    bus_factor: Callable[[int], float]
+    meaning: Meaning
+    dialects: Mapping[str, Dialect] = field(default_factory=dict)
+    split: bool = False
+    reduces: bool = False
+    rooted: bool = False
+    moves_data: bool = True
+    has_in_place: bool = True
+    min_ranks: int = 1
+
+    def count(self, size: int, itemsize: int, ranks: int) -> int:
+        """Elements per block for a size in bytes, rounded down as nccl-tests does.
+
+        Split operations share the elements out over the ranks and round a share down to 16 bytes
+        (nccl-tests, `*GetCollByteCount`).
+        """
+        if not self.moves_data:
+            return 0
+        elements = size // itemsize
+        return elements // ranks // (16 // itemsize) * (16 // itemsize) if self.split else elements
+
+    def size(self, count: int, itemsize: int, ranks: int) -> int:
+        """Bytes that a count per block stands for: what the `size` column shows after rounding."""
+        return count * itemsize * (ranks if self.split else 1)
+
+
+# Bus factors: how much more the busiest link carries than `bytes`, so that bandwidths of different operations and rank
+# counts can be held against the hardware. Derived in docs/method.md; the first two are those of nccl-tests'
+# PERFORMANCE page.
+
+
+def ring_twice(ranks: int) -> float:
+    """2(n-1)/n: every byte goes around once to be reduced and once to be spread."""
+    return 2 * (ranks - 1) / ranks
+
+
+def ring_once(ranks: int) -> float:
+    """(n-1)/n: a rank's own share does not travel."""
+    return (ranks - 1) / ranks
+
+
+def whole(ranks: int) -> float:
+    """1: the whole buffer passes the busiest link."""
+    return 1.0
+
+
+def server_link(ranks: int) -> float:
+    """n-1: the server's link carries one buffer per worker."""
+    return float(ranks - 1)
+
+
+def neighbours(rank: int, ranks: int) -> tuple[int, int]:
+    """(next, previous) on the ring."""
+    return (rank + 1) % ranks, (rank - 1) % ranks

@@ -1,0 +1,54 @@
+"""scatter: the root's blocks are dealt out, one to each rank in rank order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """Block r of the root's input, on rank r."""
+    return [inputs[root][rank : rank + 1] for rank in range(len(inputs))]
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Scatter."""
+    at_root = a.rank == a.root
+    send = a.send if at_root else None
+    in_place = a.in_place and at_root
+    target = a.IN_PLACE if in_place else a.recv
+    return Prepared(
+        input=send,
+        output=a.send[a.root : a.root + 1] if in_place else a.recv,
+        python=partial(a.comm.Scatter, a.spec(send), a.spec(target), a.root),
+        c=("MPI_Scatter", (send, a.count, a.datatype, target, a.count, a.datatype, a.root, a.comm)),
+        in_place=a.in_place,
+    )
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """torch.distributed.scatter from views of one tensor."""
+    a.out_of_place_only("scatter")
+    at_root = a.rank == a.root
+    parts = list(a.send.unbind(0)) if at_root else None
+    return Prepared(
+        input=a.send if at_root else None,
+        output=a.recv,
+        python=partial(a.dist.scatter, a.recv[0], parts, a.root),
+    )
+
+
+ROW = Collective(
+    name="scatter",
+    title="Scatter",
+    summary="deal the root's blocks out to the ranks",
+    blocks=lambda rank, ranks, root: Blocks(ranks if rank == root else 0, 1),
+    bus_factor=ring_once,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+    split=True,
+    rooted=True,
+)

@@ -1,0 +1,61 @@
+"""sendrecv: a ring; every rank sends its buffer to the next rank and receives the previous one's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, Collective, Prepared, neighbours, whole
+from collbench.errors import Unsupported
+
+
+def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+    """The input of the rank before, on every rank."""
+    return [inputs[neighbours(rank, len(inputs))[1]] for rank in range(len(inputs))]
+
+
+def mpi(a: MpiArguments) -> Prepared:
+    """MPI_Sendrecv, or MPI_Sendrecv_replace in place."""
+    after, before = neighbours(a.rank, a.ranks)
+    if a.in_place:
+        return Prepared(
+            input=a.recv,
+            output=a.recv,
+            python=partial(a.comm.Sendrecv_replace, a.spec(a.recv), after, 0, before, 0),
+            c=("MPI_Sendrecv_replace", (a.recv, a.count, a.datatype, after, 0, before, 0, a.comm, a.status)),
+            in_place=True,
+        )
+    arguments = (a.send, a.count, a.datatype, after, 0, a.recv, a.count, a.datatype, before, 0, a.comm, a.status)
+    return Prepared(
+        input=a.send,
+        output=a.recv,
+        python=partial(a.comm.Sendrecv, a.spec(a.send), after, 0, a.spec(a.recv), before, 0),
+        c=("MPI_Sendrecv", arguments),
+    )
+
+
+def torch(a: TorchArguments) -> Prepared:
+    """torch.distributed.isend and irecv, then a wait for both."""
+    a.out_of_place_only("isend")
+    if a.ranks == 1:
+        raise Unsupported("torch.distributed cannot send to its own rank; use 2 ranks or more")
+    after, before = neighbours(a.rank, a.ranks)
+
+    def exchange() -> None:
+        sent = a.dist.isend(a.send, after)
+        a.dist.recv(a.recv, before)
+        sent.wait()
+
+    return Prepared(input=a.send, output=a.recv, python=exchange)
+
+
+ROW = Collective(
+    name="sendrecv",
+    title="Sendrecv",
+    summary="send to the next rank, receive from the previous one",
+    blocks=lambda rank, ranks, root: Blocks(1, 1),
+    bus_factor=whole,
+    meaning=meaning,
+    dialects={"mpi": mpi, "torch": torch},
+)

@@ -1,0 +1,1 @@
+"""Checks of the machine: one file each, with cause, effect and fix."""

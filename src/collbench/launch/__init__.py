@@ -1,0 +1,1 @@
+"""Places ranks on hosts and in containers, and starts them."""

@@ -1,0 +1,70 @@
+"""Style `csv`: one row per record, every field of the record by name. Seconds and bytes, not rounded."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+
+COLUMNS = (
+    "status", "reason", "collective", "backend", "driver_asked", "driver", "thread_level", "bytes_asked", "bytes",
+    "count", "dtype", "op", "root", "ranks", "in_place", "image", "policy", "isolation", "launch", "gate", "cadence",
+    "clock", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
+    "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong", "contended", "oversubscribed",
+    "simulated",
+)  # fmt: skip
+
+
+class CsvStyle:
+    """A header, then rows as they come."""
+
+    def __init__(self) -> None:
+        self._simulated = False
+
+    def begin(self, manifest: Manifest) -> str:
+        """The header."""
+        self._simulated = manifest.simulated
+        return _line(COLUMNS)
+
+    def add(self, record: Record) -> str:
+        """One row; empty cells where a record has no such number."""
+        fields = fields_of(record) | {"simulated": self._simulated}
+        return _line([fields.get(name) for name in COLUMNS])
+
+    def end(self) -> str:
+        """Nothing."""
+        return ""
+
+
+def fields_of(record: Record) -> dict[str, object]:
+    """A record as flat names and values."""
+    c, w, s, n = record.case, record.work, record.seconds, record.samples
+    fields: dict[str, object] = {
+        "status": record.status, "reason": record.reason, "collective": c.collective, "backend": c.backend,
+        "driver_asked": c.driver, "driver": record.driver, "thread_level": c.thread_level, "bytes_asked": c.bytes,
+        "dtype": c.dtype, "op": c.op, "root": c.root, "ranks": c.ranks, "in_place": c.in_place, "image": c.image,
+        "policy": c.policy, "isolation": c.isolation, "launch": record.launch, "gate": record.gate,
+        "cadence": record.cadence, "clock": record.clock, "algbw_GBps": record.algbw, "busbw_GBps": record.busbw,
+        "wrong": record.check.wrong if record.check else None, "contended": record.contended,
+        "oversubscribed": record.oversubscribed,
+    }  # fmt: skip
+    if w is not None:
+        fields |= {"bytes": w.bytes, "count": w.count, "bus_factor": w.bus_factor}
+    if s is not None:
+        fields |= {"median_s": s.p50, "ci95_low_s": s.ci95[0], "ci95_high_s": s.ci95[1], "min_s": s.min,
+                   "p95_s": s.p95, "p99_s": s.p99, "max_s": s.max, "mean_s": s.mean, "lag1": s.lag1}  # fmt: skip
+    if n is not None:
+        fields |= {"samples": n.n - n.invalid, "invalid": n.invalid, "warmup": n.warmup}
+    return fields
+
+
+def _line(cells: Iterable[object]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue()
+
+
+STYLE = CsvStyle

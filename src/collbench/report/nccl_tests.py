@@ -1,0 +1,165 @@
+"""Style `nccl-tests`: the columns, blocks and footer that parsers of that suite's output expect.
+
+`time` is the median in microseconds (nccl-tests prints a mean), `#wrong` the elements that differ.
+"""
+
+from __future__ import annotations
+
+from collbench.report.style import Group, group_of
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+
+_TYPE = {"float16": "half", "float32": "float", "float64": "double"}
+_NAME = {
+    "allreduce": "all_reduce_perf", "allgather": "all_gather_perf", "bcast": "broadcast_perf",
+    "reduce": "reduce_perf", "reduce_scatter": "reduce_scatter_perf", "alltoall": "alltoall_perf",
+    "gather": "gather_perf", "scatter": "scatter_perf", "sendrecv": "sendrecv_perf",
+}  # fmt: skip
+
+
+class NcclTestsStyle:
+    """Holds one row at most: the out-of-place half waits for its in-place half."""
+
+    def __init__(self) -> None:
+        self._manifest: Manifest | None = None
+        self._group: Group | None = None
+        self._half: Record | None = None
+        self._busbw: list[float] = []
+        self._wrong = 0
+        self._failed = False
+
+    def begin(self, manifest: Manifest) -> str:
+        """Nothing yet: the header names the collective."""
+        self._manifest = manifest
+        return ""
+
+    def add(self, record: Record) -> str:
+        """A header where the heading changes, and the row before when it is complete."""
+        group = group_of(record)
+        if record.seconds is None and (record.driver is None and self._group is not None):
+            group = group._replace(driver=self._group.driver)
+        text = ""
+        if group != self._group:
+            text = self.end() + self._header(record)
+            self._group = group
+        self._count(record)
+        if record.status != "ok":
+            return text + self._flush() + f"# {record.status} at {record.case.bytes} B: {record.reason}\n"
+        if record.case.in_place:
+            out = self._half if self._half is not None and self._half.case.bytes == record.case.bytes else None
+            if out is not None:
+                self._half = None
+            return text + self._flush() + _row(out, record)
+        text += self._flush()
+        self._half = record
+        return text
+
+    def end(self) -> str:
+        """The footer of the heading."""
+        if self._group is None:
+            return ""
+        text = self._flush()
+        average = sum(self._busbw) / len(self._busbw) if self._busbw else 0.0
+        verdict = "FAILED" if self._wrong or self._failed else "OK"
+        text += f"# {'Out of bounds values':<20} : {self._wrong} {verdict}\n"
+        text += f"# {'Avg bus bandwidth':<20} : {average:g} \n#\n"
+        text += f"# Collective test concluded: {_program(self._group.collective)}\n"
+        self._group, self._busbw, self._wrong, self._failed = None, [], 0, False
+        return text
+
+    def _count(self, record: Record) -> None:
+        if record.seconds is not None:
+            self._busbw.append(record.busbw or 0.0)
+        self._failed |= record.status == "failed"
+        if record.check is not None:
+            self._wrong += record.check.wrong or 0
+
+    def _flush(self) -> str:
+        half, self._half = self._half, None
+        return "" if half is None else _row(half, None)
+
+    def _header(self, record: Record) -> str:
+        manifest = self._manifest
+        assert manifest is not None
+        libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries)
+        lines = [
+            f"# collbench version {manifest.collbench} in the style of nccl-tests; library: {libraries}"
+            + ("; SIMULATED times" if manifest.simulated else ""),
+            f"# Collective test starting: {_program(record.case.collective)}",
+            _settings(manifest, record),
+            "#",
+            "# Using devices",
+            *(_device(manifest, rank) for rank in range(manifest.ranks)),
+            f"# time: median of the samples; backend {record.case.backend}, "
+            f"driver {record.driver or record.case.driver}",
+            "#",
+        ]
+        blank = ("", "", "", "", "")
+        columns = ("size", "count", "type", "redop", "root")
+        half, units = ("time", "algbw", "busbw", "#wrong"), ("(us)", "(GB/s)", "(GB/s)", "")
+        lines.append("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format(*blank)
+                     + "           out-of-place                       in-place          ")  # fmt: skip
+        form = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} "
+        lines.append(form.format(*columns, *half, *half))
+        lines.append(form.format("(B)", "(elements)", "", "", "", *units, *units))
+        return "\n".join(lines) + "\n"
+
+
+def _program(collective: str) -> str:
+    return _NAME.get(collective, f"{collective}_perf")
+
+
+def _settings(manifest: Manifest, record: Record) -> str:
+    plan = manifest.plan or {}
+    sizes = plan.get("sizes") if isinstance(plan.get("sizes"), dict) else {}
+    step = sizes.get("step") if isinstance(sizes, dict) else None
+    factor = sizes.get("factor", 2) if isinstance(sizes, dict) else 2
+    protocol = manifest.protocol
+    low = sizes.get("min", record.case.bytes) if isinstance(sizes, dict) else record.case.bytes
+    high = sizes.get("max", record.case.bytes) if isinstance(sizes, dict) else record.case.bytes
+    return (
+        f"# nThread 1 nGpus 1 minBytes {low} maxBytes {high} step: {step or factor}({'bytes' if step else 'factor'}) "
+        f"warmup iters: {protocol.warmup} iters: {protocol.iters or 0} agg iters: 1 "
+        f"validation: {protocol.check} graph: 0"
+    )
+
+
+def _device(manifest: Manifest, rank: int) -> str:
+    host = next((host for host in manifest.hosts if rank in host.ranks), None)
+    name, cpu = (host.name, host.cpu) if host else ("?", "?")
+    return f"#  Rank {rank:2d} Group  0 Pid {0:6d} on {name:>10} device {0:2d} [0000:00:00] {cpu}"
+
+
+def _row(out: Record | None, inside: Record | None) -> str:
+    record = out or inside
+    assert record is not None and record.work is not None
+    case = record.case
+    root = -1 if case.root is None else case.root
+    start = (
+        f"{record.work.bytes:12d}  {record.work.count:12d}  {_TYPE.get(case.dtype, case.dtype):>8}  "
+        f"{case.op or 'none':>6}  {root:6d}"
+    )
+    return start + _half(out) + _half(inside) + "\n"
+
+
+def _half(record: Record | None) -> str:
+    if record is None or record.seconds is None:
+        return f"  {'N/A':>7}  {'N/A':>6}  {'N/A':>6}  {'N/A':>6}"
+    wrong = None if record.check is None else record.check.wrong
+    time, algbw, busbw = (
+        _fit(value, width) for value, width in
+        ((record.seconds.p50 * 1e6, 7), (record.algbw or 0.0, 6), (record.busbw or 0.0, 6))
+    )  # fmt: skip
+    return f"  {time}  {algbw}  {busbw}  {'N/A' if wrong is None else f'{wrong:g}':>6}"
+
+
+def _fit(value: float, width: int) -> str:
+    """Two decimals if they fit the column, else one, none, or an exponent."""
+    for digits in (2, 1, 0):
+        text = f"{value:{width}.{digits}f}"
+        if len(text) <= width:
+            return text
+    return f"{value:{width}.{1 if width >= 7 else 0}e}"
+
+
+STYLE = NcclTestsStyle

@@ -1,0 +1,58 @@
+"""What a style is: records go in as they are measured, text comes out when it can be printed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+
+
+class Style(Protocol):
+    """All three return text to print, with its newlines; empty when there is nothing yet."""
+
+    def begin(self, manifest: Manifest) -> str:
+        """Before the first record."""
+
+    def add(self, record: Record) -> str:
+        """A record, in the order of measurement."""
+
+    def end(self) -> str:
+        """After the last record, also when the run was cut short."""
+
+
+class Group(NamedTuple):
+    """What rows under one heading have in common: everything but the size (and in or out of place, where both are)."""
+
+    collective: str
+    backend: str
+    driver: str
+    thread_level: str
+    dtype: str
+    op: str | None
+    root: int | None
+    policy: str
+    isolation: str | None
+    image: str | None
+
+
+def group_of(record: Record) -> Group:
+    """The heading under which a record belongs."""
+    c = record.case
+    driver = record.driver or c.driver
+    return Group(c.collective, c.backend, driver, c.thread_level, c.dtype, c.op, c.root, c.policy, c.isolation, c.image)
+
+
+def format_us(seconds: float) -> str:
+    """Microseconds with four significant digits where they matter: `0.4123`, `12.35`, `1234`."""
+    us = seconds * 1e6
+    digits = 3 if us < 10 else 2 if us < 100 else 1 if us < 1000 else 0
+    return f"{us:.{digits}f}"
+
+
+def format_rate(gigabytes: float | None) -> str:
+    """GB/s with three significant digits; `-` where there is no bandwidth."""
+    if gigabytes is None or gigabytes == 0:
+        return "-"
+    digits = 4 if gigabytes < 0.1 else 3 if gigabytes < 10 else 2 if gigabytes < 100 else 1
+    return f"{gigabytes:.{digits}f}"

@@ -1,0 +1,111 @@
+"""Style `table`: for people. One table per heading, skips and remarks below it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from tabulate import tabulate
+
+from collbench.report.style import Group, format_rate, format_us, group_of
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+from collbench.units import format_size
+
+_HEADERS = (
+    "size\n(B)", "count", "median\n(us)", "95 % interval\n(us)", "min\n(us)", "p99\n(us)",
+    "algbw\n(GB/s)", "busbw\n(GB/s)", "samples", "late", "wrong",
+)  # fmt: skip
+
+
+class TableStyle:
+    """Holds the rows of one heading until the next begins, so that columns line up."""
+
+    def __init__(self) -> None:
+        self._rows: list[Record] = []
+        self._manifest: Manifest | None = None
+
+    def begin(self, manifest: Manifest) -> str:
+        """Where it was measured."""
+        self._manifest = manifest
+        libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries)
+        machines = "; ".join(f"{host.name} ({host.cpu}, {host.cores} cores)" for host in manifest.hosts)
+        lines = [f"# collbench {manifest.collbench}: {libraries}; {manifest.ranks} ranks on {machines}"]
+        if manifest.simulated:
+            lines.append("# SIMULATED: the fake backend makes its times up; they say nothing about this machine")
+        return "\n".join(lines) + "\n"
+
+    def add(self, record: Record) -> str:
+        """The finished table when this record opens another heading."""
+        done = ""
+        if self._rows and group_of(self._rows[-1]) != group_of(record):
+            done = self.end()
+        self._rows.append(record)
+        return done
+
+    def end(self) -> str:
+        """The table that was held."""
+        if not self._rows:
+            return ""
+        rows, self._rows = self._rows, []
+        measured = [record for record in rows if record.seconds is not None]
+        parts = ["", _heading(group_of(rows[0]), measured)]
+        if measured:
+            both = len({record.case.in_place for record in measured}) == 2
+            headers = (*_HEADERS, "place") if both else _HEADERS
+            parts.append(_tabulated([_cells(record, both) for record in measured], headers))
+        parts.extend(remarks(rows))
+        return "\n".join(parts) + "\n"
+
+
+def _tabulated(rows: list[tuple[str, ...]], headers: tuple[str, ...]) -> str:
+    alignment = ("right",) * len(headers)
+    text: str = tabulate(rows, headers=headers, tablefmt="simple", colalign=alignment, disable_numparse=True)
+    return text
+
+
+def _heading(group: Group, measured: list[Record]) -> str:
+    what = " ".join(filter(None, (group.collective, group.op, group.dtype if measured and measured[0].work and
+                                  measured[0].work.count else None)))  # fmt: skip
+    root = None if group.root is None else f"root {group.root}"
+    gates = "/".join(sorted({record.gate for record in measured if record.gate}))
+    clock = "last out - first in" if all(record.clock == "common" for record in measured) else "largest local time"
+    place = "in place" if measured and all(record.in_place for record in measured) else None
+    where = [group.policy if group.policy != "host" else None, group.isolation, group.image]
+    facts = [what, root, place, f"backend {group.backend}", f"driver {group.driver}",
+             f"thread level {group.thread_level}", f"gate {gates} ({clock})" if measured else None, *where]  # fmt: skip
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _cells(record: Record, both: bool) -> tuple[str, ...]:
+    seconds, work, samples = record.seconds, record.work, record.samples
+    assert seconds is not None and work is not None and samples is not None
+    wrong = "N/A" if record.check is None or record.check.wrong is None else str(record.check.wrong)
+    cells = (
+        format_size(work.bytes), str(work.count), format_us(seconds.p50),
+        f"{format_us(seconds.ci95[0])} .. {format_us(seconds.ci95[1])}", format_us(seconds.min),
+        format_us(seconds.p99), format_rate(record.algbw), format_rate(record.busbw),
+        str(samples.n - samples.invalid), str(samples.invalid), wrong,
+    )  # fmt: skip
+    return (*cells, "in" if record.case.in_place else "out") if both else cells
+
+
+def remarks(rows: list[Record]) -> list[str]:
+    """Skips and failures with their reasons, and what a reader must know of the numbers; one line each."""
+    lines = []
+    for (status, reason), group in groupby(
+        (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
+    ):
+        sizes = [format_size(record.case.bytes) for record in group]
+        span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} .. {sizes[-1]}"
+        lines.append(f"! {status} at {span}: {reason}")
+    measured = [record for record in rows if record.seconds is not None]
+    lines.extend(f"* {note}" for note in dict.fromkeys(note for record in measured for note in record.notes))
+    if any(record.oversubscribed for record in measured):
+        lines.append("* more ranks than cores: these times are the scheduler's, not the library's")
+    contended = sum(bool(record.contended) for record in measured)
+    if contended:
+        lines.append(f"* {contended} of {len(measured)} cases ran while tasks waited for a CPU")
+    return lines
+
+
+STYLE = TableStyle

@@ -1,0 +1,1 @@
+"""What one rank does with a list of cases."""

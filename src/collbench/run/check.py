@@ -1,0 +1,131 @@
+"""Inputs whose result is known exactly, and the count of elements that differ from it.
+
+Input element (rank, block, column) is a small whole number from a hash, chosen so that every reduction is exact in
+every dtype. It repeats along the columns with a prime period. A collective treats all columns of a block alike, so its
+result repeats with the same period, and one period of it checks a buffer of any size in one pass and no extra memory.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.backends.parts.host_buffers import numpy_dtype
+from collbench.collectives.row import Array, Collective
+from collbench.schema.case import Case, Op
+
+#: Primes: a piece of a message that ends up elsewhere does not look right by chance.
+PERIODS = (4093, 1021, 251, 61, 13)
+_LARGEST_TILES = 1 << 20  # elements of everybody's inputs for one period
+_CHUNK = 1 << 20  # elements compared at a time, so that the comparison itself needs no large buffer
+
+#: No sum over all ranks exceeds this; all whole numbers up to it are exact in the dtype (or fit it).
+_EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
+_EXACT_ELSEWHERE = 1 << 15
+_VALUES = 126  # inputs are at most this: below the poison in every dtype
+
+
+def fold(op: Op | None) -> Any:
+    """`reduce(arrays)` for a meaning: folds equal shapes with the operation, in their own dtype."""
+    ufunc = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op or "sum"]
+    return lambda arrays: reduce(ufunc, arrays)
+
+
+def period_of(row: Collective, ranks: int) -> int:
+    """The longest period for which everybody's inputs stay small."""
+    blocks = sum(row.blocks(rank, ranks, 0).send for rank in range(ranks))
+    return next((p for p in PERIODS if p * max(blocks, 1) <= _LARGEST_TILES), PERIODS[-1])
+
+
+def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A mix of whole numbers (murmur3's finaliser over a sum of odd multiples), as uint64 below 2**32."""
+    mask = np.uint64(0xFFFFFFFF)
+    mixed: NDArray[np.uint64] = np.zeros(1, np.uint64)
+    for part, odd in zip(parts, (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F), strict=False):
+        mixed = (mixed + (np.asarray(part, np.uint64) + np.uint64(1)) * np.uint64(odd)) & mask
+        mixed ^= mixed >> np.uint64(15)
+        mixed = (mixed * np.uint64(0x2C1B3C6D)) & mask
+        mixed ^= mixed >> np.uint64(12)
+    return mixed
+
+
+def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
+    """One period of a rank's input, [blocks, period].
+
+    `sum`: whole numbers so small that all ranks' sum is exact. `prod`: in every column one rank holds a factor 2 or 3
+    and one rank a factor 1 to 5, the others 1. Everything else: 0 to 126.
+    """
+    block, column = np.meshgrid(np.arange(blocks, dtype=np.uint64), np.arange(period, dtype=np.uint64), indexing="ij")
+    if op == "prod":
+        holds_first = _hash(block, column, 1) % np.uint64(ranks) == rank
+        holds_second = _hash(block, column, 2) % np.uint64(ranks) == rank
+        first = np.where(holds_first, _hash(block, column, 3) % np.uint64(2) + np.uint64(2), np.uint64(1))
+        second = np.where(holds_second, _hash(block, column, 4) % np.uint64(5) + np.uint64(1), np.uint64(1))
+        values = first * second
+    else:
+        largest = min(_VALUES, _EXACT.get(dtype, _EXACT_ELSEWHERE) // ranks) if op == "sum" else _VALUES
+        values = _hash(block, column, rank) % np.uint64(max(largest, 1) + 1)
+    return values.astype(numpy_dtype(dtype))
+
+
+@lru_cache(maxsize=4)
+def expectation(
+    row: Collective, rank: int, ranks: int, root: int, dtype: str, op: Op | None
+) -> tuple[Array, Array | None]:
+    """One period of a rank's input [blocks.send, period] and of its result [blocks.recv, period]."""
+    period = period_of(row, ranks)
+    inputs = [tile(r, ranks, row.blocks(r, ranks, root).send, period, dtype, op) for r in range(ranks)]
+    return inputs[rank], row.meaning(inputs, root, fold(op))[rank]
+
+
+def expectation_of(row: Collective, case: Case, rank: int) -> tuple[Array, Array | None]:
+    """`expectation` of a case."""
+    return expectation(row, rank, case.ranks, case.root or 0, case.dtype, case.op)
+
+
+def write(target: Array, period: Array) -> None:
+    """Fill [blocks, count] with one period [blocks, period], over and over."""
+    length = period.shape[1]
+    whole = target.shape[1] // length * length
+    for line, pattern in zip(target, period, strict=True):
+        line[:whole].reshape(-1, length)[...] = pattern
+        line[whole:] = pattern[: line.shape[0] - whole]
+
+
+def poison(target: Array) -> None:
+    """Fill with bytes 0xFF: -1, the largest value or NaN, none of which any result contains."""
+    target.view(np.uint8)[...] = 0xFF
+
+
+def count_wrong(found: Array, period: Array) -> int:
+    """Elements of [blocks, count] that differ from one period [blocks, period] repeated."""
+    length = period.shape[1]
+    whole = found.shape[1] // length * length
+    step = max(_CHUNK // length, 1)
+    wrong = 0
+    for line, pattern in zip(found, period, strict=True):
+        periods = line[:whole].reshape(-1, length)
+        for start in range(0, len(periods), step):
+            wrong += int(np.count_nonzero(periods[start : start + step] != pattern))
+        wrong += int(np.count_nonzero(line[whole:] != pattern[: line.shape[0] - whole]))
+    return wrong
+
+
+def prepare_buffers(given: Array | None, received: tuple[Array, ...], period: Array) -> None:
+    """Poison the result, then write the input: in place the input may be a part of the result."""
+    for part in received:
+        poison(part)
+    if given is not None:
+        write(given, period)
+
+
+def count_wrong_parts(received: tuple[Array, ...], period: Array) -> int:
+    """`count_wrong` over parts whose blocks, one after the other, are the result."""
+    wrong = first = 0
+    for part in received:
+        wrong += count_wrong(part, period[first : first + len(part)])
+        first += len(part)
+    return wrong

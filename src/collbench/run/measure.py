@@ -1,0 +1,268 @@
+"""One case on one rank: prepare, check, warm up, sample until enough, check again, tell rank 0.
+
+Every decision is taken on rank 0 and told to all, so that ranks never part ways between two collective calls.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.backends.parts.interface import Operation, Session, allgather
+from collbench.collectives.row import Collective
+from collbench.errors import CollbenchError, Interrupted, Unsupported
+from collbench.run import check, facts
+from collbench.run.facts import RankFacts
+from collbench.run.samples import left_early, out_times, valid_samples
+from collbench.schema.case import DTYPES, Cadence, Case, Driver, Gate
+from collbench.schema.record import Check, Ranks, Record, Samples, Work
+from collbench.schema.summary import summarise
+from collbench.timing.gates import GateSetting, announcement_delays
+from collbench.timing.loop import Stamps, run_native, run_python, why_not_native
+from collbench.timing.stops import StopRule
+
+#: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
+PILOT_ANNOUNCEMENTS = 30
+SMALLEST_SLACK = 1_000
+LATE_SHARE = 0.05
+#: A barrier is checked with its last rank coming this late (ns).
+BARRIER_DELAY = 100_000
+
+
+class Watch(Protocol):
+    """What `measure` tells and asks the watchdog."""
+
+    stopped: int | None
+
+    def beat(self, doing: str) -> None:
+        """Something moved."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank."""
+
+    gate: Gate
+    clock: Literal["common", "local"]
+    stop: StopRule
+    warmup: int
+    check: int
+    cadence: Cadence
+    ranks: tuple[RankFacts, ...]
+    oversubscribed: bool
+
+
+@dataclass
+class Timed:
+    """What a rank brings home from the timed part."""
+
+    stamps: Stamps
+    gate: GateSetting
+    driver: Driver
+    notes: list[str] = field(default_factory=list)
+
+
+def measure(
+    case: Case, row: Collective, session: Session, method: Method, watch: Watch, launch: int = 0
+) -> tuple[Record, NDArray[np.int64] | None]:
+    """Measure one case. Collective: all ranks call it with the same arguments.
+
+    Returns:
+        On rank 0 the record and the samples [ranks, n] in ns; elsewhere a record without numbers, and None.
+
+    Raises:
+        Interrupted: a rank was told to stop; raised on all ranks.
+        Exception: whatever a rank met alone in the middle; the others cannot know, so the job must be aborted.
+    """
+    doing = f"{case.collective} {case.bytes} B on {case.backend}"
+    watch.beat(f"{doing}: preparing")
+    operation, status, reason = _prepare(case, row, session)
+    if operation is None:
+        return Record(case=case, launch=launch, status=status, reason=reason), None
+    watch.beat(f"{doing}: checking")
+    wrong, places = _checked(operation, case, row, session, method)
+    if wrong:
+        return _wrong(case, row, launch, wrong, f"before timing, {places}"), None
+    real = session.clock is time.monotonic_ns
+    stalled = facts.cpu_stall_seconds() if real else None
+    began = session.clock()
+    timed = _sample(operation, case, session, method, watch, doing)
+    contended = _contended(stalled, (session.clock() - began) * 1e-9)
+    watch.beat(f"{doing}: checking again")
+    wrong, places = _checked(operation, case, row, session, method)
+    if wrong:
+        return _wrong(case, row, launch, wrong, f"after timing, {places}"), None
+    gathered = session.world.gather(timed.stamps)
+    if gathered is None:
+        return Record(case=case, launch=launch, status="ok"), None
+    blank = Record(
+        case=case,
+        launch=launch,
+        status="ok",
+        work=_work(case, row),
+        check=Check(wrong=wrong),
+        driver=timed.driver,
+        gate=timed.gate.kind,
+        cadence=method.cadence,
+        clock=method.clock,
+        in_place=operation.in_place,
+        transport=session.transport,
+        contended=contended,
+        oversubscribed=method.oversubscribed,
+        notes=tuple(timed.notes),
+    )
+    return _with_numbers(blank, out_times(gathered, method.clock), method)
+
+
+def _prepare(case: Case, row: Collective, session: Session) -> tuple[Operation | None, Any, str | None]:
+    """The operation, or None with status and reason, the same on all ranks."""
+    operation, outcome = None, None
+    try:
+        if case.ranks < row.min_ranks:
+            raise Unsupported(f"{row.name} needs {row.min_ranks} ranks or more")
+        if case.in_place and not row.has_in_place:
+            raise Unsupported(f"{row.name} has no in-place form")
+        operation = session.prepare(case, row, row.count(case.bytes, DTYPES[case.dtype], case.ranks))
+    except Unsupported as reason:
+        outcome = ("skipped", str(reason))
+    except MemoryError as error:
+        outcome = ("failed", f"rank {session.world.rank}: out of memory ({error})")
+    except CollbenchError as error:
+        outcome = ("failed", f"rank {session.world.rank}: {error}")
+    first = next((found for found in allgather(session.world, outcome) if found is not None), None)
+    return (operation, "ok", None) if first is None else (None, *first)
+
+
+def _checked(
+    operation: Operation, case: Case, row: Collective, session: Session, method: Method
+) -> tuple[int | None, str]:
+    """Run the operation once on known input; wrong elements over all ranks (None: checks are off), and where."""
+    rank = session.world.rank
+    given, expected = check.expectation_of(row, case, rank)
+    check.prepare_buffers(operation.input, operation.output, given)
+    if method.check == 0:
+        operation.call.python()
+        return None, ""
+    if not row.moves_data:
+        return _checked_barrier(operation, session, method)
+    operation.call.python()
+    wrong = 0 if expected is None else check.count_wrong_parts(operation.output, expected)
+    everywhere = allgather(session.world, wrong)
+    places = ", ".join(f"rank {r}: {n}" for r, n in enumerate(everywhere) if n)
+    return sum(everywhere), places
+
+
+def _checked_barrier(operation: Operation, session: Session, method: Method) -> tuple[int | None, str]:
+    """A barrier holds when nobody leaves before the last has come; that takes a common clock to see."""
+    if session.world.rank == session.world.size - 1:
+        until = session.clock() + BARRIER_DELAY
+        while session.clock() < until:
+            pass
+    gate = GateSetting("none", session.signals)
+    stamps = allgather(session.world, run_python(operation.call, gate, 1, session.clock))
+    if method.clock == "local":
+        return None, ""
+    early = left_early(stamps)
+    return early, f"{early} ranks left before the last had come"
+
+
+def _wrong(case: Case, row: Collective, launch: int, wrong: int, where: str) -> Record:
+    return Record(
+        case=case,
+        launch=launch,
+        status="failed",
+        reason=f"wrong result {where}: {wrong} elements are not what {row.name} means",
+        work=_work(case, row),
+        check=Check(wrong=wrong),
+    )
+
+
+def _work(case: Case, row: Collective) -> Work:
+    count = row.count(case.bytes, DTYPES[case.dtype], case.ranks)
+    size = row.size(count, DTYPES[case.dtype], case.ranks)
+    return Work(bytes=size, count=count, bus_factor=row.bus_factor(case.ranks))
+
+
+def _sample(operation: Operation, case: Case, session: Session, method: Method, watch: Watch, doing: str) -> Timed:
+    """Warm up, then batches until the stop rule says enough."""
+    gate = GateSetting(method.gate, session.signals)
+    reason = why_not_native(operation.call, gate, session.clock) if case.driver == "native" else None
+    driver: Driver = "native" if case.driver == "native" and reason is None else "python"
+    notes = [] if reason is None else [f"driver python: {reason}"]
+    if gate.kind == "roundtime":
+        gate = gate.with_slack(_pilot_slack(session))
+
+    def batch(n: int) -> Stamps:
+        return run_native(operation.call, gate, n) if driver == "native" else _python_batch(n)
+
+    def _python_batch(n: int) -> Stamps:
+        return run_python(operation.call, gate, n, session.clock)
+
+    if method.warmup:
+        watch.beat(f"{doing}: warming up")
+        batch(method.warmup)
+    done: list[Stamps] = []
+    began = session.clock()
+    n, slack = _agree(session, method, watch, done, began, gate.slack)
+    while n > 0:
+        gate = gate.with_slack(slack)
+        watch.beat(f"{doing}: timing")
+        done.append(batch(n))
+        n, slack = _agree(session, method, watch, done, began, gate.slack)
+    return Timed(Stamps.concatenate(done), gate, driver, notes)
+
+
+def _pilot_slack(session: Session) -> int:
+    """Twice the ninth decile of the announcement's delay on the slowest rank, in ns."""
+    delays = announcement_delays(session.signals, session.clock, PILOT_ANNOUNCEMENTS)
+    slowest: int = max(allgather(session.world, int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))))
+    return max(2 * slowest, SMALLEST_SLACK)
+
+
+def _agree(
+    session: Session, method: Method, watch: Watch, done: list[Stamps], began: int, slack: int
+) -> tuple[int, int]:
+    """Rank 0 hears of late samples and of requests to stop, and decides size and slack of the next batch."""
+    late = int(done[-1].late.sum()) if done else 0
+    heard = session.world.gather((late, watch.stopped))
+    decision: tuple[int, int, bool] | None = None
+    if heard is not None:
+        taken = sum(len(batch.late) for batch in done)
+        most_late = max(n for n, _ in heard)
+        if done and most_late > LATE_SHARE * len(done[-1].late):
+            slack *= 2
+        n = method.stop.next_batch(taken, (session.clock() - began) * 1e-9)
+        decision = (n, slack, any(stopped for _, stopped in heard))
+    n, slack, stop = session.world.bcast(decision)
+    if stop:
+        raise Interrupted("interrupted")
+    return n, slack
+
+
+def _contended(stalled_before: float | None, seconds: float) -> bool | None:
+    stalled = facts.cpu_stall_seconds()
+    if stalled is None or stalled_before is None or seconds <= 0:
+        return None
+    return (stalled - stalled_before) / seconds > facts.CONTENDED_SHARE
+
+
+def _with_numbers(blank: Record, matrix: NDArray[np.int64], method: Method) -> tuple[Record, NDArray[np.int64]]:
+    """The record with everything that follows from the samples."""
+    valid = valid_samples(matrix)
+    n = matrix.shape[1]
+    samples = Samples(n=n, invalid=n - len(valid), warmup=method.warmup)
+    if len(valid) == 0:
+        reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use --gate barrier"
+        return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), matrix
+    kept = matrix[:, matrix.max(axis=0) > 0]
+    ranks = Ranks(
+        p50=tuple(float(median) * 1e-9 for median in np.median(kept, axis=1)),
+        binding=tuple(rank.binding for rank in method.ranks),
+        container=tuple(rank.container for rank in method.ranks),
+    )
+    return msgspec.structs.replace(blank, samples=samples, seconds=summarise(valid), ranks=ranks), matrix

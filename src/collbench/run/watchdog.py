@@ -1,0 +1,95 @@
+"""Nothing hangs: a thread that ends this process when nothing moves, or when it was told to stop and cannot.
+
+The main thread may be inside a C call that never returns; signals still reach the watchdog through the wake-up pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+#: After SIGINT or SIGTERM the main thread has this long to end its batch and agree with the other ranks (s).
+GRACE = 0.8
+#: Ranks other than 0 wait this much longer before they speak, so that one message appears, not n (s).
+DEFERENCE = 2.0
+
+LastWords = Callable[[str, str], None]
+
+
+class Watchdog:
+    """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
+
+    `last_words(kind, doing)` is called from the watchdog's thread with kind `timeout` or `interrupted` and must end the
+    process.
+    """
+
+    def __init__(self, timeout: float, last_words: LastWords, deference: float = 0.0) -> None:
+        self._timeout = timeout
+        self._deference = deference
+        self._last_words = last_words
+        self._doing = "starting"
+        self._beat = time.monotonic()
+        self._finished = threading.Event()
+        self._previous: dict[int, Any] = {}
+        self.stopped: int | None = None
+
+    def beat(self, doing: str) -> None:
+        """Something moved; `doing` is what comes next."""
+        self._doing = doing
+        self._beat = time.monotonic()
+
+    def __enter__(self) -> Watchdog:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        os.set_blocking(self._read, False)
+        self._previous_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._note)
+        self._beat = time.monotonic()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finished.set()
+        signal.set_wakeup_fd(self._previous_fd)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        os.write(self._write, b"\0")
+        self._thread.join(timeout=1.0)
+        os.close(self._write)
+        os.close(self._read)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.stopped = number
+
+    def _watch(self) -> None:
+        told_at: float | None = None
+        while not self._finished.is_set():
+            ready, _, _ = select.select([self._read], [], [], 0.1 if told_at else 0.5)
+            if ready and any(number in (signal.SIGINT, signal.SIGTERM) for number in os.read(self._read, 64)):
+                told_at = told_at or time.monotonic()
+            now = time.monotonic()
+            if told_at is not None and now > told_at + GRACE:
+                self._end("interrupted")
+            elif now > self._beat + self._timeout + self._deference:
+                self._end("timeout")
+
+    def _end(self, kind: str) -> None:
+        if not self._finished.is_set():
+            self._last_words(kind, self._doing)
+
+
+class Unwatched:
+    """The same words for ranks that another thread's watchdog covers."""
+
+    stopped: int | None = None
+
+    def beat(self, doing: str) -> None:
+        """Nothing."""

@@ -1,0 +1,58 @@
+"""A case: one cell of an experiment, and nothing but its identity."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, get_args
+
+import msgspec
+
+Driver = Literal["native", "python"]
+ThreadLevel = Literal["single", "funneled", "serialized", "multiple"]
+Gate = Literal["roundtime", "barrier", "none"]
+Cadence = Literal["isolated", "streaming"]
+Op = Literal["sum", "prod", "min", "max"]
+
+DRIVERS: tuple[Driver, ...] = get_args(Driver)
+THREAD_LEVELS: tuple[ThreadLevel, ...] = get_args(ThreadLevel)
+GATES: tuple[Gate, ...] = get_args(Gate)
+CADENCES: tuple[Cadence, ...] = get_args(Cadence)
+OPS: tuple[Op, ...] = get_args(Op)
+
+#: Item size in bytes of every dtype that exists anywhere in collbench.
+DTYPES: dict[str, int] = {
+    "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+
+#: What users of nccl-tests and C type instead.
+DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked for. What was really used (the driver after a fall-back, say) stands in the record.
+
+    `bytes` is the size as asked for; the size after rounding to whole blocks is `Record.work.bytes`.
+    `op` is None where nothing is reduced, `root` is None where no rank is special.
+    """
+
+    collective: str
+    backend: str
+    driver: Driver
+    thread_level: ThreadLevel
+    bytes: int
+    dtype: str
+    op: Op | None
+    root: int | None
+    ranks: int
+    in_place: bool = False
+    image: str | None = None
+    policy: str = "host"
+    isolation: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Twelve hex digits that name the case, stable across machines and versions of Python."""
+        canonical = msgspec.json.encode(self, order="deterministic")
+        return hashlib.blake2b(canonical, digest_size=6).hexdigest()

@@ -1,0 +1,89 @@
+"""A manifest: what was asked for and what the machine was, once per run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from collbench.errors import RunReadError
+from collbench.schema.record import SCHEMA, migrate
+
+
+class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A library that moved data: which one, which build, from where."""
+
+    name: str
+    version: str
+    path: str | None = None
+    sha256: str | None = None
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel does not tell."""
+
+    name: str
+    ranks: tuple[int, ...]
+    kernel: str
+    cpu: str
+    cores: int
+    memory: int | None = None
+    cgroup_cpus: float | None = None
+    cgroup_memory: int | None = None
+    governor: str | None = None
+    boot_id: str | None = None
+
+
+class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How it was measured: the same for every case of a run. `iters` is None under a time budget (in seconds)."""
+
+    gate: str
+    cadence: str
+    warmup: int
+    check: int
+    iters: int | None
+    budget: float
+    floor: int
+    cap: int
+    timeout: float
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first file of a run. `environment` holds an allow-list of variables, never all: they hold secrets."""
+
+    created: str
+    collbench: str
+    python: str
+    command: tuple[str, ...]
+    title: str
+    ranks: int
+    protocol: Protocol
+    thread_level: dict[str, str]
+    launcher: str
+    libraries: tuple[Library, ...]
+    packages: dict[str, str]
+    hosts: tuple[Host, ...]
+    environment: dict[str, str]
+    plan: dict[str, Any] | None = None
+    simulated: bool = False
+    schema: int = SCHEMA
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Indented JSON, for people too."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def decode(text: bytes, what: str = "manifest.json") -> Manifest:
+    """The manifest of a run.
+
+    Raises:
+        RunReadError: not JSON, another schema, an unknown or a missing field.
+    """
+    try:
+        document = msgspec.json.decode(text)
+        if not isinstance(document, dict):
+            raise RunReadError(f"{what}: not a manifest.")
+        return msgspec.convert(migrate(document, what), Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunReadError(f"{what}: {error}") from error

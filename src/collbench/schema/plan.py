@@ -1,0 +1,154 @@
+"""A plan: which cases to measure, and how. A TOML file or the flags of a command: both become this."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collbench.errors import PlanError
+from collbench.schema.case import Driver, ThreadLevel
+from collbench.units import parse_duration, parse_size
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sweep from `min` to `max` bytes: times `factor`, or plus `step` bytes when that is given."""
+
+    min: str | int = "8"
+    max: str | int = "4M"
+    factor: int = 2
+    step: str | int | None = None
+
+    def expand(self) -> tuple[int, ...]:
+        """The sizes in bytes, ascending.
+
+        Raises:
+            PlanError: min above max, a factor below 2 or a step below 1 where more than one size is asked for.
+            UnitError: a size that cannot be read.
+        """
+        low, high = parse_size(self.min), parse_size(self.max)
+        if low > high:
+            raise PlanError(f"sizes: min {self.min} is above max {self.max}. Swap them, or give one size as both.")
+        if low == high:
+            return (low,)
+        step = None if self.step is None else parse_size(self.step)
+        if step is not None and step < 1:
+            raise PlanError("sizes: step must be at least 1 byte.")
+        if step is None and self.factor < 2:
+            raise PlanError(f"sizes: factor {self.factor} never reaches max. Use 2 or more, or a step in bytes.")
+        found = [low]
+        while (following := found[-1] * self.factor or 1 if step is None else found[-1] + step) <= high:
+            found.append(following)
+        return tuple(found)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every combination of the lists is one case.
+
+    `gate` auto is `roundtime` where all ranks share a clock and each has a core, else `barrier`.
+    `iters` fixes the number of samples; without it a time `budget` per case decides, within `floor` and `cap` samples.
+    """
+
+    title: str = ""
+    collectives: tuple[str, ...]
+    backends: tuple[str, ...] = ()
+    drivers: tuple[Driver, ...] = ("native",)
+    thread_level: ThreadLevel = "single"
+    dtypes: tuple[str, ...] = ("float32",)
+    ops: tuple[str, ...] = ("sum",)
+    roots: tuple[int, ...] = (0,)
+    sizes: Sizes | tuple[str | int, ...] = Sizes()
+    in_place: tuple[bool, ...] = (False,)
+    gate: str = "auto"
+    cadence: str = "isolated"
+    warmup: int = 5
+    check: int = 1
+    iters: int | None = None
+    budget: str | float = "0.25s"
+    floor: int = 20
+    cap: int = 10_000
+    timeout: str | float = "300s"
+
+    def sizes_in_bytes(self) -> tuple[int, ...]:
+        """The sizes of the sweep.
+
+        Raises:
+            PlanError, UnitError: as `Sizes.expand`.
+        """
+        if isinstance(self.sizes, Sizes):
+            return self.sizes.expand()
+        return tuple(parse_size(size) for size in self.sizes)
+
+    @property
+    def budget_seconds(self) -> float:
+        """Time budget of one case in seconds."""
+        return parse_duration(self.budget)
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Longest time without progress in seconds."""
+        return parse_duration(self.timeout)
+
+
+def check_plan(plan: Plan) -> Plan:
+    """The plan itself, when its numbers make sense.
+
+    Raises:
+        PlanError, UnitError: the first that does not, with what would.
+    """
+    for name, value, least in (
+        ("warmup", plan.warmup, 0),
+        ("check", plan.check, 0),
+        ("iters", 1 if plan.iters is None else plan.iters, 1),
+        ("floor", plan.floor, 1),
+        ("cap", plan.cap, plan.floor),
+    ):
+        if value < least:
+            raise PlanError(f"{name} {value}: must be at least {least}.")
+    for name, choices in (
+        ("gate", ("auto", "roundtime", "barrier", "none")),
+        ("cadence", ("isolated", "streaming")),
+    ):
+        if getattr(plan, name) not in choices:
+            raise PlanError(f"{name} {getattr(plan, name)!r}: choose one of {', '.join(choices)}.")
+    for name in ("collectives", "drivers", "dtypes", "ops", "roots", "in_place"):
+        if not getattr(plan, name):
+            raise PlanError(f"{name}: the list is empty; nothing would be measured.")
+    if plan.timeout_seconds <= 0 or plan.budget_seconds <= 0:
+        raise PlanError("budget and timeout must be longer than 0 s.")
+    if not plan.sizes_in_bytes():
+        raise PlanError("sizes: the list is empty; nothing would be measured.")
+    return plan
+
+
+def load_plan(path: Path) -> Plan:
+    """Read a TOML plan.
+
+    Raises:
+        PlanError: no such file, not TOML, an unknown key (with the nearest known one), a value of the wrong kind.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"plan {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"plan {path}: not TOML: {error}.") from error
+    _refuse_unknown(document, Plan, str(path))
+    if isinstance(document.get("sizes"), dict):
+        _refuse_unknown(document["sizes"], Sizes, f"{path}, sizes")
+    try:
+        return check_plan(msgspec.convert(document, Plan))
+    except msgspec.ValidationError as error:
+        raise PlanError(f"plan {path}: {error}.") from error
+
+
+def _refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:
+    known = kind.__struct_fields__
+    for key in document:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
+            raise PlanError(f"plan {where}: unknown key {key!r}. {hint}")

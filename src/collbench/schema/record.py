@@ -1,0 +1,132 @@
+"""A record: what one case gave in one launch. One line of `records.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from collbench.errors import RunReadError
+from collbench.schema.case import Cadence, Case, Driver, Gate
+from collbench.schema.summary import Seconds
+
+SCHEMA = 1
+
+Status = Literal["ok", "failed", "skipped"]
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was really moved: `bytes` and `count` after rounding to whole blocks, as nccl-tests prints them."""
+
+    bytes: int
+    count: int
+    bus_factor: float
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked."""
+
+    wrong: int | None
+
+
+class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`n` timed operations, `invalid` of them late at the gate; `file` relative to the run, None if not kept."""
+
+    n: int
+    invalid: int
+    warmup: int
+    file: str | None = None
+
+
+class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Per rank: the median in seconds, the cores it may use (`0-3,8`), the container it sits in (None: none)."""
+
+    p50: tuple[float, ...]
+    binding: tuple[str, ...]
+    container: tuple[str | None, ...]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One case, one launch. Optional parts are None where the case was skipped or failed before they existed.
+
+    `driver`, `gate`, `cadence` and `in_place` say what was really in force; `case` says what was asked for.
+    `clock` says what a sample is: `common` is last rank out minus first rank in, `local` the largest local time.
+    `contended` is None where the kernel does not tell. `notes` are facts that a reader of the number must know.
+    """
+
+    case: Case
+    launch: int
+    status: Status
+    reason: str | None = None
+    work: Work | None = None
+    check: Check | None = None
+    samples: Samples | None = None
+    seconds: Seconds | None = None
+    ranks: Ranks | None = None
+    driver: Driver | None = None
+    gate: Gate | None = None
+    cadence: Cadence | None = None
+    clock: Literal["common", "local"] | None = None
+    in_place: bool | None = None
+    transport: str | None = None
+    contended: bool | None = None
+    oversubscribed: bool | None = None
+    notes: tuple[str, ...] = ()
+    schema: int = SCHEMA
+
+    @property
+    def algbw(self) -> float | None:
+        """Algorithm bandwidth in GB/s (1e9): bytes over the median time."""
+        if self.work is None or self.seconds is None or self.seconds.p50 <= 0.0:
+            return None
+        return self.work.bytes / self.seconds.p50 / 1e9
+
+    @property
+    def busbw(self) -> float | None:
+        """Bus bandwidth in GB/s (1e9): algorithm bandwidth times the collective's bus factor."""
+        algbw = self.algbw
+        return None if algbw is None or self.work is None else algbw * self.work.bus_factor
+
+
+#: From schema version N to N + 1, on plain decoded JSON. Empty as long as there is one version.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+def migrate(document: dict[str, Any], what: str) -> dict[str, Any]:
+    """Bring a decoded record or manifest up to `SCHEMA`.
+
+    Raises:
+        RunReadError: no version, or a version this program does not know.
+    """
+    version = document.get("schema")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RunReadError(f"{what}: no schema version; this is not a collbench run.")
+    if version > SCHEMA:
+        raise RunReadError(
+            f"{what}: written with schema {version}; this collbench reads up to {SCHEMA}. Update collbench to read it."
+        )
+    while version < SCHEMA:
+        document = MIGRATIONS[version](document)
+        version += 1
+    return document
+
+
+def encode(record: Record) -> bytes:
+    """One line of JSON without the newline."""
+    return msgspec.json.encode(record)
+
+
+def decode(line: bytes, what: str = "record") -> Record:
+    """The record of one line.
+
+    Raises:
+        RunReadError: not JSON, another schema, an unknown or a missing field; `what` names the place.
+    """
+    try:
+        document = msgspec.json.decode(line)
+        if not isinstance(document, dict):
+            raise RunReadError(f"{what}: not a record.")
+        return msgspec.convert(migrate(document, what), Record)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunReadError(f"{what}: {error}") from error

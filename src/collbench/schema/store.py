@@ -1,0 +1,196 @@
+"""A run on disk: `manifest.json`, `records.jsonl`, `samples/*.npy`. Written as it is measured, read as untrusted input.
+
+A record is on disk before the next case begins. A writer that fails half-way takes its half line back, so what was
+measured before stays readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from collbench.errors import RequestError, RunReadError, RunWriteError
+from collbench.schema import manifest as manifests
+from collbench.schema import record as records
+from collbench.schema.case import Case
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Above this many ranks a samples file keeps the per-sample largest and smallest value instead of one row per rank.
+ALL_RANKS_LIMIT = 64
+
+_SAMPLE_FILE = re.compile(r"samples/[A-Za-z0-9_-]+\.npy")
+
+
+class RunWriter:
+    """Creates a run directory and appends to it. Use as a context manager.
+
+    Raises:
+        RequestError: the directory already holds a run.
+        RunWriteError: it cannot be created or written.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self.directory = directory
+        if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
+            raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
+        try:
+            (directory / "samples").mkdir(parents=True, exist_ok=True)
+            _write_synced(directory / "manifest.json", manifests.encode(manifest))
+            self._records: BinaryIO = (directory / "records.jsonl").open("xb", buffering=0)
+        except OSError as error:
+            raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
+        self.count = 0
+
+    def append(self, record: Record, samples: NDArray[np.int64] | None = None) -> Record:
+        """Write the samples [ranks, n] in nanoseconds, then the record; synced when this returns the record as written.
+
+        Raises:
+            RunWriteError: the disk is full, or gone. The run stays readable up to the record before.
+        """
+        path: Path | None = None
+        before = self._records.tell()
+        try:
+            if samples is not None and record.samples is not None and samples.size:
+                path = self.directory / "samples" / f"{record.case.key}-{record.launch}.npy"
+                save_samples(path, samples)
+                where = f"samples/{path.name}"
+                record = msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file=where))
+            line = records.encode(record) + b"\n"
+            if self._records.write(line) != len(line):
+                raise OSError(None, "the line was written in part (is the disk full?)")
+            os.fsync(self._records.fileno())
+        except OSError as error:
+            self._take_back(before, path)
+            raise RunWriteError(
+                f"--out {self.directory}: {error.strerror or error}. "
+                f"The {self.count} records written before are whole: collbench show {self.directory}"
+            ) from error
+        self.count += 1
+        return record
+
+    def _take_back(self, length: int, path: Path | None) -> None:
+        with contextlib.suppress(OSError):
+            self._records.truncate(length)
+            self._records.seek(length)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the files; the run is complete as it stands."""
+        self._records.close()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
+    """Write samples [ranks, n] (above 64 ranks: [2, n], largest and smallest) as the narrowest signed integer."""
+    import numpy as np
+
+    if len(samples) > ALL_RANKS_LIMIT:
+        samples = extremes(samples)
+    narrow = samples.astype(np.int32) if np.abs(samples).max() < 2**31 else samples
+    with path.open("wb") as file:
+        np.save(file, narrow, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def extremes(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[2, n]: per sample the largest and the smallest value over the ranks; a late sample stays negative."""
+    import numpy as np
+
+    sign = np.where((samples < 0).any(axis=0), -1, 1)
+    size = np.abs(samples)
+    return np.stack([size.max(axis=0) * sign, size.min(axis=0) * sign])
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as read. `truncated` says that the last line was cut off and left out (a killed writer leaves that)."""
+
+    directory: Path
+    manifest: Manifest
+    records: tuple[Record, ...]
+    truncated: bool = False
+
+    def samples(self, record: Record) -> NDArray[np.int64] | None:
+        """Samples of a record in nanoseconds, [ranks, n]; negative where late. None when none were kept.
+
+        Raises:
+            RunReadError: the file is missing, is no plain array, or its name leaves the run.
+        """
+        import numpy as np
+
+        if record.samples is None or record.samples.file is None:
+            return None
+        name = record.samples.file
+        path = self.directory / name
+        if _SAMPLE_FILE.fullmatch(name) is None or not path.resolve().is_relative_to(self.directory.resolve()):
+            raise RunReadError(f"{self.directory}: samples file {name!r} is not inside samples/.")
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise RunReadError(f"{path}: {error}") from error
+        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+            raise RunReadError(f"{path}: expected integers [ranks, samples], found {array.dtype} {array.shape}.")
+        widened: NDArray[np.int64] = array.astype(np.int64)
+        return widened
+
+    def find(self, case: Case, launch: int = 0) -> Record | None:
+        """The record of a case in a launch, or None."""
+        return next((r for r in self.records if r.case == case and r.launch == launch), None)
+
+
+def read_run(directory: Path) -> Run:
+    """Read a run from disk.
+
+    Raises:
+        RunReadError: not a run, a newer schema, or a line that is not a record (the message has its number).
+    """
+    try:
+        manifest = manifests.decode((directory / "manifest.json").read_bytes(), str(directory / "manifest.json"))
+    except OSError as error:
+        raise RunReadError(f"{directory}: not a run ({error.strerror}: manifest.json).") from error
+    found = []
+    truncated = False
+    for number, line, complete in _lines(directory / "records.jsonl"):
+        if not complete:
+            truncated = True
+            break
+        found.append(records.decode(line, f"{directory / 'records.jsonl'} line {number}"))
+    return Run(directory, manifest, tuple(found), truncated)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield number, line, line.endswith(b"\n")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunReadError(f"{path}: {error.strerror}.") from error

@@ -1,0 +1,8 @@
+from typing_extensions import Buffer
+
+Words = tuple[int, ...]
+GateFields = tuple[int, Words | None, Words | None, Buffer, bool, int, int]
+
+def measure(
+    call: Words, completion: Words | None, gate: GateFields, entered: Buffer, left: Buffer, late: Buffer
+) -> tuple[int, int]: ...

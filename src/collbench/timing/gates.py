@@ -1,0 +1,95 @@
+"""Gates: how ranks are lined up before a sample.
+
+`roundtime`: after a barrier the root announces a start a little in the future, every rank spins to it. A rank that is
+late marks the sample invalid. `barrier`: leave a barrier, start. `none`: start.
+After Hunold and Carpen-Amarie, "Hierarchical clock synchronization in MPI", IEEE Cluster 2018 (round-time scheme).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.schema.case import Gate
+from collbench.timing.call import Words
+
+#: A rank that enters this much after the announced start is late (ns): a few reads of the clock.
+TOLERANCE_NATIVE = 200
+TOLERANCE_PYTHON = 1_000
+
+#: Slack grows up to this (ns); a machine that is later still has no common start to offer.
+LARGEST_SLACK = 20_000_000
+
+_KIND: dict[Gate, int] = {"none": 0, "barrier": 1, "roundtime": 2}
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What a backend brings for gates: a barrier, and the root's 8 bytes to everybody, in Python and as words.
+
+    `start` is the int64 [1] that `announce` carries, in nanoseconds of the ranks' clock.
+    """
+
+    barrier: Callable[[], object]
+    announce: Callable[[], object]
+    start: NDArray[np.int64]
+    announces: bool
+    native_barrier: Words | None = None
+    native_announce: Words | None = None
+
+
+@dataclass(frozen=True)
+class GateSetting:
+    """A gate ready to be passed: which kind, and how far in the future (ns) the root announces."""
+
+    kind: Gate
+    signals: Signals
+    slack: int = 0
+
+    def native_fields(self) -> tuple[int, Words | None, Words | None, NDArray[np.int64], bool, int, int]:
+        """The gate as the native loop takes it."""
+        s = self.signals
+        kind = _KIND[self.kind]
+        return (kind, s.native_barrier, s.native_announce, s.start, s.announces, self.slack, TOLERANCE_NATIVE)
+
+    @property
+    def has_native(self) -> bool:
+        """Whether the native loop can pass this gate."""
+        needs_announce = self.kind == "roundtime"
+        return self.kind == "none" or (
+            self.signals.native_barrier is not None and (self.signals.native_announce is not None or not needs_announce)
+        )
+
+    def wait(self, clock: Callable[[], int]) -> int:
+        """Pass the gate from Python. Returns the announced start, 0 for the other kinds."""
+        if self.kind == "none":
+            return 0
+        self.signals.barrier()
+        if self.kind == "barrier":
+            return 0
+        if self.signals.announces:
+            self.signals.start[0] = clock() + self.slack
+        self.signals.announce()
+        target = int(self.signals.start[0])
+        while clock() < target:
+            pass
+        return target
+
+    def with_slack(self, slack: int) -> GateSetting:
+        """The same gate with another slack in nanoseconds."""
+        return replace(self, slack=min(slack, LARGEST_SLACK))
+
+
+def announcement_delays(signals: Signals, clock: Callable[[], int], repetitions: int) -> NDArray[np.int64]:
+    """Time from the root's stamp to this rank's receipt, [repetitions] in ns. Collective; needs a common clock."""
+    delays = np.empty(repetitions, np.int64)
+    for i in range(repetitions):
+        signals.barrier()
+        if signals.announces:
+            signals.start[0] = clock()
+        signals.announce()
+        delays[i] = clock() - int(signals.start[0])
+    return delays

@@ -1,0 +1,55 @@
+"""Stop rules: how many samples are enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+#: No batch is planned to take longer than this (s): between batches ranks agree, beat the watchdog and can be stopped.
+LONGEST_BATCH = 0.5
+FIRST_BATCH = 10
+LARGEST_BATCH = 2_000
+
+
+class StopRule(Protocol):
+    """Decides after every batch."""
+
+    def next_batch(self, done: int, seconds: float) -> int:
+        """Samples to take next, 0 to stop, after `done` samples that took `seconds` including their gates."""
+
+
+def _batch(left: int, done: int, seconds: float) -> int:
+    if done == 0:
+        return min(left, FIRST_BATCH)
+    affordable = int(LONGEST_BATCH * done / seconds) if seconds > 0 else LARGEST_BATCH
+    return max(1, min(left, affordable, LARGEST_BATCH))
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Exactly `n` samples."""
+
+    n: int
+
+    def next_batch(self, done: int, seconds: float) -> int:
+        """What is left, in batches."""
+        return 0 if done >= self.n else _batch(self.n - done, done, seconds)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """As many samples as fit into `seconds`, but at least `floor` and at most `cap`."""
+
+    seconds: float
+    floor: int
+    cap: int
+
+    def next_batch(self, done: int, seconds: float) -> int:
+        """What the rest of the budget pays for at the pace so far."""
+        if done >= self.cap or (done >= self.floor and seconds >= self.seconds):
+            return 0
+        if done == 0:
+            return min(self.cap, FIRST_BATCH)
+        affordable = int(done * max(self.seconds - seconds, 0.0) / seconds) if seconds > 0 else self.cap
+        wanted = max(affordable, self.floor - done)
+        return _batch(min(wanted, self.cap - done), done, seconds) if wanted > 0 else 0

@@ -1,0 +1,74 @@
+"""Sizes, times and rates: parse what people type, print what people read.
+
+Sizes are binary, as in nccl-tests (`1K` = 1024 bytes). Bandwidth is decimal: 1 GB/s = 1e9 bytes per second.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from collbench.errors import UnitError
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<prefix>[kKmMgGtT]?)(?P<unit>i?[bB])?")
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ns|us|ms|s|m|min|h)?")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes of `8`, `64K`, `1M`, `1GiB` (all binary).
+
+    Raises:
+        UnitError: not a size, negative, or not a whole number of bytes.
+    """
+    match = _SIZE.fullmatch(str(text).strip())
+    if match is None:
+        raise UnitError(f"size {str(text)!r}: not a number of bytes. Write 8, 64K, 1M or 1G (powers of 1024).")
+    unit: int = 1024 ** _POWER[match["prefix"].upper()]
+    size = float(match["number"]) * unit
+    if not size.is_integer():
+        raise UnitError(f"size {str(text)!r}: not a whole number of bytes.")
+    if "." in match["number"]:
+        return int(size)
+    return int(match["number"]) * unit
+
+
+def format_size(size: int) -> str:
+    """`65536` as `64K`: the largest binary unit that divides it, so that `parse_size` gives it back exactly."""
+    for prefix in ("T", "G", "M", "K"):
+        unit: int = 1024 ** _POWER[prefix]
+        if size and size % unit == 0:
+            return f"{size // unit}{prefix}"
+    return str(size)
+
+
+def format_bytes(size: float) -> str:
+    """`1610612736` as `1.50 GiB`: rounded, for messages."""
+    for prefix in ("T", "G", "M", "K"):
+        unit: int = 1024 ** _POWER[prefix]
+        if size >= unit:
+            return f"{size / unit:.2f} {prefix}iB"
+    return f"{size:.0f} B"
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds of `0.5s`, `200ms`, `2m`; a bare number is seconds.
+
+    Raises:
+        UnitError: not a duration.
+    """
+    match = _DURATION.fullmatch(str(text).strip())
+    if match is None:
+        raise UnitError(f"time {str(text)!r}: not a duration. Write 0.5s, 200ms or 2m.")
+    return float(match["number"]) * _SECONDS[match["unit"] or "s"]
+
+
+def format_duration(seconds: float) -> str:
+    """`0.00042` as `420 us`: three significant digits in the unit a person would pick."""
+    if not math.isfinite(seconds):
+        return str(seconds)
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
