@@ -48,6 +48,17 @@ class GlooArguments(HostArguments):
         array = super().buffer(blocks)
         return self._torch.from_numpy(array.view(np.uint8)).view(getattr(self._torch, self.dtype)).reshape(array.shape)
 
+    def function(self, *names: str) -> Any:
+        """The first of these names that this torch has.
+
+        Raises:
+            Unsupported: it has none of them.
+        """
+        found = next((name for name in names if hasattr(self.dist, name)), None)
+        if found is None:
+            raise Unsupported(f"this torch.distributed has none of {', '.join(names)}")
+        return getattr(self.dist, found)
+
     def out_of_place_only(self, function: str) -> None:
         """Refuse in-place cases."""
         if self.in_place:
@@ -101,6 +112,7 @@ class GlooSession:
             announce=lambda: dist.broadcast(tensor, 0),
             start=start,
             announces=self.world.rank == 0,
+            relax=os.sched_yield,
         )
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
@@ -109,8 +121,6 @@ class GlooSession:
             raise Unsupported(f"{row.name} has no torch.distributed form")
         if case.dtype not in _GLOO_DTYPES and row.moves_data:
             raise Unsupported(f"gloo has no {case.dtype} (it has {', '.join(_GLOO_DTYPES)})")
-        if count == 0 and row.moves_data:
-            raise Unsupported("gloo refuses empty tensors; the size rounds to 0 elements a block")
         arguments = GlooArguments(self._torch, case, row, count, self.world.rank)
         prepared = row.dialects["torch"](arguments)
         call = Call(prepared.python, why_not_native="torch has no C function to call", keep=(arguments, prepared))

@@ -29,13 +29,10 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def torch(a: TorchArguments) -> Prepared:
-    """torch.distributed.all_gather_into_tensor."""
-    a.out_of_place_only("all_gather_into_tensor")
-    return Prepared(
-        input=a.send,
-        output=a.recv,
-        python=partial(a.dist.all_gather_into_tensor, a.recv, a.send),
-    )
+    """torch.distributed.all_gather_single, called all_gather_into_tensor before torch 2.13."""
+    a.out_of_place_only("all_gather_single")
+    function = a.function("all_gather_single", "all_gather_into_tensor")
+    return Prepared(input=a.send, output=a.recv, python=partial(function, a.recv, a.send))
 
 
 ROW = Collective(

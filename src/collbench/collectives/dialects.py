@@ -35,5 +35,8 @@ class TorchArguments(Arguments, Protocol):
     dist: Any
     op: Any
 
+    def function(self, *names: str) -> Any:
+        """The first of these names that this version of torch.distributed has."""
+
     def out_of_place_only(self, function: str) -> None:
         """Raises `Unsupported` when the case asks for the in-place form, which `function` does not have."""

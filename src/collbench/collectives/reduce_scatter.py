@@ -27,13 +27,10 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def torch(a: TorchArguments) -> Prepared:
-    """torch.distributed.reduce_scatter_tensor."""
-    a.out_of_place_only("reduce_scatter_tensor")
-    return Prepared(
-        input=a.send,
-        output=a.recv,
-        python=partial(a.dist.reduce_scatter_tensor, a.recv, a.send, a.op),
-    )
+    """torch.distributed.reduce_scatter_single, called reduce_scatter_tensor before torch 2.13."""
+    a.out_of_place_only("reduce_scatter_single")
+    function = a.function("reduce_scatter_single", "reduce_scatter_tensor")
+    return Prepared(input=a.send, output=a.recv, python=partial(function, a.recv, a.send, a.op))
 
 
 ROW = Collective(

@@ -14,7 +14,7 @@ from collbench.backends.parts import launcher
 from collbench.backends.parts.interface import Backend, Session, allgather
 from collbench.run import facts
 from collbench.run.facts import RankFacts
-from collbench.run.measure import Method
+from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
 

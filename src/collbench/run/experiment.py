@@ -27,7 +27,8 @@ from collbench.errors import CollbenchError, DoesNotFit, Interrupted, LostRankEr
 from collbench.run import describe
 from collbench.run.expand import cases_of
 from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed, rank_facts
-from collbench.run.measure import Method, Watch, measure
+from collbench.run.measure import measure
+from collbench.run.sampling import Method, Watch
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
 from collbench.schema.case import Case, Gate
 from collbench.schema.manifest import Manifest
@@ -38,6 +39,10 @@ from collbench.units import format_bytes, format_duration
 
 #: Of the memory that the kernel calls available, this share may be asked for.
 USABLE_SHARE = 0.95
+
+
+#: A rank that met an error alone waits this long per rank below it before it speaks (s).
+TURN = 0.3
 
 
 class Sink(Protocol):
@@ -135,9 +140,9 @@ def alone(session: Session, error: Exception, sink: Sink) -> NoReturn:
     code = error.exit_code if isinstance(error, CollbenchError) else 1
     if session.is_lost_rank(error):
         code = LostRankError.exit_code
-        if rank != 0:
-            time.sleep(DEFERENCE)
         error = LostRankError(f"another rank is gone ({_first_line(error)})")
+    # Often all ranks meet the same error: the lowest speaks first, and its abort silences the others.
+    time.sleep(min(TURN * rank, DEFERENCE))
     name = "" if isinstance(error, CollbenchError) else f"{type(error).__name__}: "
     if os.environ.get("COLLBENCH_TRACEBACK"):
         traceback.print_exception(error)
@@ -202,7 +207,9 @@ def _on_rank_0(session: Session, action: Callable[[], None]) -> None:
             action()
         except CollbenchError as error:
             failed = error
-    _together(session, session.world.bcast(failed))
+    known: CollbenchError | None = session.world.bcast(failed)
+    if known is not None:
+        raise Everywhere(known)
 
 
 def _together(session: Session, error: CollbenchError | None) -> None:
@@ -251,6 +258,7 @@ def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> 
     stop: StopRule = Budget(plan.budget_seconds, plan.floor, plan.cap) if plan.iters is None else Fixed(plan.iters)
     return Method(
         gate=automatic if plan.gate == "auto" else _gate(plan.gate),
+        gate_may_change=plan.gate == "auto",
         clock="common" if common else "local",
         stop=stop,
         warmup=plan.warmup,

@@ -6,8 +6,7 @@ Every decision is taken on rank 0 and told to all, so that ranks never part ways
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,56 +14,18 @@ from numpy.typing import NDArray
 
 from collbench.backends.parts.interface import Operation, Session, allgather
 from collbench.collectives.row import Collective
-from collbench.errors import CollbenchError, Interrupted, Unsupported
+from collbench.errors import CollbenchError, Unsupported
 from collbench.run import check, facts
-from collbench.run.facts import RankFacts
 from collbench.run.samples import left_early, out_times, valid_samples
-from collbench.schema.case import DTYPES, Cadence, Case, Driver, Gate
+from collbench.run.sampling import Method, Watch, sample
+from collbench.schema.case import DTYPES, Case
 from collbench.schema.record import Check, Ranks, Record, Samples, Work
 from collbench.schema.summary import summarise
-from collbench.timing.gates import GateSetting, announcement_delays
-from collbench.timing.loop import Stamps, run_native, run_python, why_not_native
-from collbench.timing.stops import StopRule
+from collbench.timing.gates import GateSetting
+from collbench.timing.loop import run_python
 
-#: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
-PILOT_ANNOUNCEMENTS = 30
-SMALLEST_SLACK = 1_000
-LATE_SHARE = 0.05
 #: A barrier is checked with its last rank coming this late (ns).
 BARRIER_DELAY = 100_000
-
-
-class Watch(Protocol):
-    """What `measure` tells and asks the watchdog."""
-
-    stopped: int | None
-
-    def beat(self, doing: str) -> None:
-        """Something moved."""
-
-
-@dataclass(frozen=True)
-class Method:
-    """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank."""
-
-    gate: Gate
-    clock: Literal["common", "local"]
-    stop: StopRule
-    warmup: int
-    check: int
-    cadence: Cadence
-    ranks: tuple[RankFacts, ...]
-    oversubscribed: bool
-
-
-@dataclass
-class Timed:
-    """What a rank brings home from the timed part."""
-
-    stamps: Stamps
-    gate: GateSetting
-    driver: Driver
-    notes: list[str] = field(default_factory=list)
 
 
 def measure(
@@ -91,7 +52,7 @@ def measure(
     real = session.clock is time.monotonic_ns
     stalled = facts.cpu_stall_seconds() if real else None
     began = session.clock()
-    timed = _sample(operation, case, session, method, watch, doing)
+    timed = sample(operation, case.driver, session, method, watch, doing)
     contended = _contended(stalled, (session.clock() - began) * 1e-9)
     watch.beat(f"{doing}: checking again")
     wrong, places = _checked(operation, case, row, session, method)
@@ -186,62 +147,6 @@ def _work(case: Case, row: Collective) -> Work:
     count = row.count(case.bytes, DTYPES[case.dtype], case.ranks)
     size = row.size(count, DTYPES[case.dtype], case.ranks)
     return Work(bytes=size, count=count, bus_factor=row.bus_factor(case.ranks))
-
-
-def _sample(operation: Operation, case: Case, session: Session, method: Method, watch: Watch, doing: str) -> Timed:
-    """Warm up, then batches until the stop rule says enough."""
-    gate = GateSetting(method.gate, session.signals)
-    reason = why_not_native(operation.call, gate, session.clock) if case.driver == "native" else None
-    driver: Driver = "native" if case.driver == "native" and reason is None else "python"
-    notes = [] if reason is None else [f"driver python: {reason}"]
-    if gate.kind == "roundtime":
-        gate = gate.with_slack(_pilot_slack(session))
-
-    def batch(n: int) -> Stamps:
-        return run_native(operation.call, gate, n) if driver == "native" else _python_batch(n)
-
-    def _python_batch(n: int) -> Stamps:
-        return run_python(operation.call, gate, n, session.clock)
-
-    if method.warmup:
-        watch.beat(f"{doing}: warming up")
-        batch(method.warmup)
-    done: list[Stamps] = []
-    began = session.clock()
-    n, slack = _agree(session, method, watch, done, began, gate.slack)
-    while n > 0:
-        gate = gate.with_slack(slack)
-        watch.beat(f"{doing}: timing")
-        done.append(batch(n))
-        n, slack = _agree(session, method, watch, done, began, gate.slack)
-    return Timed(Stamps.concatenate(done), gate, driver, notes)
-
-
-def _pilot_slack(session: Session) -> int:
-    """Twice the ninth decile of the announcement's delay on the slowest rank, in ns."""
-    delays = announcement_delays(session.signals, session.clock, PILOT_ANNOUNCEMENTS)
-    slowest: int = max(allgather(session.world, int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))))
-    return max(2 * slowest, SMALLEST_SLACK)
-
-
-def _agree(
-    session: Session, method: Method, watch: Watch, done: list[Stamps], began: int, slack: int
-) -> tuple[int, int]:
-    """Rank 0 hears of late samples and of requests to stop, and decides size and slack of the next batch."""
-    late = int(done[-1].late.sum()) if done else 0
-    heard = session.world.gather((late, watch.stopped))
-    decision: tuple[int, int, bool] | None = None
-    if heard is not None:
-        taken = sum(len(batch.late) for batch in done)
-        most_late = max(n for n, _ in heard)
-        if done and most_late > LATE_SHARE * len(done[-1].late):
-            slack *= 2
-        n = method.stop.next_batch(taken, (session.clock() - began) * 1e-9)
-        decision = (n, slack, any(stopped for _, stopped in heard))
-    n, slack, stop = session.world.bcast(decision)
-    if stop:
-        raise Interrupted("interrupted")
-    return n, slack
 
 
 def _contended(stalled_before: float | None, seconds: float) -> bool | None:

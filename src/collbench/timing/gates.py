@@ -30,13 +30,15 @@ _KIND: dict[Gate, int] = {"none": 0, "barrier": 1, "roundtime": 2}
 class Signals:
     """What a backend brings for gates: a barrier, and the root's 8 bytes to everybody, in Python and as words.
 
-    `start` is the int64 [1] that `announce` carries, in nanoseconds of the ranks' clock.
+    `start` is the int64 [1] that `announce` carries, in nanoseconds of the ranks' clock. `relax` is called while a rank
+    spins: a library whose own threads finish the announcement needs the core for them.
     """
 
     barrier: Callable[[], object]
     announce: Callable[[], object]
     start: NDArray[np.int64]
     announces: bool
+    relax: Callable[[], object] | None = None
     native_barrier: Words | None = None
     native_announce: Words | None = None
 
@@ -74,8 +76,10 @@ class GateSetting:
             self.signals.start[0] = clock() + self.slack
         self.signals.announce()
         target = int(self.signals.start[0])
+        relax = self.signals.relax
         while clock() < target:
-            pass
+            if relax is not None:
+                relax()
         return target
 
     def with_slack(self, slack: int) -> GateSetting:

@@ -64,7 +64,7 @@ def to_word(mpi: Any, argument: Any) -> int:
         return 0
     if isinstance(argument, np.ndarray):
         return int(argument.ctypes.data)
-    if isinstance(argument, int):  # IN_PLACE is an int too: the value of the C constant
+    if isinstance(argument, int) or argument is mpi.IN_PLACE:  # IN_PLACE converts to the C constant
         return int(argument)
     if isinstance(argument, mpi.Status):
         return int(mpi._addressof(argument))

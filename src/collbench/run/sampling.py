@@ -1,0 +1,159 @@
+"""The timed part of a case: warm up, then batch after batch until the stop rule says enough.
+
+Between batches the ranks agree on rank 0's word: how many samples next, how much slack at the gate, whether to give the
+gate up, whether to stop. All ranks hear the same, so they never part ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from collbench.backends.parts.interface import Operation, Session, allgather
+from collbench.errors import Interrupted
+from collbench.run.facts import RankFacts
+from collbench.schema.case import Cadence, Driver, Gate
+from collbench.timing.gates import GateSetting, announcement_delays
+from collbench.timing.loop import Stamps, run_native, run_python, why_not_native
+from collbench.timing.stops import FIRST_BATCH, StopRule
+
+#: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
+PILOT_ANNOUNCEMENTS = 30
+SMALLEST_SLACK = 1_000
+LATE_SHARE = 0.05
+#: An automatic gate gives round time up when this share of its samples was late.
+HOPELESS_SHARE = 0.5
+
+
+class Watch(Protocol):
+    """What measuring tells and asks the watchdog."""
+
+    stopped: int | None
+
+    def beat(self, doing: str) -> None:
+        """Something moved."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank.
+
+    `gate_may_change`: the user left the gate to us, so a gate that makes most samples late gives way to a barrier.
+    """
+
+    gate: Gate
+    gate_may_change: bool
+    clock: Literal["common", "local"]
+    stop: StopRule
+    warmup: int
+    check: int
+    cadence: Cadence
+    ranks: tuple[RankFacts, ...]
+    oversubscribed: bool
+
+
+class Decision(NamedTuple):
+    """Rank 0's word after a batch."""
+
+    samples: int
+    slack: int
+    gate: Gate
+    stop: bool
+
+
+@dataclass
+class Sampling:
+    """A rank's samples of one case as they grow. `notes` are for the record."""
+
+    operation: Operation
+    session: Session
+    method: Method
+    driver: Driver
+    gate: GateSetting
+    notes: list[str]
+    began: int = 0
+    done: list[Stamps] = field(default_factory=list)
+
+    @property
+    def stamps(self) -> Stamps:
+        """All samples so far."""
+        return Stamps.concatenate(self.done)
+
+    def batch(self, n: int) -> Stamps:
+        """Time `n` operations with the driver and the gate in force."""
+        if self.driver == "native":
+            return run_native(self.operation.call, self.gate, n)
+        return run_python(self.operation.call, self.gate, n, self.session.clock)
+
+    def agree(self, watch: Watch) -> int:
+        """Rank 0 hears of late samples and of requests to stop, and decides. Returns the size of the next batch.
+
+        Raises:
+            Interrupted: some rank was told to stop.
+        """
+        late = (
+            (int(self.done[-1].late.sum()), sum(int(batch.late.sum()) for batch in self.done)) if self.done else (0, 0)
+        )
+        heard = self.session.world.gather((late, watch.stopped))
+        decision: Decision = self.session.world.bcast(None if heard is None else self._decide(heard))
+        if decision.stop:
+            raise Interrupted("interrupted.")
+        if decision.gate != self.gate.kind:
+            self.gate = GateSetting(decision.gate, self.session.signals)
+            self.notes.append(f"gate {decision.gate}: with roundtime most samples were late")
+            self.done, self.began = [], self.session.clock()
+        self.gate = self.gate.with_slack(decision.slack)
+        return decision.samples
+
+    def _decide(self, heard: list[tuple[tuple[int, int], int | None]]) -> Decision:
+        taken = sum(len(batch.late) for batch in self.done)
+        late_now = max(now for (now, _), _ in heard)
+        late_ever = max(ever for (_, ever), _ in heard)
+        slack = self.gate.slack
+        if self.done and late_now > LATE_SHARE * len(self.done[-1].late):
+            slack *= 2
+        stop = any(stopped for _, stopped in heard)
+        if self.method.gate_may_change and taken > FIRST_BATCH and late_ever > HOPELESS_SHARE * taken:
+            return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop)
+        elapsed = (self.session.clock() - self.began) * 1e-9
+        return Decision(self.method.stop.next_batch(taken, elapsed), slack, self.gate.kind, stop)
+
+
+def sample(operation: Operation, asked: Driver, session: Session, method: Method, watch: Watch, doing: str) -> Sampling:
+    """Warm up and sample until enough. Collective.
+
+    Raises:
+        Interrupted: on all ranks, when one was told to stop.
+        LibraryError: the library returned an error on this rank.
+    """
+    gate = GateSetting(method.gate, session.signals)
+    reason = why_not_native(operation.call, gate, session.clock) if asked == "native" else None
+    driver: Driver = "native" if asked == "native" and reason is None else "python"
+    notes = [] if reason is None else [f"driver python: {reason}"]
+    if gate.kind == "roundtime":
+        gate = gate.with_slack(_pilot_slack(session))
+    sampling = Sampling(operation, session, method, driver, gate, notes)
+    for n in _portions(method.warmup):
+        watch.beat(f"{doing}: warming up")
+        sampling.batch(n)
+    sampling.began = session.clock()
+    while (n := sampling.agree(watch)) > 0:
+        watch.beat(f"{doing}: timing")
+        sampling.done.append(sampling.batch(n))
+    return sampling
+
+
+def _portions(n: int) -> Iterator[int]:
+    """Portions of at most a first batch, so that the watchdog hears from a long warm-up."""
+    for start in range(0, n, FIRST_BATCH):
+        yield min(FIRST_BATCH, n - start)
+
+
+def _pilot_slack(session: Session) -> int:
+    """Twice the ninth decile of the announcement's delay on the slowest rank, in ns."""
+    delays = announcement_delays(session.signals, session.clock, PILOT_ANNOUNCEMENTS)
+    slowest: int = max(allgather(session.world, int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))))
+    return max(2 * slowest, SMALLEST_SLACK)
