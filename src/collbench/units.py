@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 from collbench.errors import UnitError
 
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<prefix>[kKmMgGtT]?)(?P<unit>i?[bB])?")
+#: Beyond this no count of bytes fits a machine's pointer.
+LARGEST_SIZE = 2**62
+
+_SIZE = re.compile(r"(?P<number>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<prefix>[kKmMgGtT]?)(?P<unit>i?[bB])?")
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>ns|us|ms|s|m|min|h)?")
+_DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|ms|s|m|min|h)?")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -20,18 +24,18 @@ def parse_size(text: str | int) -> int:
     """Bytes of `8`, `64K`, `1M`, `1GiB` (all binary).
 
     Raises:
-        UnitError: not a size, negative, or not a whole number of bytes.
+        UnitError: not a size, negative, not a whole number of bytes, or more than any memory has.
     """
     match = _SIZE.fullmatch(str(text).strip())
     if match is None:
         raise UnitError(f"size {str(text)!r}: not a number of bytes. Write 8, 64K, 1M or 1G (powers of 1024).")
     unit: int = 1024 ** _POWER[match["prefix"].upper()]
-    size = float(match["number"]) * unit
-    if not size.is_integer():
+    size = Fraction(match["number"]) * unit
+    if size.denominator != 1:
         raise UnitError(f"size {str(text)!r}: not a whole number of bytes.")
-    if "." in match["number"]:
-        return int(size)
-    return int(match["number"]) * unit
+    if size > LARGEST_SIZE:
+        raise UnitError(f"size {str(text).strip()[:20]!r}: larger than any memory ({format_size(LARGEST_SIZE)}).")
+    return size.numerator
 
 
 def format_size(size: int) -> str:
@@ -59,16 +63,21 @@ def parse_duration(text: str | float) -> float:
         UnitError: not a duration.
     """
     match = _DURATION.fullmatch(str(text).strip())
-    if match is None:
+    seconds = -1.0
+    if isinstance(text, (int, float)):
+        seconds = float(text)
+    elif match is not None:
+        seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
+    if not 0.0 <= seconds < math.inf:
         raise UnitError(f"time {str(text)!r}: not a duration. Write 0.5s, 200ms or 2m.")
-    return float(match["number"]) * _SECONDS[match["unit"] or "s"]
+    return seconds
 
 
 def format_duration(seconds: float) -> str:
-    """`0.00042` as `420 us`: three significant digits in the unit a person would pick."""
+    """`0.00042` as `420 us`, `5400` as `5400 s`: three significant digits or more, in units of at most a second."""
     if not math.isfinite(seconds):
         return str(seconds)
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= scale:
+    for unit, scale in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)):
+        if abs(seconds) < 999.5 * scale:  # what rounds to 1000 belongs to the next unit
             return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+    return f"{seconds:.3g} s" if abs(seconds) < 999.5 else f"{seconds:.0f} s"

@@ -91,7 +91,8 @@ def main() -> NoReturn:
         code = asked.exit_code
     except CollbenchError as error:
         if speaks:
-            print(f"collbench: {error}", file=sys.stderr)  # noqa: T201
+            notes = "".join(getattr(error, "__notes__", ()))
+            print(f"collbench: {error}{notes}", file=sys.stderr)  # noqa: T201
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort):
         if speaks:

@@ -32,8 +32,9 @@ def carry_out(
     sink = TerminalSink(style, out, output_file)
     try:
         perform(experiment, sink)
-    except BaseException:
-        sink.rescue()
+    except BaseException as error:
+        if found := sink.rescue():
+            error.add_note(found)
         raise
     sink.finish()
     raise click.exceptions.Exit(sink.verdict())

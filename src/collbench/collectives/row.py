@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
+
+from collbench.schema.case import Op
 
 Array = NDArray[Any]
 
@@ -100,6 +104,25 @@ class Collective:
     def size(self, count: int, itemsize: int, ranks: int) -> int:
         """Bytes that a count per block stands for: what the `size` column shows after rounding."""
         return count * itemsize * (ranks if self.split else 1)
+
+
+_UFUNC: dict[Op, Callable[[Array, Array], Array]] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def fold(op: Op | None) -> Callable[[Sequence[Array]], Array]:
+    """`reduce` for a meaning: folds arrays of equal shape and dtype with the operation, wrapping round as C does."""
+    ufunc = _UFUNC[op or "sum"]
+
+    def folded(arrays: Sequence[Array]) -> Array:
+        with np.errstate(all="ignore"):
+            return reduce(ufunc, arrays)
+
+    return folded
 
 
 # Bus factors: how much more the busiest link carries than `bytes`, so that bandwidths of different operations and rank

@@ -1,1 +1,52 @@
-"""Checks of the machine: one file each, with cause, effect and fix."""
+"""Checks of the machine: one file each, found by being here. A file `NAME.py` in this package defines `CHECK`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+from collbench.doctor.parts.finding import Finding, Problem
+
+if TYPE_CHECKING:
+    from collbench.doctor.parts.finding import Check
+    from collbench.doctor.parts.machine import Machine
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every check, in alphabetical order, without importing any."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg))
+
+
+def get(name: str) -> Check:
+    """The check of that name, which must be one of `names`."""
+    check: Check = importlib.import_module(f"{__name__}.{name}").CHECK
+    return check
+
+
+def examine(machine: Machine) -> Iterator[tuple[str, Finding]]:
+    """Every check's name and finding, one after the other. A check that raises is an unknown finding, never an end."""
+    for name in names():
+        yield name, _look(name, machine)
+
+
+def _look(name: str, machine: Machine) -> Finding:
+    try:
+        return get(name).run(machine)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".strip().rstrip(":")
+        return Finding(
+            "the check itself failed",
+            (
+                Problem(
+                    "unknown",
+                    cause=reason,
+                    effect="nothing is known about it: a measurement may be fine, or not",
+                    fix='python -c "from collbench import doctor; from collbench.doctor.parts.machine import here; '
+                    f"doctor.get('{name}').run(here())\" shows where it failed",
+                ),
+            ),
+        )

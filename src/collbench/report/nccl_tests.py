@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from collbench.report.style import Group, group_of
 from collbench.schema.manifest import Manifest
+from collbench.schema.plan import Sizes
 from collbench.schema.record import Record
+from collbench.units import parse_size
 
 _TYPE = {"float16": "half", "float32": "float", "float64": "double"}
 _NAME = {
@@ -36,8 +40,6 @@ class NcclTestsStyle:
     def add(self, record: Record) -> str:
         """A header where the heading changes, and the row before when it is complete."""
         group = group_of(record)
-        if record.seconds is None and (record.driver is None and self._group is not None):
-            group = group._replace(driver=self._group.driver)
         text = ""
         if group != self._group:
             text = self.end() + self._header(record)
@@ -91,7 +93,7 @@ class NcclTestsStyle:
             "# Using devices",
             *(_device(manifest, rank) for rank in range(manifest.ranks)),
             f"# time: median of the samples; backend {record.case.backend}, "
-            f"driver {record.driver or record.case.driver}",
+            f"driver {record.driver or record.case.driver + ' (asked for)'}",
             "#",
         ]
         blank = ("", "", "", "", "")
@@ -110,15 +112,15 @@ def _program(collective: str) -> str:
 
 
 def _settings(manifest: Manifest, record: Record) -> str:
-    plan = manifest.plan or {}
-    sizes = plan.get("sizes") if isinstance(plan.get("sizes"), dict) else {}
-    step = sizes.get("step") if isinstance(sizes, dict) else None
-    factor = sizes.get("factor", 2) if isinstance(sizes, dict) else 2
+    """The sweep in plain numbers of bytes, as parsers expect; a list of sizes shows as its first one."""
+    try:
+        sizes = msgspec.convert((manifest.plan or {}).get("sizes"), Sizes)
+    except msgspec.ValidationError:
+        sizes = Sizes(min=record.case.bytes, max=record.case.bytes)
+    step = f"{sizes.factor}(factor)" if sizes.step is None else f"{parse_size(sizes.step)}(bytes)"
     protocol = manifest.protocol
-    low = sizes.get("min", record.case.bytes) if isinstance(sizes, dict) else record.case.bytes
-    high = sizes.get("max", record.case.bytes) if isinstance(sizes, dict) else record.case.bytes
     return (
-        f"# nThread 1 nGpus 1 minBytes {low} maxBytes {high} step: {step or factor}({'bytes' if step else 'factor'}) "
+        f"# nThread 1 nGpus 1 minBytes {parse_size(sizes.min)} maxBytes {parse_size(sizes.max)} step: {step} "
         f"warmup iters: {protocol.warmup} iters: {protocol.iters or 0} agg iters: 1 "
         f"validation: {protocol.check} graph: 0"
     )

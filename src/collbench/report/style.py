@@ -37,10 +37,10 @@ class Group(NamedTuple):
 
 
 def group_of(record: Record) -> Group:
-    """The heading under which a record belongs."""
+    """The heading under which a record belongs; by the driver asked for, which skips and failures have too."""
     c = record.case
-    driver = record.driver or c.driver
-    return Group(c.collective, c.backend, driver, c.thread_level, c.dtype, c.op, c.root, c.policy, c.isolation, c.image)
+    where = (c.policy, c.isolation, c.image)
+    return Group(c.collective, c.backend, c.driver, c.thread_level, c.dtype, c.op, c.root, *where)
 
 
 def format_us(seconds: float) -> str:

@@ -67,11 +67,12 @@ def _heading(group: Group, measured: list[Record]) -> str:
     what = " ".join(filter(None, (group.collective, group.op, group.dtype if measured and measured[0].work and
                                   measured[0].work.count else None)))  # fmt: skip
     root = None if group.root is None else f"root {group.root}"
+    drivers = "/".join(sorted({record.driver or group.driver for record in measured})) or group.driver
     gates = "/".join(sorted({record.gate for record in measured if record.gate}))
     clock = "last out - first in" if all(record.clock == "common" for record in measured) else "largest local time"
     place = "in place" if measured and all(record.in_place for record in measured) else None
     where = [group.policy if group.policy != "host" else None, group.isolation, group.image]
-    facts = [what, root, place, f"backend {group.backend}", f"driver {group.driver}",
+    facts = [what, root, place, f"backend {group.backend}", f"driver {drivers}",
              f"thread level {group.thread_level}", f"gate {gates} ({clock})" if measured else None, *where]  # fmt: skip
     return ", ".join(fact for fact in facts if fact)
 

@@ -7,14 +7,14 @@ result repeats with the same period, and one period of it checks a buffer of any
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
-from typing import Any
+import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.parts.host_buffers import numpy_dtype
-from collbench.collectives.row import Array, Collective
+from collbench.collectives.row import Array, Collective, fold
 from collbench.schema.case import Case, Op
 
 #: Primes: a piece of a message that ends up elsewhere does not look right by chance.
@@ -24,14 +24,8 @@ _CHUNK = 1 << 20  # elements compared at a time, so that the comparison itself n
 
 #: No sum over all ranks exceeds this; all whole numbers up to it are exact in the dtype (or fit it).
 _EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
-_EXACT_ELSEWHERE = 1 << 15
+_EXACT_ELSEWHERE = (1 << 15) - 1
 _VALUES = 126  # inputs are at most this: below the poison in every dtype
-
-
-def fold(op: Op | None) -> Any:
-    """`reduce(arrays)` for a meaning: folds equal shapes with the operation, in their own dtype."""
-    ufunc = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op or "sum"]
-    return lambda arrays: reduce(ufunc, arrays)
 
 
 def period_of(row: Collective, ranks: int) -> int:
@@ -55,8 +49,9 @@ def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
 def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
     """One period of a rank's input, [blocks, period].
 
-    `sum`: whole numbers so small that all ranks' sum is exact. `prod`: in every column one rank holds a factor 2 or 3
-    and one rank a factor 1 to 5, the others 1. Everything else: 0 to 126.
+    `sum`: whole numbers so small that all ranks' sum is exact; with very many ranks some of them hold 0.
+    `prod`: in every column one rank holds a factor 2 or 3 and one rank a factor 1 to 5, the others 1.
+    Everything else: 0 to 126.
     """
     block, column = np.meshgrid(np.arange(blocks, dtype=np.uint64), np.arange(period, dtype=np.uint64), indexing="ij")
     if op == "prod":
@@ -66,9 +61,17 @@ def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | N
         second = np.where(holds_second, _hash(block, column, 4) % np.uint64(5) + np.uint64(1), np.uint64(1))
         values = first * second
     else:
-        largest = min(_VALUES, _EXACT.get(dtype, _EXACT_ELSEWHERE) // ranks) if op == "sum" else _VALUES
-        values = _hash(block, column, rank) % np.uint64(max(largest, 1) + 1)
+        largest, one_in = _share(dtype, ranks) if op == "sum" else (_VALUES, 1)
+        values = _hash(block, column, rank) % np.uint64(largest + 1)
+        values *= (column + block + np.uint64(rank)) % np.uint64(one_in) == 0
     return values.astype(numpy_dtype(dtype))
+
+
+def _share(dtype: str, ranks: int) -> tuple[int, int]:
+    """Largest value of a rank, so that no sum is above what is exact; and of how many ranks only one may hold it."""
+    limit = _EXACT.get(dtype, _EXACT_ELSEWHERE)
+    one_in = math.ceil(ranks / limit)
+    return min(_VALUES, limit // math.ceil(ranks / one_in)), one_in
 
 
 @lru_cache(maxsize=4)

@@ -170,8 +170,9 @@ def _last_words(rank: int, sink: Sink, experiment: Experiment) -> Callable[[str,
                 f"(-T sets the limit).{sink.rescue()}"
             )
             os._exit(3)
+        why = "interrupted" if kind == "interrupted" else "ended by SIGTERM (a rank was lost, or the job was stopped)"
         if rank == 0:
-            say(f"interrupted in {doing}.{sink.rescue()}")
+            say(f"{why} in {doing}.{sink.rescue()}")
         os._exit(130)
 
     return last_words

@@ -32,10 +32,15 @@ def _read(path: str) -> str | None:
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The allow-listed part of the environment."""
     return {
-        name: value
+        name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(_ALLOWED) and not any(word in name for word in _NEVER)
+        if name.startswith(_ALLOWED) and not any(word in name.upper() for word in _NEVER)
     }
+
+
+def printable(text: str) -> str:
+    """Text that JSON can hold: bytes of arguments and variables that are not UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def format_cores(cores: Iterable[int]) -> str:

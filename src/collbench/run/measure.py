@@ -120,16 +120,15 @@ def _checked(
 
 def _checked_barrier(operation: Operation, session: Session, method: Method) -> tuple[int | None, str]:
     """A barrier holds when nobody leaves before the last has come; that takes a common clock to see."""
-    if session.world.rank == session.world.size - 1:
-        until = session.clock() + BARRIER_DELAY
-        while session.clock() < until:
-            pass
-    gate = GateSetting("none", session.signals)
-    stamps = allgather(session.world, run_python(operation.call, gate, 1, session.clock))
-    if method.clock == "local":
-        return None, ""
-    early = left_early(stamps)
-    return early, f"{early} ranks left before the last had come"
+    early = 0
+    for straggler in (session.world.size - 1, 0):
+        if session.world.rank == straggler:
+            until = session.clock() + BARRIER_DELAY
+            while session.clock() < until:
+                pass
+        gate = GateSetting("none", session.signals)
+        early += left_early(allgather(session.world, run_python(operation.call, gate, 1, session.clock)))
+    return (None, "") if method.clock == "local" else (early, f"{early} ranks left before the last had come")
 
 
 def _wrong(case: Case, row: Collective, launch: int, wrong: int, where: str) -> Record:

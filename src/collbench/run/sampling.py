@@ -130,7 +130,8 @@ def sample(operation: Operation, asked: Driver, session: Session, method: Method
         LibraryError: the library returned an error on this rank.
     """
     gate = GateSetting(method.gate, session.signals)
-    reason = why_not_native(operation.call, gate, session.clock) if asked == "native" else None
+    mine = why_not_native(operation.call, gate, session.clock) if asked == "native" else None
+    reason = next((found for found in allgather(session.world, mine) if found is not None), None)
     driver: Driver = "native" if asked == "native" and reason is None else "python"
     notes = [] if reason is None else [f"driver python: {reason}"]
     if gate.kind == "roundtime":

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-#: After SIGINT or SIGTERM the main thread has this long to end its batch and agree with the other ranks (s).
-GRACE = 0.8
+#: After a signal the main thread has this long to end its batch and agree with the other ranks (s). Open MPI's mpirun
+#: sends SIGTERM when it ends a job (Ctrl-C, a lost rank) and SIGKILL 0.4 s later; MPICH's forwards Ctrl-C as SIGINT.
+GRACE = {int(signal.SIGINT): 0.8, int(signal.SIGTERM): 0.1}
 #: Ranks other than 0 wait this much longer before they speak, so that one message appears, not n (s).
 DEFERENCE = 2.0
 
@@ -25,8 +26,8 @@ LastWords = Callable[[str, str], None]
 class Watchdog:
     """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
 
-    `last_words(kind, doing)` is called from the watchdog's thread with kind `timeout` or `interrupted` and must end the
-    process.
+    `last_words(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT) or
+    `terminated` (SIGTERM) and must end the process.
     """
 
     def __init__(self, timeout: float, last_words: LastWords, deference: float = 0.0) -> None:
@@ -70,14 +71,15 @@ class Watchdog:
         self.stopped = number
 
     def _watch(self) -> None:
-        told_at: float | None = None
+        deadline, kind = float("inf"), "interrupted"
         while not self._finished.is_set():
-            ready, _, _ = select.select([self._read], [], [], 0.1 if told_at else 0.5)
-            if ready and any(number in (signal.SIGINT, signal.SIGTERM) for number in os.read(self._read, 64)):
-                told_at = told_at or time.monotonic()
+            ready, _, _ = select.select([self._read], [], [], 0.5 if deadline == float("inf") else 0.02)
             now = time.monotonic()
-            if told_at is not None and now > told_at + GRACE:
-                self._end("interrupted")
+            for number in os.read(self._read, 64) if ready else b"":
+                deadline = min(deadline, now + GRACE.get(number, float("inf")))
+                kind = "terminated" if number == signal.SIGTERM else "interrupted"
+            if now > deadline:
+                self._end(kind)
             elif now > self._beat + self._timeout + self._deference:
                 self._end("timeout")
 

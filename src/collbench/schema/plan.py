@@ -13,6 +13,9 @@ from collbench.errors import PlanError
 from collbench.schema.case import Driver, ThreadLevel
 from collbench.units import parse_duration, parse_size
 
+#: A sweep of more sizes than this is a slip of the keyboard.
+MOST_SIZES = 10_000
+
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sweep from `min` to `max` bytes: times `factor`, or plus `step` bytes when that is given."""
@@ -26,7 +29,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The sizes in bytes, ascending.
 
         Raises:
-            PlanError: min above max, a factor below 2 or a step below 1 where more than one size is asked for.
+            PlanError: min above max; a factor below 2, a step below 1 or far too many steps where more than one size
+                is asked for.
             UnitError: a size that cannot be read.
         """
         low, high = parse_size(self.min), parse_size(self.max)
@@ -39,6 +43,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise PlanError("sizes: step must be at least 1 byte.")
         if step is None and self.factor < 2:
             raise PlanError(f"sizes: factor {self.factor} never reaches max. Use 2 or more, or a step in bytes.")
+        if step is not None and (high - low) // step >= MOST_SIZES:
+            raise PlanError(f"sizes: step {self.step} gives more than {MOST_SIZES} sizes. A larger one, or a factor?")
         found = [low]
         while (following := found[-1] * self.factor or 1 if step is None else found[-1] + step) <= high:
             found.append(following)

@@ -43,9 +43,9 @@ class RunWriter:
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
-        if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
-            raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
         try:
+            if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
+                raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
             (directory / "samples").mkdir(parents=True, exist_ok=True)
             _write_synced(directory / "manifest.json", manifests.encode(manifest))
             self._records: BinaryIO = (directory / "records.jsonl").open("xb", buffering=0)
@@ -122,10 +122,16 @@ def extremes(samples: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise
+    except OSError:
+        path.unlink(missing_ok=True)  # half a manifest would pass for a damaged run
+        raise
 
 
 @dataclass(frozen=True)
@@ -152,8 +158,9 @@ class Run:
         if _SAMPLE_FILE.fullmatch(name) is None or not path.resolve().is_relative_to(self.directory.resolve()):
             raise RunReadError(f"{self.directory}: samples file {name!r} is not inside samples/.")
         try:
-            array = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            with path.open("rb") as file:
+                array = np.lib.format.read_array(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
             raise RunReadError(f"{path}: {error}") from error
         if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
             raise RunReadError(f"{path}: expected integers [ranks, samples], found {array.dtype} {array.shape}.")

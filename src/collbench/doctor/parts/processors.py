@@ -1,0 +1,97 @@
+"""Cores: which are online, which this process and its launcher may use, which share a core, what the quota allows."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from collbench.doctor.parts.machine import Machine
+
+_CPUS = "sys/devices/system/cpu"
+_CGROUPS = "sys/fs/cgroup"
+
+#: How the processes call themselves that start ranks, from their first letters.
+_LAUNCHERS = ("mpirun", "mpiexec", "prte", "orte", "hydra_", "slurmstepd", "torchrun", "pt_elastic")
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """`0-3,8` as {0, 1, 2, 3, 8}: the kernel's own list format."""
+    cores: set[int] = set()
+    for span in text.split(","):
+        if span.strip():
+            first, _, last = span.partition("-")
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def online(machine: Machine) -> frozenset[int]:
+    """The cores of the machine, whoever may use them.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    text = machine.read(f"{_CPUS}/online")
+    if text is None:
+        raise OSError(f"/{_CPUS}/online cannot be read")
+    return parse_cores(text)
+
+
+def _status(machine: Machine, process: str) -> dict[str, str]:
+    lines = (machine.read(f"proc/{process}/status") or "").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def allowed(machine: Machine, process: str = "self") -> frozenset[int]:
+    """The cores that a process may use. The kernel's list may name cores that are not there; those are left out.
+
+    Raises:
+        OSError: the kernel does not tell.
+    """
+    text = _status(machine, process).get("Cpus_allowed_list")
+    if text is None:
+        raise OSError(f"/proc/{process}/status does not tell which cores may be used")
+    return parse_cores(text) & online(machine)
+
+
+def launcher_cores(machine: Machine) -> frozenset[int] | None:
+    """The cores of the process that started this rank, before it bound it; None where that process is not seen."""
+    process = _status(machine, "self").get("PPid", "0")
+    while process not in ("", "0"):
+        status = _status(machine, process)
+        if status.get("Name", "").startswith(_LAUNCHERS):
+            return allowed(machine, process)
+        process = status.get("PPid", "0")
+    return None
+
+
+def physical(machine: Machine, cores: frozenset[int]) -> int:
+    """How many physical cores `cores` are: hardware threads of one core count once."""
+    threads = (machine.read(f"{_CPUS}/cpu{core}/topology/thread_siblings_list") or str(core) for core in cores)
+    return len(set(threads))
+
+
+def quota(machine: Machine) -> float | None:
+    """Cores' worth of time that this process's cgroup, or one above it, grants; None without a limit."""
+    limits: list[float] = []
+    for line in (machine.read("proc/self/cgroup") or "").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            limits += _limits(machine, "", group)
+        elif "cpu" in controllers.split(","):
+            limits += _limits(machine, controllers, group) + _limits(machine, "cpu", group)
+    return min(limits, default=None)
+
+
+def _limits(machine: Machine, controllers: str, group: str) -> list[float]:
+    """The limits of a group and of those above it. In a container without a cgroup namespace only the top is seen."""
+    inner = PurePosixPath(group.lstrip("/"))
+    found = []
+    for level in (inner, *inner.parents):
+        folder = PurePosixPath(_CGROUPS, controllers, level)
+        if controllers:
+            period = machine.read(f"{folder}/cpu.cfs_period_us")
+            share = [machine.read(f"{folder}/cpu.cfs_quota_us") or "", period or ""]
+        else:
+            share = (machine.read(f"{folder}/cpu.max") or "").split()
+        if len(share) == 2 and all(word.isdecimal() for word in share):
+            found.append(int(share[0]) / int(share[1]))
+    return found

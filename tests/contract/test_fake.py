@@ -1,0 +1,106 @@
+"""The whole way through `measure` on the fake backend: every collective, dtype, reduction, root, place and odd size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from numpy.typing import NDArray
+
+from collbench import collectives
+from collbench.backends.parts.interface import Options
+from collbench.run.experiment import perform, plan_experiment
+from collbench.schema.case import DTYPES
+from collbench.schema.manifest import Manifest
+from collbench.schema.plan import Plan
+from collbench.schema.record import Record
+
+
+class Kept:
+    """A sink that keeps everything in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.samples: list[NDArray[Any] | None] = []
+        self.manifest: Manifest | None = None
+
+    def begin(self, manifest: Manifest, cases: int) -> None:
+        self.manifest = manifest
+
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        self.records.append(record)
+        self.samples.append(samples)
+
+    def rescue(self) -> str:
+        return ""
+
+
+#: Ranks for which every dtype is tried; the others take a narrow and a wide one.
+EVERY_DTYPE = (2, 5)
+
+
+def measured(plan: Plan, ranks: int, fault: str | None = None) -> Kept:
+    kept = Kept()
+    options = Options(timeout=60.0, ranks=ranks, fault=fault)
+    perform(plan_experiment(plan, options, ("test",)), kept)
+    return kept
+
+
+def plan_for(name: str, ranks: int) -> Plan:
+    return Plan(
+        collectives=(name,),
+        backends=("fake",),
+        drivers=("python",),
+        dtypes=("all",) if ranks in EVERY_DTYPE else ("int8", "float32"),
+        ops=("all",),
+        roots=tuple({0, ranks - 1}),
+        sizes=("8", "4100"),
+        in_place=(False, True),
+        iters=2,
+        warmup=1,
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", collectives.names())
+def test_every_case_is_right_or_skipped_for_a_known_reason(name: str, ranks: int) -> None:
+    row = collectives.get(name)
+    kept = measured(plan_for(name, ranks), ranks)
+    assert kept.records
+    for record in kept.records:
+        if ranks < row.min_ranks:
+            assert record.status == "skipped"
+            assert record.reason == f"{name} needs {row.min_ranks} ranks or more"
+            continue
+        assert record.status == "ok", record
+        assert record.check is not None
+        assert record.check.wrong == 0
+        assert record.samples is not None
+        assert record.samples.n == 2
+    if row.moves_data and ranks in EVERY_DTYPE:
+        assert {record.case.dtype for record in kept.records} == set(DTYPES)
+
+
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("name", collectives.names())
+def test_a_corrupted_result_fails_the_case(name: str, rank: int, at: int) -> None:
+    plan = Plan(collectives=(name,), backends=("fake",), drivers=("python",), sizes=("4096",), iters=3, warmup=0)
+    receives = collectives.get(name).blocks(rank, 3, 0).recv > 0
+    (record,) = measured(plan, 3, f"corrupt:{rank}@{at}").records
+    if not receives and collectives.get(name).moves_data:
+        assert record.status == "ok", "a rank that receives nothing has nothing to corrupt"
+        return
+    assert record.status == "failed"
+    assert record.reason is not None
+    assert record.reason.startswith(f"wrong result {'before' if at == 0 else 'after'} timing")
+
+
+def test_the_fake_repeats_itself_exactly() -> None:
+    plan = Plan(collectives=("allreduce",), backends=("fake",), drivers=("python",), sizes=("8", "4096"), iters=30)
+    first, second = measured(plan, 4), measured(plan, 4)
+    assert first.records == second.records
+    for one, other in zip(first.samples, second.samples, strict=True):
+        assert one is not None
+        assert other is not None
+        assert (one == other).all()

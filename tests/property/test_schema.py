@@ -1,0 +1,190 @@
+"""Anything the types allow survives the disk, and nothing on disk makes a reader fail in any other way than its own."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from collbench.errors import RunReadError
+from collbench.schema import manifest as manifests
+from collbench.schema import record as records
+from collbench.schema.case import CADENCES, DRIVERS, DTYPES, GATES, OPS, THREAD_LEVELS, Case
+from collbench.schema.manifest import Host, Library, Manifest, Protocol
+from collbench.schema.record import Check, Ranks, Record, Samples, Status, Work
+from collbench.schema.store import ALL_RANKS_LIMIT, RunWriter, read_run
+from collbench.schema.summary import Seconds
+
+whole = st.integers(-(2**63), 2**63 - 1)
+real = st.floats(allow_nan=False, allow_infinity=False)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+cases = st.builds(
+    Case,
+    collective=text,
+    backend=text,
+    driver=st.sampled_from(DRIVERS),
+    thread_level=st.sampled_from(THREAD_LEVELS),
+    bytes=whole,
+    dtype=st.sampled_from(list(DTYPES)),
+    op=st.none() | st.sampled_from(OPS),
+    root=st.none() | whole,
+    ranks=whole,
+    in_place=st.booleans(),
+    image=st.none() | text,
+    policy=text,
+    isolation=st.none() | text,
+)
+seconds = st.builds(
+    Seconds, min=real, p50=real, p95=real, p99=real, max=real, mean=real, ci95=st.tuples(real, real),
+    lag1=st.none() | real,
+)  # fmt: skip
+ranks = st.builds(
+    Ranks,
+    p50=st.lists(real, max_size=4).map(tuple),
+    binding=st.lists(text, max_size=4).map(tuple),
+    container=st.lists(st.none() | text, max_size=4).map(tuple),
+)
+complete = st.builds(
+    Record,
+    case=cases,
+    launch=whole,
+    status=st.sampled_from(get_args(Status)),
+    reason=st.none() | text,
+    work=st.none() | st.builds(Work, bytes=whole, count=whole, bus_factor=real),
+    check=st.none() | st.builds(Check, wrong=st.none() | whole),
+    samples=st.none() | st.builds(Samples, n=whole, invalid=whole, warmup=whole, file=st.none() | text),
+    seconds=st.none() | seconds,
+    ranks=st.none() | ranks,
+    driver=st.none() | st.sampled_from(DRIVERS),
+    gate=st.none() | st.sampled_from(GATES),
+    cadence=st.none() | st.sampled_from(CADENCES),
+    clock=st.sampled_from([None, "common", "local"]),
+    in_place=st.none() | st.booleans(),
+    transport=st.none() | text,
+    contended=st.none() | st.booleans(),
+    oversubscribed=st.none() | st.booleans(),
+    notes=st.lists(text, max_size=3).map(tuple),
+)
+documents = st.builds(
+    Manifest,
+    created=text,
+    collbench=text,
+    python=text,
+    command=st.lists(text, max_size=3).map(tuple),
+    title=text,
+    ranks=whole,
+    protocol=st.builds(
+        Protocol, gate=text, cadence=text, warmup=whole, check=whole, iters=st.none() | whole, budget=real,
+        floor=whole, cap=whole, timeout=real,
+    ),
+    thread_level=st.dictionaries(text, text, max_size=2),
+    launcher=text,
+    libraries=st.lists(st.builds(Library, name=text, version=text, path=st.none() | text), max_size=2).map(tuple),
+    packages=st.dictionaries(text, text, max_size=2),
+    hosts=st.lists(
+        st.builds(Host, name=text, ranks=st.just((0, 1)), kernel=text, cpu=text, cores=whole, memory=st.none() | whole),
+        max_size=2,
+    ).map(tuple),
+    environment=st.dictionaries(text, text, max_size=2),
+    plan=st.none() | st.dictionaries(text, st.recursive(text | whole, st.lists, max_leaves=5), max_size=2),
+    simulated=st.booleans(),
+)  # fmt: skip
+
+
+@given(complete)
+def test_a_record_survives_its_line(record: Record) -> None:
+    line = records.encode(record)
+    assert b"\n" not in line
+    assert records.decode(line) == record
+
+
+@given(documents)
+def test_a_manifest_survives_its_file(manifest: Manifest) -> None:
+    assert manifests.decode(manifests.encode(manifest)) == manifest
+
+
+@pytest.mark.parametrize("decode", [records.decode, manifests.decode])
+@given(data=st.data())
+def test_garbage_is_refused_and_nothing_else(decode: Callable[[bytes], object], data: st.DataObject) -> None:
+    """Bytes, any JSON, and good documents with a hole or a flipped bit."""
+    json = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+        lambda inner: st.lists(inner) | st.dictionaries(text | st.just("schema"), inner),
+    ).map(msgspec.json.encode)
+    good = data.draw(complete.map(records.encode) | documents.map(manifests.encode))
+    at = data.draw(st.integers(0, len(good) - 1))
+    flipped = good[:at] + bytes([good[at] ^ (1 << data.draw(st.integers(0, 7)))]) + good[at + 1 :]
+    hole = good[:at] + good[data.draw(st.integers(at + 1, len(good))) :]
+    for line in (data.draw(st.binary()), data.draw(json), flipped, hole):
+        try:
+            decode(line)
+        except RunReadError as error:
+            assert str(error)
+
+
+stamps = st.integers(1, 2**62)
+
+
+@st.composite
+def sampled(draw: st.DrawFn) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[ranks, n] as `out_times` gives it: positive, but late samples negative on every rank."""
+    shape = draw(st.tuples(st.sampled_from([1, 2, 5, 64, 65, 200]), st.integers(1, 8)))
+    largest = draw(st.sampled_from([1000, 2**31 - 1, 2**31, 2**62]))
+    values = draw(arrays(np.int64, shape, elements=st.integers(1, largest)))
+    late = draw(arrays(np.bool_, shape[1]))
+    return np.where(late, -values, values)
+
+
+@given(st.lists(sampled(), min_size=1, max_size=4), st.data())
+def test_samples_survive_the_disk(stored_run: Path, several: list[Any], data: st.DataObject) -> None:
+    stored = read_run(stored_run)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary) / "run"
+        with RunWriter(directory, stored.manifest) as writer:
+            for launch, matrix in enumerate(several):
+                writer.append(msgspec.structs.replace(stored.records[0], launch=launch), matrix)
+        run = read_run(directory)
+        for record, matrix in zip(run.records, several, strict=True):
+            found = run.samples(record)
+            assert found is not None
+            assert found.dtype == np.int64
+            if len(matrix) <= ALL_RANKS_LIMIT:
+                assert (found == matrix).all()
+            else:
+                assert (found[0] == np.sign(matrix[0]) * np.abs(matrix).max(axis=0)).all()
+                assert (found[1] == np.sign(matrix[0]) * np.abs(matrix).min(axis=0)).all()
+
+
+@given(data=st.data())
+def test_a_damaged_samples_file_is_refused_and_nothing_else(stored_run: Path, data: st.DataObject) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, data.draw(arrays(np.int32, array_shapes(min_dims=2, max_dims=2))), allow_pickle=False)
+    good = bytearray(buffer.getvalue())
+    for _ in range(data.draw(st.integers(1, 4))):
+        good[data.draw(st.integers(0, min(len(good), 128) - 1))] = data.draw(st.integers(0, 255))
+    with tempfile.TemporaryDirectory() as temporary:
+        (Path(temporary) / "samples").mkdir()
+        (Path(temporary) / "samples" / "x.npy").write_bytes(good[: data.draw(st.integers(0, len(good)))])
+        record = read_run(stored_run).records[0]
+        assert record.samples is not None
+        record = msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file="samples/x.npy"))
+        run = msgspec.structs  # replaced below; keeps the type checker quiet about the name
+        del run
+        reader = read_run(stored_run)
+        damaged = type(reader)(Path(temporary), reader.manifest, (record,))
+        try:
+            samples = damaged.samples(record)
+        except RunReadError:
+            return
+        assert samples is not None
+        assert samples.ndim == 2

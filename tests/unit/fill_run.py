@@ -1,0 +1,38 @@
+"""A program: append records of the run SOURCE to the new run TARGET until the disk is full. Prints how many it kept.
+
+Exit code 0 when the writer said so in its own words and the run could be closed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from collbench.errors import RunWriteError
+from collbench.schema.store import RunWriter, read_run
+
+ENOUGH = 100_000
+
+
+def main(source: str, target: str) -> int:
+    stored = read_run(Path(source))
+    record = stored.records[0]
+    samples = np.arange(1, 401).reshape(4, 100)
+    kept = 0
+    try:
+        with RunWriter(Path(target), stored.manifest) as writer:
+            for launch in range(ENOUGH):
+                writer.append(msgspec.structs.replace(record, launch=launch), samples)
+                kept += 1
+    except RunWriteError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.stdout.write(f"{kept}\n")
+        return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

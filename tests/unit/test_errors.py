@@ -1,0 +1,48 @@
+"""The tree that the docstring of `errors` draws is the tree that the program follows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from collbench import errors
+from collbench.errors import CollbenchError
+
+_LINE = re.compile(r"^\s+(?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:\s+(?P<code>\d+))?(?:\s|$)")
+
+
+def drawn() -> dict[str, tuple[str, int | None]]:
+    """Name of every class in the drawing: the name of its parent, and its exit code where the drawing gives one."""
+    assert errors.__doc__ is not None
+    found: dict[str, tuple[str, int | None]] = {}
+    path: list[str] = []
+    for line in errors.__doc__.splitlines():
+        match = _LINE.match(line)
+        if match is not None and (match["branch"] or match["name"] == "CollbenchError"):
+            depth = len(match["branch"]) // 4
+            path[depth:] = [match["name"]]
+            code = None if match["code"] is None else int(match["code"])
+            found[match["name"]] = (path[depth - 1] if depth else "", code)
+    return found
+
+
+def descendants(kind: type[CollbenchError]) -> set[type[CollbenchError]]:
+    return {kind}.union(*(descendants(below) for below in kind.__subclasses__() if below.__module__ == errors.__name__))
+
+
+def test_every_error_is_drawn_and_everything_drawn_exists() -> None:
+    assert set(drawn()) == {kind.__name__ for kind in descendants(CollbenchError)}
+    assert len(drawn()) == 15
+
+
+@pytest.mark.parametrize("name", [name for name in drawn() if name != "CollbenchError"])
+def test_parent_and_exit_code_are_as_drawn(name: str) -> None:
+    parent, code = drawn()[name]
+    kind = getattr(errors, name)
+    assert [base.__name__ for base in kind.__bases__] == [parent]
+    assert kind.exit_code == (drawn()[parent][1] if code is None else code)
+
+
+def test_unsupported_is_no_failure() -> None:
+    assert not issubclass(errors.Unsupported, CollbenchError)

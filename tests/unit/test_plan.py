@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collbench.errors import CollbenchError, PlanError
+from collbench.schema.plan import MOST_SIZES, Plan, Sizes, check_plan, load_plan
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "plan.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_plan_is_read(tmp_path: Path) -> None:
+    text = """
+        title = "two collectives"
+        collectives = ["allreduce", "bcast"]
+        drivers = ["native", "python"]
+        roots = [0, 1]
+        in_place = [false, true]
+        iters = 30
+        budget = 0.5
+        timeout = "2m"
+        [sizes]
+        min = "8"
+        max = 1024
+        factor = 4
+    """
+    plan = load_plan(written(tmp_path, text))
+    assert plan.collectives == ("allreduce", "bcast")
+    assert plan.drivers == ("native", "python")
+    assert plan.sizes_in_bytes() == (8, 32, 128, 512)
+    assert (plan.iters, plan.budget_seconds, plan.timeout_seconds) == (30, 0.5, 120.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colectives = ['allreduce']", r"unknown key 'colectives'. Did you mean 'collectives'\?"),
+        ("collectives = ['bcast']\nsizes = { mim = 8 }", r"sizes: unknown key 'mim'. Did you mean 'min'\?"),
+        ("collectives = ['bcast']\nqqqq = 1", "unknown key 'qqqq'. Known keys: title, collectives"),
+        ("collectives = 'bcast'", "array"),
+        ("collectives = [1]", "str"),
+        ("collectives = ['bcast']\niters = '5'", "int"),
+        ("collectives = ['bcast']\niters = true", "int"),
+        ("collectives = ['bcast']\niters = 1.5", "int"),
+        ("collectives = ['bcast']\ndrivers = ['rust']", "rust"),
+        ("collectives = ['bcast']\nthread_level = 'some'", "some"),
+        ("collectives = ['bcast']\nsizes = { min = 1.5 }", "min"),
+        ("collectives = ['bcast']\nsizes = 8", "sizes"),
+        ("", "collectives"),
+        ("collectives = [", "not TOML"),
+        ("collectives = []", "collectives: the list is empty"),
+        ("collectives = ['bcast']\nsizes = []", "sizes: the list is empty"),
+        ("collectives = ['bcast']\ngate = 'door'", "gate 'door': choose one of auto, roundtime, barrier, none"),
+        ("collectives = ['bcast']\ncadence = 'slow'", "cadence 'slow': choose one of isolated, streaming"),
+        ("collectives = ['bcast']\nfloor = 9\ncap = 8", "cap 8: must be at least 9"),
+        ("collectives = ['bcast']\nfloor = 0", "floor 0: must be at least 1"),
+        ("collectives = ['bcast']\niters = 0", "iters 0: must be at least 1"),
+        ("collectives = ['bcast']\nwarmup = -1", "warmup -1: must be at least 0"),
+        ("collectives = ['bcast']\nbudget = 0", "longer than 0 s"),
+        ("collectives = ['bcast']\ntimeout = '0s'", "longer than 0 s"),
+        ("collectives = ['bcast']\nbudget = 'soon'", "'soon': not a duration"),
+        ("collectives = ['bcast']\nsizes = ['8', 'x']", "size 'x'"),
+        ("collectives = ['bcast']\nsizes = { min = 64, max = 8 }", "min 64 is above max 8"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(CollbenchError, match=message) as refused:
+        load_plan(written(tmp_path, text))
+    assert refused.value.exit_code == 2
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_plan_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="No such file"):
+        load_plan(tmp_path / "none.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(PlanError, match="not TOML"):
+        load_plan(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        (Sizes(min="8", max="64"), (8, 16, 32, 64)),
+        (Sizes(min="8", max="100", factor=3), (8, 24, 72)),
+        (Sizes(min="1K", max="2K", step="512"), (1024, 1536, 2048)),
+        (Sizes(min=0, max=4), (0, 1, 2, 4)),
+        (Sizes(min=0, max=10, step=5), (0, 5, 10)),
+        (Sizes(min=7, max=7, factor=0), (7,)),
+    ],
+)
+def test_sweeps(sizes: Sizes, expected: tuple[int, ...]) -> None:
+    assert sizes.expand() == expected
+
+
+def test_a_list_of_sizes_keeps_its_order() -> None:
+    assert Plan(collectives=("bcast",), sizes=("1K", 8, "1M")).sizes_in_bytes() == (1024, 8, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (Sizes(min=64, max=8), "Swap them"),
+        (Sizes(min=8, max=64, factor=1), "factor 1 never reaches max"),
+        (Sizes(min=8, max=64, step=0), "step must be at least 1"),
+        (Sizes(min=0, max="1T", step=1), f"more than {MOST_SIZES} sizes"),
+    ],
+)
+def test_sweeps_that_never_end_are_refused(sizes: Sizes, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        sizes.expand()
+
+
+def test_the_longest_sweep_is_allowed() -> None:
+    assert len(Sizes(min=1, max=MOST_SIZES, step=1).expand()) == MOST_SIZES
+
+
+def test_a_plan_that_makes_sense_passes() -> None:
+    plan = Plan(collectives=("bcast",))
+    assert check_plan(plan) is plan

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from collbench.errors import RequestError, RunReadError, RunWriteError
+from collbench.schema import record as records
+from collbench.schema.record import Record, Samples
+from collbench.schema.store import Run, RunWriter, read_run
+
+
+@pytest.fixture
+def stored(stored_run: Path) -> Run:
+    return read_run(stored_run)
+
+
+@pytest.fixture
+def copy(stored_run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(stored_run, tmp_path / "run")
+
+
+def with_file(record: Record, name: str) -> Record:
+    assert record.samples is not None
+    return msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file=name))
+
+
+def test_what_is_written_is_read(stored: Run, tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "run"
+    samples = np.array([[400, -500, 2**40], [300, -450, 7]])
+    with RunWriter(directory, stored.manifest) as writer:
+        kept = [writer.append(record, samples if record.status == "ok" else None) for record in stored.records]
+        assert writer.count == len(stored.records)
+    run = read_run(directory)
+    assert run.manifest == stored.manifest
+    assert run.records == tuple(kept)
+    assert not run.truncated
+    first = run.samples(run.records[0])
+    assert first is not None
+    assert (first == samples).all()
+    assert run.samples(run.records[3]) is None
+    assert run.find(stored.records[2].case) == kept[2]
+    assert run.find(stored.records[2].case, launch=1) is None
+
+
+def test_every_record_is_on_disk_before_the_next(stored: Run, tmp_path: Path) -> None:
+    with RunWriter(tmp_path / "run", stored.manifest) as writer:
+        for number, record in enumerate(stored.records, start=1):
+            writer.append(record)
+            assert len(read_run(tmp_path / "run").records) == number
+
+
+def test_an_existing_run_is_refused_and_left_alone(stored: Run, copy: Path) -> None:
+    before = (copy / "records.jsonl").read_bytes()
+    with pytest.raises(RequestError, match="already holds a run"):
+        RunWriter(copy, stored.manifest)
+    assert (copy / "records.jsonl").read_bytes() == before
+
+
+def test_an_empty_directory_is_taken(stored: Run, tmp_path: Path) -> None:
+    with RunWriter(tmp_path, stored.manifest) as writer:
+        writer.append(stored.records[0])
+    assert len(read_run(tmp_path).records) == 1
+
+
+@pytest.mark.parametrize("name", ["file", "file/run", "x" * 300])
+def test_a_directory_that_cannot_be(stored: Run, tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunWriteError, match="Nothing was measured"):
+        RunWriter(tmp_path / name, stored.manifest)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../secret.npy", "/etc/passwd", "samples/../../secret.npy", "samples/a/b.npy", "samples/a.txt", "a.npy", "", "."],
+)
+def test_a_samples_file_outside_the_run_is_refused(copy: Path, name: str) -> None:
+    np.save(copy.parent / "secret.npy", np.ones((1, 3), np.int64))
+    run = read_run(copy)
+    with pytest.raises(RunReadError, match="not inside samples/"):
+        run.samples(with_file(run.records[0], name))
+
+
+def test_a_samples_file_that_is_a_link_to_the_outside_is_refused(copy: Path) -> None:
+    np.save(copy.parent / "secret.npy", np.ones((1, 3), np.int64))
+    (copy / "samples").mkdir()
+    (copy / "samples" / "link.npy").symlink_to(copy.parent / "secret.npy")
+    run = read_run(copy)
+    with pytest.raises(RunReadError, match="not inside samples/"):
+        run.samples(with_file(run.records[0], "samples/link.npy"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"text", b"PK\x03\x04 no zip", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<i8'", np.lib.format.magic(9, 9)],
+)
+def test_a_samples_file_that_is_no_array_is_refused(copy: Path, content: bytes) -> None:
+    (copy / "samples").mkdir()
+    (copy / "samples" / "x.npy").write_bytes(content)
+    run = read_run(copy)
+    with pytest.raises(RunReadError, match=r"x\.npy"):
+        run.samples(with_file(run.records[0], "samples/x.npy"))
+
+
+def test_arrays_that_are_no_samples_are_refused(copy: Path) -> None:
+    (copy / "samples").mkdir()
+    run = read_run(copy)
+    for number, array in enumerate([np.ones(3, np.int64), np.ones((2, 2)), np.array([["a"]])]):
+        np.save(copy / "samples" / f"{number}.npy", array)
+        with pytest.raises(RunReadError, match="expected integers"):
+            run.samples(with_file(run.records[0], f"samples/{number}.npy"))
+    np.save(copy / "samples" / "object.npy", np.array([[{}]]), allow_pickle=True)
+    for name in ("object", "missing"):
+        with pytest.raises(RunReadError, match=name):
+            run.samples(with_file(run.records[0], f"samples/{name}.npy"))
+
+
+def test_a_last_line_that_was_cut_off_is_left_out(copy: Path) -> None:
+    whole = (copy / "records.jsonl").read_bytes()
+    last = len(whole.splitlines()[-1]) + 1
+    for cut in (1, last // 2, last - 1):
+        (copy / "records.jsonl").write_bytes(whole[:-cut])
+        run = read_run(copy)
+        assert (len(run.records), run.truncated) == (9, True)
+    (copy / "records.jsonl").write_bytes(whole[:-last])
+    assert (len(read_run(copy).records), read_run(copy).truncated) == (9, False)
+
+
+@pytest.mark.parametrize("damage", [b"{}\n", b"\n", b"\x00\xff\n", b'{"schema": 2}\n'])
+def test_a_broken_line_is_named_by_its_number(copy: Path, damage: bytes) -> None:
+    lines = (copy / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "records.jsonl").write_bytes(b"".join([*lines[:4], damage, *lines[5:]]))
+    with pytest.raises(RunReadError, match=r"records\.jsonl line 5: "):
+        read_run(copy)
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path, copy: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(RunReadError, match="not a run"):
+            read_run(path)
+    (copy / "records.jsonl").unlink()
+    assert read_run(copy).records == ()
+    (copy / "records.jsonl").mkdir()
+    with pytest.raises(RunReadError, match="Is a directory"):
+        read_run(copy)
+
+
+def test_a_record_without_samples_writes_no_file(stored: Run, tmp_path: Path) -> None:
+    record = msgspec.structs.replace(stored.records[0], samples=Samples(n=0, invalid=0, warmup=5))
+    with RunWriter(tmp_path / "run", stored.manifest) as writer:
+        kept = writer.append(record, np.empty((4, 0), np.int64))
+    assert kept == record
+    assert list((tmp_path / "run" / "samples").iterdir()) == []
+    assert records.encode(kept) + b"\n" == (tmp_path / "run" / "records.jsonl").read_bytes()
