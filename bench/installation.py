@@ -83,7 +83,8 @@ class Installation:
         """Compile a C file of ours with this library's mpicc -O2."""
         OUT.mkdir(exist_ok=True)
         program = OUT / f"{source.stem}-{self.name}"
-        self.run((str(self.bin / "mpicc"), "-O2", "-Wall", "-Wextra", "-o", str(program), str(source)), limit=60)
+        options = ("-O2", "-Wall", "-Wextra", "-pthread")
+        self.run((str(self.bin / "mpicc"), *options, "-o", str(program), str(source)), limit=60)
         return program
 
 

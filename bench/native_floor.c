@@ -1,8 +1,8 @@
 /* The floor under collbench: the same MPI call timed by plain C, with the same gate and the same statistic.
  *
- *     mpicc -O2 -o native_floor native_floor.c && mpirun -n 2 native_floor allreduce 2000 5 8 65536
+ *     mpicc -O2 -o native_floor native_floor.c && mpirun -n 2 native_floor allreduce,bcast 1000 5 8 65536
  *
- * Arguments: allreduce or bcast, samples, warm-ups, sizes in bytes. float32, sum, root 0, MPI_THREAD_SINGLE. Rank 0
+ * Arguments: allreduce, bcast or both, samples, warm-ups, sizes in bytes. float32, sum, root 0, MPI_THREAD_SINGLE. Rank 0
  * prints one line of JSON per size. It shares no code with collbench, and follows its rules, number for number:
  * timing/_loop.c, timing/gates.py, timing/stops.py, run/measure.py.
  */
@@ -101,8 +101,8 @@ static int next_batch(int left, int done, double seconds) {
     return batch > 1 || left == 0 ? batch : 1;
 }
 
-/* Rank 0 hears of late samples and decides size and slack of the next batch. Returns the slack in force at the end. */
-static int64_t take_all(const operation *o, int64_t slack, int n, stamps s) {
+/* Batches; between them rank 0 hears of late samples and decides size and slack of the next. */
+static void take_all(const operation *o, int64_t slack, int n, stamps s) {
     int64_t began = now(), decision[2] = {0, slack};
     int batch = 0;
     for (int done = 0;;) {
@@ -115,7 +115,7 @@ static int64_t take_all(const operation *o, int64_t slack, int n, stamps s) {
             decision[0] = next_batch(n - done, done, (double)(now() - began) * 1e-9);
         }
         MPI_Bcast(decision, 2, MPI_INT64_T, 0, control);
-        if ((batch = (int)decision[0]) == 0) return decision[1];
+        if ((batch = (int)decision[0]) == 0) return;
         take(o, decision[1], batch, (stamps){s.entered + done, s.left + done, s.late + done});
         done += batch;
     }
@@ -146,64 +146,82 @@ static int wrong_elements(const operation *o) {
     return wrong;
 }
 
-/* Rank 0 prints the size's line: a sample is last rank out minus first rank in, and counts if no rank was late. */
-static void report(const char *name, const operation *o, int64_t slack, int n, stamps s) {
-    size_t all = (size_t)n * (size_t)ranks;
-    int64_t *entered = allocate(all * 8), *left = allocate(all * 8), *valid = allocate((size_t)n * 8);
-    uint8_t *late = allocate(all);
-    MPI_Gather(s.entered, n, MPI_INT64_T, entered, n, MPI_INT64_T, 0, control);
-    MPI_Gather(s.left, n, MPI_INT64_T, left, n, MPI_INT64_T, 0, control);
-    MPI_Gather(s.late, n, MPI_UINT8_T, late, n, MPI_UINT8_T, 0, control);
+/* All ranks' stamps on rank 0, [ranks, n]. */
+static void gather(stamps mine, stamps all, int n) {
+    MPI_Gather(mine.entered, n, MPI_INT64_T, all.entered, n, MPI_INT64_T, 0, control);
+    MPI_Gather(mine.left, n, MPI_INT64_T, all.left, n, MPI_INT64_T, 0, control);
+    MPI_Gather(mine.late, n, MPI_UINT8_T, all.late, n, MPI_UINT8_T, 0, control);
+}
+
+/* A sample is last rank out minus first rank in, and counts if no rank was late. Returns how many count. */
+static int valid_samples(stamps all, int n, int64_t *valid) {
     int kept = 0;
-    for (int i = 0; rank == 0 && i < n; i++) {
-        int64_t in = entered[i], out = left[i];
+    for (int i = 0; i < n; i++) {
+        int64_t in = all.entered[i], out = all.left[i];
         int is_late = 0;
-        for (int r = 0; r < ranks; r++) {
-            int64_t *e = entered + (size_t)r * (size_t)n + i, *l = left + (size_t)r * (size_t)n + i;
-            in = *e < in ? *e : in;
-            out = *l > out ? *l : out;
-            is_late |= late[(size_t)r * (size_t)n + (size_t)i];
+        for (int place = i; place < n * ranks; place += n) {
+            in = all.entered[place] < in ? all.entered[place] : in;
+            out = all.left[place] > out ? all.left[place] : out;
+            is_late |= all.late[place];
         }
         if (!is_late) valid[kept++] = out - in;
     }
-    if (rank == 0 && kept == 0) printf("{\"error\": \"every sample was late at the gate\"}\n");
-    double median = kept > 0 ? quantile(valid, kept, 0.5) * 1e-9 : 0.0; /* also sorts */
-    if (rank == 0 && kept > 0)
-        printf("{\"collective\": \"%s\", \"bytes\": %d, \"p50\": %.4e, \"min\": %.4e, \"samples\": %d, \"invalid\": %d, "
-               "\"slack_ns\": %lld}\n",
-               name, o->count * (int)sizeof(float), median, (double)valid[0] * 1e-9, n, n - kept, (long long)slack);
-    free(entered), free(left), free(valid), free(late);
+    return kept;
+}
+
+static stamps allocate_stamps(int n) {
+    stamps s = {allocate((size_t)n * 8), allocate((size_t)n * 8), allocate((size_t)n)};
+    memset(s.entered, 0, (size_t)n * 8), memset(s.left, 0, (size_t)n * 8), memset(s.late, 0, (size_t)n);
+    return s;
+}
+
+static void free_stamps(stamps s) { free(s.entered), free(s.left), free(s.late); }
+
+/* Rank 0 prints the line of one size; p50 is 0 where every sample was late. */
+static void report(const char *name, int size, stamps mine, int n) {
+    stamps all = allocate_stamps(n * ranks);
+    int64_t *valid = allocate((size_t)n * 8);
+    gather(mine, all, n);
+    if (rank == 0) {
+        int kept = valid_samples(all, n, valid);
+        double median = kept ? quantile(valid, kept, 0.5) * 1e-9 : 0.0;
+        printf("{\"collective\": \"%s\", \"bytes\": %d, \"p50\": %.5e, \"samples\": %d, \"invalid\": %d}\n", name, size,
+               median, n, n - kept);
+    }
+    free(valid);
+    free_stamps(all);
 }
 
 static void measure(const char *name, int broadcasts, int size, int n, int warmups) {
     int count = size / (int)sizeof(float);
     operation o = {broadcasts, count, broadcasts ? NULL : allocate((size_t)size), allocate((size_t)size)};
-    stamps s = {allocate((size_t)n * 8), allocate((size_t)n * 8), allocate((size_t)n)}, dry = s;
-    memset(s.entered, 0, (size_t)n * 8), memset(s.left, 0, (size_t)n * 8), memset(s.late, 0, (size_t)n);
+    stamps s = allocate_stamps(n), dry = allocate_stamps(warmups);
     int wrong = wrong_elements(&o);
     int64_t slack = pilot_slack();
-    take(&o, slack, warmups < n ? warmups : n, dry);
-    slack = take_all(&o, slack, n, s);
+    take(&o, slack, warmups, dry);
+    take_all(&o, slack, n, s);
     wrong += wrong_elements(&o);
     MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, control);
     if (wrong && rank == 0) fprintf(stderr, "native_floor: %d elements are wrong\n", wrong);
     if (wrong) MPI_Abort(MPI_COMM_WORLD, 1);
-    report(name, &o, slack, n, s);
-    free(o.send), free(o.receive), free(s.entered), free(s.left), free(s.late);
+    report(name, size, s, n);
+    free(o.send), free(o.receive), free_stamps(s), free_stamps(dry);
 }
 
 int main(int argc, char **argv) {
+    static const char *const names[] = {"allreduce", "bcast"};
     int granted;
-    if (argc < 5 || (strcmp(argv[1], "allreduce") && strcmp(argv[1], "bcast")) || atoi(argv[2]) < 1) {
-        fprintf(stderr, "usage: native_floor allreduce|bcast SAMPLES WARMUPS BYTES...\n");
+    if (argc < 5 || atoi(argv[2]) < 1) {
+        fprintf(stderr, "usage: native_floor allreduce,bcast SAMPLES WARMUPS BYTES...\n");
         return 2;
     }
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &granted);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_dup(MPI_COMM_WORLD, &control);
-    for (int i = 4; i < argc; i++)
-        measure(argv[1], !strcmp(argv[1], "bcast"), atoi(argv[i]), atoi(argv[2]), atoi(argv[3]));
+    for (int broadcasts = 0; broadcasts < 2; broadcasts++)
+        for (int i = 4; i < argc && strstr(argv[1], names[broadcasts]); i++)
+            measure(names[broadcasts], broadcasts, atoi(argv[i]), atoi(argv[2]), atoi(argv[3]));
     MPI_Comm_free(&control);
     MPI_Finalize();
     return 0;

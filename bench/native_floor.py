@@ -2,8 +2,8 @@
 
     python bench/native_floor.py --env DIR [--env DIR]
 
-Every round starts every cell (library, collective, size) three times: native_floor.c, `collbench --driver native` and
-`collbench --driver python`, in random order. A launch gives one median per size; what is compared are launch medians.
+Every round starts each library three times: native_floor.c, collbench with driver native and with driver python, in
+random order. A launch gives one median per collective and size; what is compared are launch medians.
 """
 
 from __future__ import annotations
@@ -15,175 +15,174 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from installation import HERE, Installation, LaunchFailed, add_env
-from machine import clock_step, describe, wait_for_quiet
+from installation import HERE, OUT, Installation, LaunchFailed, add_env
+from machine import FURTHER, Watched, clock_step, core_distance, describe
 from results import keep, table, verdict
 
 COLLECTIVES = ("allreduce", "bcast")
 KINDS = ("c", "native", "python")
 TARGET = {8: 1.03, 65536: 1.02, 1048576: 1.02}
-#: Sizes that share a launch, the factor between them, and a launch's samples of each.
-SWEEPS = (((8, 65536), 8192, 2000), ((1048576,), 2, 300))
-WARMUP = 5
+SAMPLES, WARMUP = 1000, 5
 LIMIT = 60.0  # s, one launch
 ATTEMPTS = 5
 LATE_SHARE = 0.10  # a launch with more late samples says more about the machine than about the program
 
-
-@dataclass(frozen=True)
-class Sweep:
-    """What one launch measures."""
-
-    installation: Installation
-    collective: str
-    sizes: tuple[int, ...]
-    factor: int
-    samples: int
+PLAN = """\
+title = "over plain C"
+collectives = {collectives}
+sizes = {sizes}
+drivers = ["{driver}"]
+thread_level = "single"
+gate = "roundtime"
+iters = {iters}
+warmup = {warmup}
+"""
 
 
 @dataclass(frozen=True)
 class LaunchMedian:
-    """One size of one launch: the median of its valid samples in seconds."""
+    """One cell of one launch: the median of its valid samples in seconds."""
 
     library: str
-    collective: str
-    bytes: int
     kind: str
     round: int
+    collective: str
+    bytes: int
     p50: float
-    late: int
+    invalid: int
     samples: int
 
 
-def command(sweep: Sweep, kind: str, floor: Path) -> tuple[str, ...]:
+def command(here: Installation, kind: str, floor: Path) -> tuple[str, ...]:
     """The argv of one launch."""
-    here = sweep.installation
     if kind == "c":
-        sizes = map(str, sweep.sizes)
-        return here.mpirun(2, floor, sweep.collective, str(sweep.samples), str(WARMUP), *sizes)
-    ends = ("-b", str(sweep.sizes[0]), "-e", str(sweep.sizes[-1]), "-f", str(sweep.factor))
-    how = ("-n", str(sweep.samples), "-w", str(WARMUP), "--driver", kind, "--thread-level", "single")
-    return here.mpirun(2, here.collbench, sweep.collective, *ends, *how, "--gate", "roundtime", "--style", "json")
+        return here.mpirun(2, floor, ",".join(COLLECTIVES), str(SAMPLES), str(WARMUP), *map(str, TARGET))
+    plan = OUT / f"native_floor-{kind}.toml"
+    names, sizes = json.dumps(COLLECTIVES), json.dumps(list(TARGET))
+    text = PLAN.format(collectives=names, sizes=sizes, driver=kind, iters=SAMPLES, warmup=WARMUP)
+    plan.write_text(text, encoding="utf-8")
+    return here.mpirun(2, here.collbench, "run", plan, "--style", "json")
 
 
-def launch(sweep: Sweep, kind: str, floor: Path, number: int) -> list[LaunchMedian]:
-    """Start once; a median per size.
+def launch(here: Installation, kind: str, floor: Path, number: int) -> list[LaunchMedian]:
+    """Start once; a median per cell.
 
     Raises:
         LaunchFailed: an error, a time-out, a driver that fell back, or too many late samples.
     """
-    text = sweep.installation.run(command(sweep, kind, floor), LIMIT)
-    lines = [json.loads(line) for line in text.splitlines()] if kind == "c" else _from_records(text, kind)
-    if [line["bytes"] for line in lines] != list(sweep.sizes):
-        raise LaunchFailed(f"{kind}: not every size was measured")
-    if any(line["invalid"] > LATE_SHARE * line["samples"] for line in lines):
+    text = here.run(command(here, kind, floor), LIMIT)
+    if kind == "c":
+        found = [LaunchMedian(here.name, kind, number, **json.loads(line)) for line in text.splitlines()]
+    else:
+        found = [from_record(record, here, kind, number) for record in json.loads(text)["records"]]
+    if len(found) != len(COLLECTIVES) * len(TARGET):
+        raise LaunchFailed(f"{kind}: not every cell was measured")
+    if any(cell.invalid > LATE_SHARE * cell.samples for cell in found):
         raise LaunchFailed(f"{kind}: more than {LATE_SHARE:.0%} of the samples were late at the gate")
-    return [
-        LaunchMedian(
-            sweep.installation.name, sweep.collective, line["bytes"], kind, number, line["p50"], line["invalid"],
-            line["samples"],
-        )
-        for line in lines
-    ]  # fmt: skip
-
-
-def _from_records(text: str, kind: str) -> list[dict[str, Any]]:
-    """The lines that native_floor.c would have printed."""
-    records = json.loads(text)["records"]
-    if any(record["status"] != "ok" or record["driver"] != kind for record in records):
-        raise LaunchFailed(f"{kind}: {records[0]['reason'] or records[0]['notes']}")
-    return [
-        {
-            "bytes": record["work"]["bytes"],
-            "p50": record["seconds"]["p50"],
-            "invalid": record["samples"]["invalid"],
-            "samples": record["samples"]["n"],
-        }
-        for record in records
-    ]
-
-
-def take(sweep: Sweep, floor: Path, number: int, order: random.Random, quiet: float) -> list[LaunchMedian]:
-    """One launch of each kind, in random order.
-
-    Raises:
-        LaunchFailed: one of them did; the others are thrown away too, since a ratio wants neighbours in time.
-    """
-    found: list[LaunchMedian] = []
-    for kind in order.sample(KINDS, len(KINDS)):
-        wait_for_quiet(quiet)
-        found += launch(sweep, kind, floor, number)
     return found
 
 
-def measure(asked: argparse.Namespace) -> tuple[list[LaunchMedian], list[str]]:
-    """All rounds, the sweeps of each in random order, until the time is up; and what failed on the way."""
+def from_record(record: dict, here: Installation, kind: str, number: int) -> LaunchMedian:  # type: ignore[type-arg]
+    """What native_floor.c would have printed."""
+    if record["status"] != "ok" or (record["driver"], record["gate"]) != (kind, "roundtime"):
+        raise LaunchFailed(f"{kind}: {record['reason'] or record['notes']}")
+    return LaunchMedian(
+        library=here.name,
+        kind=kind,
+        round=number,
+        collective=record["case"]["collective"],
+        bytes=record["work"]["bytes"],
+        p50=record["seconds"]["p50"],
+        invalid=record["samples"]["invalid"],
+        samples=record["samples"]["n"],
+    )
+
+
+def take(
+    here: Installation, floor: Path, number: int, kinds: list[str], watched: Watched, quiet: float
+) -> list[LaunchMedian]:
+    """One launch of each kind.
+
+    Raises:
+        LaunchFailed: one of them did, or the machine changed. The others are thrown away too: a ratio wants neighbours.
+    """
+    found: list[LaunchMedian] = []
+    for kind in kinds:
+        watched.wait(quiet)
+        found += launch(here, kind, floor, number)
+        if watched.disturbed():
+            raise LaunchFailed(f"{kind}: the cores moved apart ({watched.seen[-1]:.0f} ns)")
+    return found
+
+
+def measure(asked: argparse.Namespace, watched: Watched) -> tuple[list[LaunchMedian], list[str]]:
+    """All rounds, the libraries of each in random order, until the time is up; and what failed on the way."""
     until = time.monotonic() + asked.limit
     order = random.Random(asked.seed)  # noqa: S311 - an order, not a secret
-    floors = {one.name: one.compile(HERE / "native_floor.c") for one in asked.installations}
-    sweeps = [Sweep(one, name, *sweep) for one in asked.installations for name in COLLECTIVES for sweep in SWEEPS]
+    floors = {here.name: here.compile(HERE / "native_floor.c") for here in asked.installations}
     found: list[LaunchMedian] = []
     failures: list[str] = []
     for number in range(asked.rounds):
-        for sweep in order.sample(sweeps, len(sweeps)):
+        for here in order.sample(asked.installations, len(asked.installations)):
             for attempt in range(ATTEMPTS):
                 if time.monotonic() > until:
                     return found, failures
+                kinds = order.sample(KINDS, len(KINDS))
                 try:
-                    found += take(sweep, floors[sweep.installation.name], number, order, asked.quiet * 2**attempt)
+                    found += take(here, floors[here.name], number, kinds, watched, asked.quiet * 2**attempt)
                     break
                 except LaunchFailed as failure:
-                    failures.append(f"{sweep.installation.name} {sweep.collective} {sweep.sizes}: {failure}")
-        print(f"round {number + 1} of {asked.rounds}, {len(failures)} failures", flush=True)
+                    failures.append(f"round {number}, {here.name}, {failure}")
+        print(f"round {number + 1} of {asked.rounds}, {len(failures)} taken again", flush=True)
     return found, failures
 
 
-def cell(found: list[LaunchMedian], library: str, collective: str, size: int) -> dict[str, list[float]]:
-    """Launch medians of a cell by kind, in the order of the rounds."""
-    here = [m for m in found if (m.library, m.collective, m.bytes) == (library, collective, size)]
-    return {kind: [m.p50 for m in sorted(here, key=lambda m: m.round) if m.kind == kind] for kind in KINDS}
-
-
-def row(name: tuple[str, str, int], by_kind: dict[str, list[float]], step: float) -> list[str]:
+def row(found: list[LaunchMedian], library: str, collective: str, size: int, step: float) -> list[str]:
     """A line of the table."""
+    here = [one for one in found if (one.library, one.collective, one.bytes) == (library, collective, size)]
+    by_kind = {kind: [one.p50 for one in sorted(here, key=lambda m: m.round) if one.kind == kind] for kind in KINDS}
     middle = {kind: median(values) for kind, values in by_kind.items()}
-    ratio = {kind: middle[kind] / middle["c"] for kind in ("native", "python")}
-    spread = {
-        kind: sorted(mine / floor for mine, floor in zip(by_kind[kind], by_kind["c"], strict=True)) for kind in ratio
-    }
-    target = TARGET[name[2]]
+    neighbours = {kind: [a / b for a, b in zip(by_kind[kind], by_kind["c"], strict=True)] for kind in KINDS[1:]}
+    ratio = middle["native"] / middle["c"]
     return [
-        f"{name[0]} {name[1]} {name[2]} B",
-        str(len(by_kind["c"])),
+        f"{library} {collective} {size} B",
         *(f"{middle[kind] * 1e6:.3f}" for kind in KINDS),
-        f"{ratio['native']:.3f}",
-        f"{spread['native'][0]:.3f} .. {spread['native'][-1]:.3f}",
-        f"{target:.2f}",
-        verdict(ratio["native"], target),
-        f"{ratio['python']:.2f}",
-        f"{spread['python'][0]:.2f} .. {spread['python'][-1]:.2f}",
+        f"{ratio:.3f}",
+        spread(neighbours["native"]),
+        f"{TARGET[size]:.2f}",
+        verdict(ratio, TARGET[size]),
         f"{step / middle['c']:.1%}",
+        f"{middle['python'] / middle['c']:.2f}",
+        spread(neighbours["python"]),
     ]
 
 
+def spread(values: list[float]) -> str:
+    """Smallest, median and largest."""
+    return f"{min(values):.2f} / {median(values):.3f} / {max(values):.2f}"
+
+
 HEAD = (
-    "cell", "launches", "C us", "native us", "python us", "native/C", "rounds", "target", "", "python/C", "rounds", "clock step",
+    "cell", "C us", "native us", "python us", "native/C", "rounds", "target", "", "clock step", "python/C", "rounds"
 )  # fmt: skip
 
 
 def report(asked: argparse.Namespace, found: list[LaunchMedian], failures: list[str], step: float) -> str:
     """The page: how it was measured, and the table."""
-    names = [(one.name, coll, size) for one in asked.installations for coll in COLLECTIVES for size in TARGET]
-    cells = [(name, cell(found, *name)) for name in names]
-    rows = [row(name, by_kind, step) for name, by_kind in cells if by_kind["c"]]
+    launches = {here.name: sum(one.library == here.name for one in found) for here in asked.installations}
+    cells = len(COLLECTIVES) * len(TARGET) * len(KINDS)
+    names = [(here.name, name, size) for here in asked.installations for name in COLLECTIVES for size in TARGET]
+    rows = [row(found, *name, step) for name in names if launches[name[0]]]
+    counted = ", ".join(f"{count // cells} for {name}" for name, count in launches.items())
     return f"""# collbench over plain C
 
-{describe()}; 2 ranks, one core each; thread level single; gate roundtime.
-Median of launch medians; the order was drawn with seed {asked.seed}; `rounds` is the smallest and the largest ratio of
-launches that were neighbours in time. The clock moves in steps of {step * 1e9:.0f} ns: `clock step` is one of them in
-percent of C's time. {len(failures)} times three neighbours were taken again because one of them failed.
+{describe()}; 2 ranks, one core each; thread level single; gate roundtime;
+{SAMPLES} samples. Median of launch medians; launches of each kind: {counted}; order from seed {asked.seed}.
+`rounds`: smallest, median and largest ratio of launches that were neighbours in time. The clock moves in steps of
+{step * 1e9:.0f} ns; `clock step` is one of them in percent of C's time.
+{len(failures)} times three neighbours were taken again: one of them failed or had more than {LATE_SHARE:.0%} late
+samples, or the cores had moved more than {FURTHER} times as far apart as at their best (bench/core_distance.c).
 
 {table(HEAD, rows)}"""
 
@@ -191,18 +190,20 @@ percent of C's time. {len(failures)} times three neighbours were taken again bec
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_env(parser)
-    parser.add_argument("--rounds", type=int, default=7, help="launches of each kind and cell, at least 7 [7]")
+    parser.add_argument("--rounds", type=int, default=21, help="launches of each kind, at least 7 [21]")
     parser.add_argument("--seed", type=int, default=1, help="of the order [1]")
     parser.add_argument("--quiet", type=float, default=2.0, help="wait so long (s) for other processes to rest [2]")
     parser.add_argument("--limit", type=float, default=330.0, help="begin nothing new after so many seconds [330]")
     asked = parser.parse_args()
     step = clock_step()
-    found, failures = measure(asked)
+    watched = Watched(core_distance(asked.installations[0]))
+    found, failures = measure(asked, watched)
     data = {
         "seed": asked.seed,
         "machine": describe(),
         "clock_step": step,
-        "failures": failures,
+        "core_distance_ns": watched.seen,
+        "taken_again": failures,
         "launches": [asdict(one) for one in found],
     }
     keep("native_floor", report(asked, found, failures, step), data)

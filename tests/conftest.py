@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from collbench.report import new_style
+from collbench.schema.store import read_run
+
 HERE = Path(__file__).parent
 
 # The same examples on every machine; `pytest --hypothesis-profile=explore` looks for new ones.
@@ -67,3 +70,16 @@ def golden() -> Callable[[str, str], None]:
 def stored_run() -> Path:
     """A run of schema 1 made by hand: every status, both places, late samples, two hosts. It must stay readable."""
     return HERE / "data" / "run"
+
+
+@pytest.fixture(scope="session")
+def printed(stored_run: Path) -> Callable[..., str]:
+    """`printed(style, *numbers)`: what a style prints for those records of the stored run, or for all."""
+
+    def print_in(style: str, *numbers: int) -> str:
+        run = read_run(stored_run)
+        printer = new_style(style)
+        records = [run.records[number] for number in numbers] or run.records
+        return "".join([printer.begin(run.manifest), *map(printer.add, records), printer.end()])
+
+    return print_in

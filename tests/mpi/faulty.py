@@ -44,7 +44,9 @@ def wrapped(operation: Operation, kind: str, at: int) -> Operation:
         if due and kind == "corrupt" and operation.output:
             operation.output[0].reshape(-1)[:1] += 1
 
-    call = dataclasses.replace(operation.call, python=python, native=None, why_not_native="a fault is wrapped around it")
+    call = dataclasses.replace(
+        operation.call, python=python, native=None, why_not_native="a fault is wrapped around it"
+    )
     return dataclasses.replace(operation, call=call)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -10,8 +12,8 @@ from collbench.schema.plan import MOST_SIZES, Sizes
 def test_a_sweep_by_factor(low: int, more: int, factor: int) -> None:
     sizes = Sizes(min=low, max=low + more, factor=factor).expand()
     assert sizes[0] == low
-    assert all(later == max(earlier * factor, 1) for earlier, later in zip(sizes, sizes[1:], strict=False))
-    assert all(earlier < later for earlier, later in zip(sizes, sizes[1:], strict=False))
+    assert all(later == max(earlier * factor, 1) for earlier, later in pairwise(sizes))
+    assert all(earlier < later for earlier, later in pairwise(sizes))
     assert sizes[-1] <= low + more < max(sizes[-1] * factor, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import tempfile
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from collbench.schema import record as records
 from collbench.schema.case import CADENCES, DRIVERS, DTYPES, GATES, OPS, THREAD_LEVELS, Case
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.record import Check, Ranks, Record, Samples, Status, Work
-from collbench.schema.store import ALL_RANKS_LIMIT, RunWriter, read_run
+from collbench.schema.store import ALL_RANKS_LIMIT, Run, RunWriter, read_run
 from collbench.schema.summary import Seconds
 
 whole = st.integers(-(2**63), 2**63 - 1)
@@ -126,13 +127,8 @@ def test_garbage_is_refused_and_nothing_else(decode: Callable[[bytes], object], 
     flipped = good[:at] + bytes([good[at] ^ (1 << data.draw(st.integers(0, 7)))]) + good[at + 1 :]
     hole = good[:at] + good[data.draw(st.integers(at + 1, len(good))) :]
     for line in (data.draw(st.binary()), data.draw(json), flipped, hole):
-        try:
+        with contextlib.suppress(RunReadError):
             decode(line)
-        except RunReadError as error:
-            assert str(error)
-
-
-stamps = st.integers(1, 2**62)
 
 
 @st.composite
@@ -145,8 +141,8 @@ def sampled(draw: st.DrawFn) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.where(late, -values, values)
 
 
-@given(st.lists(sampled(), min_size=1, max_size=4), st.data())
-def test_samples_survive_the_disk(stored_run: Path, several: list[Any], data: st.DataObject) -> None:
+@given(several=st.lists(sampled(), min_size=1, max_size=4))
+def test_samples_survive_the_disk(stored_run: Path, several: list[Any]) -> None:
     stored = read_run(stored_run)
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary) / "run"
@@ -175,16 +171,12 @@ def test_a_damaged_samples_file_is_refused_and_nothing_else(stored_run: Path, da
     with tempfile.TemporaryDirectory() as temporary:
         (Path(temporary) / "samples").mkdir()
         (Path(temporary) / "samples" / "x.npy").write_bytes(good[: data.draw(st.integers(0, len(good)))])
-        record = read_run(stored_run).records[0]
+        stored = read_run(stored_run)
+        record = stored.records[0]
         assert record.samples is not None
         record = msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file="samples/x.npy"))
-        run = msgspec.structs  # replaced below; keeps the type checker quiet about the name
-        del run
-        reader = read_run(stored_run)
-        damaged = type(reader)(Path(temporary), reader.manifest, (record,))
-        try:
-            samples = damaged.samples(record)
-        except RunReadError:
-            return
-        assert samples is not None
-        assert samples.ndim == 2
+        run = Run(Path(temporary), stored.manifest, (record,))
+        with contextlib.suppress(RunReadError):
+            samples = run.samples(record)
+            assert samples is not None
+            assert samples.ndim == 2

@@ -46,9 +46,9 @@ def test_a_document_without_a_version_is_not_ours(kind: tuple[Decode, dict[str, 
 def test_an_unknown_field_is_refused_at_every_depth(kind: tuple[Decode, dict[str, Any]]) -> None:
     decode, document = kind
     inner = next(name for name, value in document.items() if isinstance(value, dict) and name != "thread_level")
-    with pytest.raises(RunReadError, match="here: .*extra"):
+    with pytest.raises(RunReadError, match=r"here: .*extra"):
         decode(json.dumps(document | {"extra": 1}).encode(), "here")
-    with pytest.raises(RunReadError, match="here: .*extra"):
+    with pytest.raises(RunReadError, match=r"here: .*extra"):
         decode(json.dumps(document | {inner: document[inner] | {"extra": 1}}).encode(), "here")
 
 

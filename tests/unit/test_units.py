@@ -45,7 +45,8 @@ def test_sizes_print_exactly(size: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (3 << 29, "1.50 GiB"), (1 << 52, "4096.00 TiB")]
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (3 << 29, "1.50 GiB"), (1 << 52, "4096.00 TiB")],
 )
 def test_bytes_print_rounded(size: int, text: str) -> None:
     assert format_bytes(size) == text
@@ -53,9 +54,11 @@ def test_bytes_print_rounded(size: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("0.5s", 0.5), ("200ms", 0.2), ("2m", 120.0), ("2 min", 120.0), ("1h", 3600.0), ("3", 3.0), ("7us", 7e-6)]
-    + [("5ns", 5e-9), (2, 2.0), (0.25, 0.25), (1e-5, 1e-5), (1e20, 1e20)],
-)
+    [
+        ("0.5s", 0.5), ("200ms", 0.2), ("2m", 120.0), ("2 min", 120.0), ("1h", 3600.0), ("3", 3.0), ("7us", 7e-6),
+        ("5ns", 5e-9), (2, 2.0), (0.25, 0.25), (1e-5, 1e-5), (1e20, 1e20),
+    ],
+)  # fmt: skip
 def test_durations(text: str | float, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds, rel=1e-15)
 

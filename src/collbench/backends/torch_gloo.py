@@ -196,7 +196,8 @@ class TorchGlooBackend:
 
 def _join(dist: Any, started_by: launcher.Launcher, options: Options) -> ThreadLevel:
     """Enter the default group by way of the launcher's means; returns the thread level in force."""
-    timeout = timedelta(seconds=options.timeout)
+    # Longer than the watchdog, which knows what was being done when nothing moved any more.
+    timeout = timedelta(seconds=options.timeout + 10)
     if started_by.kind == "torchrun":
         dist.init_process_group("gloo", timeout=timeout)
         return options.thread_level

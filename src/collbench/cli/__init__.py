@@ -81,26 +81,37 @@ def main() -> NoReturn:
     speaks = launcher.detect().rank == 0
     if not speaks:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
+    leave(run_command(speaks))
+
+
+def run_command(speaks: bool) -> int:
+    """The exit code of the command line; what went wrong is said here, by the rank that speaks."""
     try:
         code = cli.main(prog_name="collbench", standalone_mode=False)
     except click.ClickException as error:
         if speaks:
             error.show()
-        code = error.exit_code
+        return error.exit_code
     except click.exceptions.Exit as asked:
-        code = asked.exit_code
+        return asked.exit_code
     except CollbenchError as error:
-        if speaks:
-            notes = "".join(getattr(error, "__notes__", ()))
-            print(f"collbench: {error}{notes}", file=sys.stderr)  # noqa: T201
-        code = error.exit_code
+        _say(speaks, f"{error}{''.join(getattr(error, '__notes__', ()))}")
+        return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        if speaks:
-            print("collbench: interrupted.", file=sys.stderr)  # noqa: T201
-        code = 130
+        _say(speaks, "interrupted.")
+        return 130
     except BrokenPipeError:
-        code = 130
-    leave(code if isinstance(code, int) else 0)
+        return 130
+    except SystemExit as asked:
+        # click ends like this when it finds its output closed, and has wrapped the output then
+        closed = type(sys.stdout).__name__ == "PacifyFlushWrapper"
+        return 130 if closed else asked.code if isinstance(asked.code, int) else 1
+    return code if isinstance(code, int) else 0
+
+
+def _say(speaks: bool, text: str) -> None:
+    if speaks:
+        print(f"collbench: {text}", file=sys.stderr)  # noqa: T201
 
 
 def leave(code: int) -> NoReturn:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from collbench.backends.parts import launcher
 from collbench.backends.parts.interface import Options
 from collbench.cli.sink import TerminalSink
 from collbench.run.experiment import perform, plan_experiment
@@ -29,7 +30,7 @@ def carry_out(
     check_plan(plan)
     options = Options(plan.thread_level, plan.timeout_seconds, ranks, fault)
     experiment = plan_experiment(plan, options, tuple(sys.argv))
-    sink = TerminalSink(style, out, output_file)
+    sink = TerminalSink(style, out, output_file, speaks=launcher.detect().rank == 0)
     try:
         perform(experiment, sink)
     except BaseException as error:

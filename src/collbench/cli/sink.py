@@ -20,9 +20,13 @@ from collbench.units import format_size
 
 
 class TerminalSink:
-    """Writes first to disk, then prints. Counts what was measured, failed and skipped."""
+    """Writes first to disk, then prints. Counts what was measured, failed and skipped.
 
-    def __init__(self, style: str, out: Path | None, output_file: Path | None = None) -> None:
+    Every rank has one; only that of rank 0 (`speaks`) ever writes.
+    """
+
+    def __init__(self, style: str, out: Path | None, output_file: Path | None = None, speaks: bool = True) -> None:
+        self._speaks = speaks
         self._style: Style = new_style(style)
         self._document: Style | None = None if output_file is None else new_style("json")
         self._out, self._output_file = out, output_file
@@ -67,6 +71,8 @@ class TerminalSink:
             RunWriteError: the output file cannot be written.
             Interrupted: nobody reads standard output.
         """
+        if not self._speaks:
+            return
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -88,7 +94,7 @@ class TerminalSink:
         except Exception as error:
             return f" ({error})"
         if self._writer is None:
-            return ""
+            return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
         return f" {self._writer.count} records are in {self._writer.directory}: collbench show {self._writer.directory}"
 
     def _print(self, text: str) -> None:

@@ -44,7 +44,7 @@ def group_of(record: Record) -> Group:
 
 
 def format_us(seconds: float) -> str:
-    """Microseconds with four significant digits where they matter: `0.4123`, `12.35`, `1234`."""
+    """Microseconds with four significant digits where they matter, at most nanoseconds: `0.412`, `12.35`, `1234`."""
     us = seconds * 1e6
     digits = 3 if us < 10 else 2 if us < 100 else 1 if us < 1000 else 0
     return f"{us:.{digits}f}"

@@ -6,14 +6,10 @@ an error that one rank meets alone ends the job at once, because the others wait
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import os
-import sys
-import time
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -27,25 +23,23 @@ from collbench.errors import CollbenchError, DoesNotFit, Interrupted, LostRankEr
 from collbench.run import describe
 from collbench.run.expand import cases_of
 from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed, rank_facts
+from collbench.run.leaving import Everywhere, Rescue, alone, last_words, on_rank_0, together
 from collbench.run.measure import measure
 from collbench.run.sampling import Method, Watch
+from collbench.run.voice import Voice
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
 from collbench.schema.case import Case, Gate
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.timing.stops import Budget, Fixed, StopRule
-from collbench.units import format_bytes, format_duration
+from collbench.units import format_bytes
 
 #: Of the memory that the kernel calls available, this share may be asked for.
 USABLE_SHARE = 0.95
 
 
-#: A rank that met an error alone waits this long per rank below it before it speaks (s).
-TURN = 0.3
-
-
-class Sink(Protocol):
+class Sink(Rescue, Protocol):
     """Where rank 0's records go. May raise CollbenchError: then all ranks leave."""
 
     def begin(self, manifest: Manifest, cases: int) -> None:
@@ -53,9 +47,6 @@ class Sink(Protocol):
 
     def add(self, record: Record, samples: NDArray[np.int64] | None) -> None:
         """A record and its samples [ranks, n] in ns."""
-
-    def rescue(self) -> str:
-        """Print what was held back, and say what is safe on disk: called when everything ends now."""
 
 
 @dataclass(frozen=True)
@@ -110,86 +101,37 @@ def perform(experiment: Experiment, sink: Sink) -> None:
 
 
 def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink) -> None:
+    """Measure one backend's cases under a watchdog; what goes wrong ends here in one of two ways."""
     rank = session.world.rank
-    try:
-        if rank != 0 and experiment.backends[number].simulated:
-            _measure_backend(experiment, number, session, sink, Unwatched())
-            return
-        deference = 0.0 if rank == 0 else DEFERENCE
-        with Watchdog(experiment.options.timeout, _last_words(rank, sink, experiment), deference) as watchdog:
-            _measure_backend(experiment, number, session, sink, watchdog)
-    except Everywhere as known:
-        raise known.error from None
-    except LostRankError:
-        raise
-    except Exception as error:  # met by this rank alone: say so, and take the others along
-        alone(session, error, sink)
-
-
-class Everywhere(Exception):
-    """Carries an error that every rank raises together."""
-
-    def __init__(self, error: CollbenchError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def alone(session: Session, error: Exception, sink: Sink) -> NoReturn:
-    """One message from the rank that knows, then the end of the job."""
-    rank = session.world.rank
-    code = error.exit_code if isinstance(error, CollbenchError) else 1
-    if session.is_lost_rank(error):
-        code = LostRankError.exit_code
-        error = LostRankError(f"another rank is gone ({_first_line(error)})")
-    # Often all ranks meet the same error: the lowest speaks first, and its abort silences the others.
-    time.sleep(min(TURN * rank, DEFERENCE))
-    name = "" if isinstance(error, CollbenchError) else f"{type(error).__name__}: "
-    if os.environ.get("COLLBENCH_TRACEBACK"):
-        traceback.print_exception(error)
-    say(f"rank {rank}: {name}{_first_line(error)}. The job ends here.{sink.rescue()}")
-    session.abort(code)
-    raise SystemExit(code)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def say(text: str) -> None:
-    """One line to standard error, whole even when the interpreter is about to be left."""
-    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"collbench: {text}\n".encode())
-
-
-def _last_words(rank: int, sink: Sink, experiment: Experiment) -> Callable[[str, str], None]:
-    def last_words(kind: str, doing: str) -> None:
-        if kind == "timeout":
-            limit = format_duration(experiment.options.timeout)
-            say(
-                f"rank {rank}: no progress for {limit} in {doing}: a rank hangs, or one batch takes longer "
-                f"(-T sets the limit).{sink.rescue()}"
-            )
-            os._exit(3)
-        why = "interrupted" if kind == "interrupted" else "ended by SIGTERM (a rank was lost, or the job was stopped)"
-        if rank == 0:
-            say(f"{why} in {doing}.{sink.rescue()}")
-        os._exit(130)
-
-    return last_words
+    voice = Voice(session.world)
+    with contextlib.ExitStack() as stack:
+        watch: Watch = Unwatched()
+        if rank == 0 or not experiment.backends[number].simulated:  # signals belong to the main thread
+            timeout = experiment.options.timeout
+            words = last_words(rank, voice, sink, timeout)
+            watch = stack.enter_context(Watchdog(timeout, words, 0.0 if rank == 0 else DEFERENCE))
+        try:
+            _measure_backend(experiment, number, session, sink, watch)
+        except Everywhere as known:
+            raise known.error from None
+        except LostRankError:
+            raise
+        except Exception as error:
+            alone(session, error, voice, sink)
 
 
 def _measure_backend(experiment: Experiment, number: int, session: Session, sink: Sink, watch: Watch) -> None:
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
     ranks = tuple(allgather(session.world, rank_facts()))
-    _together(session, _refuse(experiment, session, ranks, cases))
+    together(session, _refuse(experiment, session, ranks, cases))
     method = choose_method(experiment.plan, ranks, backend.simulated)
     if number == 0:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
-        _on_rank_0(session, lambda: sink.begin(manifest, len(experiment.all_cases)))
+        on_rank_0(session, lambda: sink.begin(manifest, len(experiment.all_cases)))
     for case in cases:
         record, samples = measured(case, session, method, watch)
-        _on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
+        on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
 
 
 def measured(case: Case, session: Session, method: Method, watch: Watch) -> tuple[Record, NDArray[np.int64] | None]:
@@ -198,26 +140,6 @@ def measured(case: Case, session: Session, method: Method, watch: Watch) -> tupl
         return measure(case, collectives.get(case.collective), session, method, watch)
     except Interrupted as error:
         raise Everywhere(error) from None
-
-
-def _on_rank_0(session: Session, action: Callable[[], None]) -> None:
-    """Do something on rank 0; if it raises a CollbenchError, all ranks do."""
-    failed: CollbenchError | None = None
-    if session.world.rank == 0:
-        try:
-            action()
-        except CollbenchError as error:
-            failed = error
-    known: CollbenchError | None = session.world.bcast(failed)
-    if known is not None:
-        raise Everywhere(known)
-
-
-def _together(session: Session, error: CollbenchError | None) -> None:
-    """Raise an error of any rank on all ranks."""
-    first = next((found for found in allgather(session.world, error) if found is not None), None)
-    if first is not None:
-        raise Everywhere(first)
 
 
 def _refuse(

@@ -116,10 +116,11 @@ class Sampling:
         if self.done and late_now > LATE_SHARE * len(self.done[-1].late):
             slack *= 2
         stop = any(stopped for _, stopped in heard)
-        if self.method.gate_may_change and taken > FIRST_BATCH and late_ever > HOPELESS_SHARE * taken:
+        n = self.method.stop.next_batch(taken, (self.session.clock() - self.began) * 1e-9)
+        tried = taken > FIRST_BATCH or n == 0
+        if self.method.gate_may_change and tried and late_ever > HOPELESS_SHARE * taken:
             return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop)
-        elapsed = (self.session.clock() - self.began) * 1e-9
-        return Decision(self.method.stop.next_batch(taken, elapsed), slack, self.gate.kind, stop)
+        return Decision(n, slack, self.gate.kind, stop)
 
 
 def sample(operation: Operation, asked: Driver, session: Session, method: Method, watch: Watch, doing: str) -> Sampling:

@@ -160,7 +160,7 @@ class Run:
         try:
             with path.open("rb") as file:
                 array = np.lib.format.read_array(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
+        except Exception as error:  # of a damaged header NumPy raises whatever Python's tokenizer does
             raise RunReadError(f"{path}: {error}") from error
         if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
             raise RunReadError(f"{path}: expected integers [ranks, samples], found {array.dtype} {array.shape}.")

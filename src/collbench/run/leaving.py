@@ -1,0 +1,105 @@
+"""How ranks leave: all together with one error, or one rank that takes the others along.
+
+An error that all ranks know of is raised on all of them as `Everywhere`. An error that one rank meets alone ends the
+job from there, because the others wait for that rank. Either way one message appears.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn, Protocol
+
+from collbench.backends.parts.interface import Session, allgather
+from collbench.errors import CollbenchError, LostRankError
+from collbench.run.voice import Voice
+from collbench.units import format_duration
+
+#: A rank that only sees another one gone waits this long before it speaks (s).
+TURN = 0.5
+
+
+class Rescue(Protocol):
+    """What holds results back, or knows where they are."""
+
+    def rescue(self) -> str:
+        """Print what was held back, and say what is safe on disk: called when everything ends now."""
+
+
+class Everywhere(Exception):
+    """Carries an error that every rank raises together."""
+
+    def __init__(self, error: CollbenchError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def on_rank_0(session: Session, action: Callable[[], None]) -> None:
+    """Do something on rank 0; if it raises a CollbenchError, all ranks do."""
+    failed: CollbenchError | None = None
+    if session.world.rank == 0:
+        try:
+            action()
+        except CollbenchError as error:
+            failed = error
+    known: CollbenchError | None = session.world.bcast(failed)
+    if known is not None:
+        raise Everywhere(known)
+
+
+def together(session: Session, error: CollbenchError | None) -> None:
+    """Raise an error of any rank on all ranks."""
+    first = next((found for found in allgather(session.world, error) if found is not None), None)
+    if first is not None:
+        raise Everywhere(first)
+
+
+def alone(session: Session, error: Exception, voice: Voice, sink: Rescue) -> NoReturn:
+    """One message from the rank that knows, then the end of the job."""
+    rank = session.world.rank
+    code = error.exit_code if isinstance(error, CollbenchError) else 1
+    if session.is_lost_rank(error):
+        code = LostRankError.exit_code
+        error = LostRankError(f"another rank is gone ({_gist(error)})")
+        time.sleep(TURN)  # the one that is gone may know why
+    name = "" if isinstance(error, CollbenchError) else f"{type(error).__name__}: "
+    if os.environ.get("COLLBENCH_TRACEBACK"):
+        traceback.print_exception(error)
+    saved = sink.rescue()
+    if voice.claim():
+        say(f"rank {rank}: {name}{_gist(error)}. The job ends here.{saved}")
+    session.abort(code)
+    raise SystemExit(code)
+
+
+def _gist(error: BaseException) -> str:
+    """The first line of an error's text, and the last: MPI names the cause at the end of its error stack."""
+    lines = [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()]
+    return " ... ".join(dict.fromkeys((lines[0], lines[-1]))) if lines else type(error).__name__
+
+
+def say(text: str) -> None:
+    """One line to standard error, whole even when the interpreter is about to be left."""
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"collbench: {text}\n".encode())
+
+
+def last_words(rank: int, voice: Voice, sink: Rescue, limit: float) -> Callable[[str, str], None]:
+    """What a watchdog calls when its process must end: after `limit` seconds without progress, or on a signal."""
+
+    def speak(kind: str, doing: str) -> None:
+        if kind == "timeout":
+            saved = sink.rescue()
+            if voice.claim():
+                stuck = f"rank {rank}: no progress for {format_duration(limit)} in {doing}"
+                say(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).{saved}")
+            os._exit(3)
+        why = "interrupted" if kind == "interrupted" else "ended by SIGTERM (a rank was lost, or the job was stopped)"
+        saved = sink.rescue()
+        if rank == 0 and voice.claim():
+            say(f"{why} in {doing}.{saved}")
+        os._exit(130)
+
+    return speak

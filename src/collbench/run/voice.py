@@ -1,0 +1,45 @@
+"""One message per job: whoever has something to say asks first whether somebody has spoken.
+
+When one rank fails, others notice soon after and would each tell their part of it. The ranks of a host share an
+unlinked temporary file; the first to write to it speaks. Across hosts, or where containers share no folder, every host
+has a voice of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+from collbench.backends.parts.interface import World, allgather
+
+
+class Voice:
+    """The right to speak, once. Collective to create."""
+
+    def __init__(self, world: World) -> None:
+        path = None
+        if world.rank == 0:
+            handle, path = tempfile.mkstemp(prefix="collbench-")
+            os.close(handle)
+        path = world.bcast(path)
+        self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_RDWR)
+        allgather(world, None)
+        if world.rank == 0:
+            Path(path).unlink()
+
+    def claim(self) -> bool:
+        """True for the first rank that asks, False for all later ones."""
+        if self._file is None:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            first = os.fstat(self._file).st_size == 0
+            os.pwrite(self._file, b"spoken", 0)
+            return first
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)

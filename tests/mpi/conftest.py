@@ -1,0 +1,43 @@
+"""Fixtures: how to start collbench under mpirun and torchrun of the environment that runs the tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+
+import pytest
+
+from tests.mpi.jobs import BIN, FAULTY, Command, mpi_vendor, skip_or_fail
+
+
+@pytest.fixture(scope="session")
+def vendor() -> str:
+    return mpi_vendor()
+
+
+@pytest.fixture(scope="session")
+def mpirun(vendor: str) -> Command:
+    """`mpirun(ranks, *program)`: the command; with `program` empty, collbench's arguments follow."""
+
+    def command(ranks: int, *arguments: str, fault: tuple[str, int, int] | None = None) -> list[str]:
+        crowded = ranks > len(os.sched_getaffinity(0))
+        flags = ["--map-by", ":OVERSUBSCRIBE"] if vendor == "openmpi" and crowded else []
+        kind = [str(FAULTY), *map(str, fault)] if fault else ["-m", "collbench"]
+        return [str(BIN / "mpirun"), *flags, "-n", str(ranks), sys.executable, *kind, *arguments]
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def torchrun() -> Command:
+    """`torchrun(ranks, *arguments)`: the command."""
+    if importlib.util.find_spec("torch") is None or shutil.which(BIN / "torchrun") is None:
+        skip_or_fail("torch", "torch is not installed in this environment")
+
+    def command(ranks: int, *arguments: str, fault: tuple[str, int, int] | None = None) -> list[str]:
+        program = [str(FAULTY), *map(str, fault)] if fault else ["-m", "collbench"]
+        return [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "--standalone", *program, *arguments]
+
+    return command

@@ -1,0 +1,142 @@
+"""A rank raises, hangs, dies or lies; Ctrl-C; a full disk; nobody reads: one message, the code, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from collbench.schema.store import read_run
+from tests.mpi.jobs import Command, Ended, environment, finish
+
+#: 80 samples a size and some 37 operations around them: the fault falls into the second size.
+SWEEP = ("allreduce", "-b", "8", "-e", "64", "-n", "80", "--gate", "barrier", "--driver", "python")
+
+
+def sizes_on_disk(where: Path) -> list[int]:
+    return [record.case.bytes for record in read_run(where).records]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_raises(mpirun: Command, tmp_path: Path, rank: int) -> None:
+    ended = finish(mpirun(2, *SWEEP, "--out", str(tmp_path / "run"), fault=("raise", rank, 120)))
+    assert ended.code == 1
+    assert len(ended.messages) == 1
+    assert f"rank {rank}: RuntimeError: raised on purpose" in ended.messages[0]
+    assert str(tmp_path / "run") in ended.messages[0]
+    assert sizes_on_disk(tmp_path / "run") == [8]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_hangs(mpirun: Command, tmp_path: Path, rank: int) -> None:
+    began = time.monotonic()
+    ended = finish(mpirun(2, *SWEEP, "-T", "3", "--out", str(tmp_path / "run"), fault=("hang", rank, 120)), limit=30)
+    assert ended.code == 3
+    assert time.monotonic() - began < 20
+    assert len(ended.messages) == 1
+    assert "no progress for 3 s in allreduce 16 B on mpi" in ended.messages[0]
+    assert sizes_on_disk(tmp_path / "run") == [8]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", ["die", "exit"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies(mpirun: Command, vendor: str, tmp_path: Path, rank: int, kind: str) -> None:
+    """mpirun notices first, ends the job and reports with its own code; what was measured is on disk."""
+    ended = finish(mpirun(2, *SWEEP, "-T", "5", "--out", str(tmp_path / "run"), fault=(kind, rank, 120)), limit=30)
+    killed = {"openmpi": 128 + signal.SIGKILL, "mpich": int(signal.SIGKILL)}[vendor]
+    assert ended.code == (killed if kind == "die" else 7)
+    assert len(ended.messages) <= 1
+    assert sizes_on_disk(tmp_path / "run") == [8]
+
+
+@pytest.mark.mpi
+def test_a_wrong_result_fails_the_case_and_the_process(mpirun: Command) -> None:
+    ended = finish(mpirun(2, *SWEEP, "--style", "json", fault=("corrupt", 1, 120)))
+    assert ended.code == 1
+    status = [record["status"] for record in ended.records]
+    assert status == ["ok", "failed", "failed", "failed"]
+    assert "wrong result after timing, rank 1: 1" in ended.records[1]["reason"]
+    assert "wrong result before timing" in ended.records[2]["reason"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["raise", "hang", "die"])
+def test_gloo_faults(torchrun: Command, tmp_path: Path, kind: str) -> None:
+    """torchrun answers every failure with its own exit code 1, and names the rank's."""
+    command = torchrun(2, *SWEEP, "-T", "5", "--out", str(tmp_path / "run"), fault=(kind, 1, 120))
+    ended = finish(command, limit=60)
+    assert ended.code != 0
+    assert sizes_on_disk(tmp_path / "run") == [8]
+    (message,) = ended.messages
+    expected = {"raise": "raised on purpose", "hang": "no progress for 5 s", "die": "is gone|SIGTERM"}[kind]
+    assert any(part in message for part in expected.split("|")), message
+
+
+def interrupted(command: list[str], number: int, where: Path) -> Ended:
+    """Send a signal to the launcher once two records are on disk."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (where / "records.jsonl").exists() or (where / "records.jsonl").read_bytes().count(b"\n") < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    try:
+        out, err = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return Ended(process.returncode, out.decode().replace("\0", ""), err.decode().replace("\0", ""))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm(mpirun: Command, vendor: str, tmp_path: Path, number: int) -> None:
+    where = tmp_path / "run"
+    ended = interrupted(mpirun(2, "allreduce", "-e", "1G", "--budget", "1s", "--out", str(where)), number, where)
+    if vendor == "mpich":
+        assert ended.code == 130
+        assert len(ended.messages) == 1
+    else:  # Open MPI's mpirun answers with 1 and drops what the ranks still say
+        assert ended.code != 0
+    assert len(sizes_on_disk(where)) >= 2
+
+
+@pytest.mark.mpi
+def test_a_full_disk(mpirun: Command, tmp_path: Path) -> None:
+    """200 KiB of disk hold three samples files of 64 KB and not a fourth."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        command = mpirun(2, "allreduce", "-e", "64", "-n", "8000", "--gate", "barrier", "--out", str(disk / "run"))
+        ended = finish(command)
+        assert ended.code == 1
+        assert len(ended.messages) == 1
+        assert "No space left on device" in ended.messages[0]
+        assert sizes_on_disk(disk / "run") == [8, 16, 32]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.mpi
+def test_nobody_reads(mpirun: Command, tmp_path: Path) -> None:
+    command = " ".join(mpirun(2, "allreduce", "-e", "4K", "-n", "50", "--style", "csv", "--out", str(tmp_path / "run")))
+    process = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 1"], capture_output=True, env=environment(), timeout=60, check=False
+    )
+    assert process.stdout.startswith(b"status,")
+    assert len(sizes_on_disk(tmp_path / "run")) >= 1

@@ -1,0 +1,165 @@
+"""The world that mpirun starts: who speaks, what is refused, what the record says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collbench.schema.case import GATES, THREAD_LEVELS
+from collbench.schema.store import read_run
+from collbench.timing.loop import native_loop
+from tests.mpi.jobs import Command, environment, finish
+
+pytestmark = pytest.mark.mpi
+
+
+def test_rank_0_prints_once_and_stdout_is_clean(mpirun: Command) -> None:
+    ended = finish(mpirun(2, "allreduce", "-e", "64", "-n", "20", "--style", "csv"))
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["status", "ok", "ok", "ok", "ok"]
+    assert not ended.messages
+
+
+def test_help_and_version_appear_once(mpirun: Command) -> None:
+    assert finish(mpirun(2, "--help")).out.count("Usage:") == 1
+    assert finish(mpirun(2, "--version")).out.count("collbench") == 1
+
+
+def test_a_wrong_request_gives_one_message_and_code_2(mpirun: Command) -> None:
+    ended = finish(mpirun(2, "allreduce", "-d", "float33"))
+    assert ended.code == 2
+    assert len(ended.messages) == 1
+    assert "Did you mean float32?" in ended.messages[0]
+
+
+def test_too_much_memory_is_refused_before_it_is_allocated(mpirun: Command) -> None:
+    ended = finish(mpirun(2, "allreduce", "-b", "4T", "-e", "4T"))
+    assert ended.code == 2
+    (message,) = ended.messages
+    assert "need 16.00 TiB" in message
+    assert "are free" in message
+
+
+@pytest.mark.parametrize("level", THREAD_LEVELS)
+def test_thread_level_is_requested_and_what_was_granted_is_recorded(
+    mpirun: Command, level: str, tmp_path: Path
+) -> None:
+    ended = finish(mpirun(2, "bcast", "-e", "8", "-n", "5", "--thread-level", level, "--out", str(tmp_path / "run")))
+    assert ended.code == 0, ended.err
+    run = read_run(tmp_path / "run")
+    assert run.manifest.thread_level["requested"] == level
+    assert run.manifest.thread_level["granted"] in THREAD_LEVELS
+    assert all(record.case.thread_level == level for record in run.records)
+
+
+def test_the_native_loop_is_built_here() -> None:
+    assert native_loop() is not None, "the test environment needs a C compiler and Python.h"
+
+
+@pytest.mark.parametrize("driver", ["native", "python"])
+@pytest.mark.parametrize("gate", GATES)
+def test_driver_and_gate_are_what_was_asked_for(mpirun: Command, gate: str, driver: str) -> None:
+    ended = finish(mpirun(2, "allreduce", "-e", "8", "-n", "40", "--gate", gate, "--driver", driver, "--style", "json"))
+    (record,) = ended.records
+    assert (record["driver"], record["gate"], record["clock"]) == (driver, gate, "common")
+    if record["status"] == "failed":  # a crowded machine may make every sample late; then it must say so
+        assert gate == "roundtime"
+        assert "late" in record["reason"]
+        return
+    assert record["samples"]["n"] == 40
+    assert len(record["ranks"]["p50"]) == 2
+    if gate != "roundtime":
+        assert record["samples"]["invalid"] == 0
+
+
+def test_a_run_on_disk_is_whole_and_shows_without_mpi(mpirun: Command, tmp_path: Path) -> None:
+    where = tmp_path / "run"
+    ended = finish(mpirun(2, "gather", "-b", "64", "-e", "256", "-n", "30", "--out", str(where)))
+    assert ended.code == 0, ended.err
+    run = read_run(where)
+    assert [record.case.bytes for record in run.records] == [64, 128, 256]
+    for record in run.records:
+        samples = run.samples(record)
+        assert samples is not None
+        assert samples.shape == (2, 30)
+    assert run.manifest.libraries[0].sha256 is not None
+    assert run.manifest.hosts[0].ranks == (0, 1)
+    shown = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "collbench", "show", str(where)],
+        capture_output=True, text=True, timeout=60, env=environment(), check=True,
+    )  # fmt: skip
+    assert shown.stdout == ended.out
+    assert not any(name in shown.stderr for name in ("mpi4py", "| torch", "collbench.backends.mpi"))
+
+
+def test_more_ranks_than_cores_is_said(mpirun: Command) -> None:
+    ranks = len(os.sched_getaffinity(0)) + 1
+    ended = finish(mpirun(ranks, "allreduce", "-e", "8", "-n", "10", "--style", "json"))
+    (record,) = ended.records
+    assert record["oversubscribed"] is True
+    assert record["gate"] == "barrier"
+
+
+def test_a_foreign_launcher_is_refused_and_not_measured(vendor: str) -> None:
+    """As if the other MPI's mpiexec had started four of us: each would be a world of size 1."""
+    foreign = {"openmpi": ("PMI_RANK", "PMI_SIZE"), "mpich": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")}[vendor]
+    for rank in range(2):
+        env = {foreign[0]: str(rank), foreign[1]: "4"}
+        ended = finish([sys.executable, "-m", "collbench", "allreduce", "-e", "8"], env=env)
+        assert ended.code == 2
+        assert ended.out == ""
+        assert len(ended.messages) == (1 if rank == 0 else 0)
+        if rank == 0:
+            assert "4 worlds of size 1" in ended.messages[0]
+
+
+def test_the_other_mpirun_is_refused(mpirun: Command) -> None:
+    other = os.environ.get("COLLBENCH_OTHER_MPIRUN")
+    if not other:
+        pytest.skip("COLLBENCH_OTHER_MPIRUN does not name the mpirun of the other MPI")
+    ended = finish([other, "-n", "2", sys.executable, "-m", "collbench", "allreduce", "-e", "8"])
+    assert ended.code == 2
+    assert len(ended.messages) == 1
+    assert "worlds of size 1" in ended.messages[0]
+
+
+def test_ranks_with_different_requests_are_refused(vendor: str, mpirun: Command) -> None:
+    same = mpirun(1, "allreduce", "-e", "8")
+    ended = finish([*same, ":", "-n", "1", sys.executable, "-m", "collbench", "allreduce", "-e", "64"])
+    assert ended.code == 2
+    assert len(ended.messages) == 1
+    assert "different requests" in ended.messages[0]
+
+
+def test_a_plan_measures_many_cases_in_one_world(mpirun: Command, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'title = "two"\ncollectives = ["bcast", "all_reduce"]\ndrivers = ["native", "python"]\n'
+        'sizes = ["8", "1K"]\niters = 10\n'
+    )
+    ended = finish(mpirun(2, "run", str(path), "--style", "json", "-J", str(tmp_path / "copy.json")))
+    assert ended.code == 0, ended.err
+    seen = [(r["case"]["collective"], r["case"]["driver"], r["case"]["bytes"]) for r in ended.records]
+    assert len(seen) == len(set(seen)) == 8
+    assert json.loads((tmp_path / "copy.json").read_text()) == json.loads(ended.out)
+
+
+def test_demo_is_real_under_mpirun(mpirun: Command) -> None:
+    ended = finish(mpirun(2, "demo"))
+    assert ended.code == 0, ended.err
+    assert "SIMULATED" not in ended.out
+    assert ended.out.count("allreduce sum float32") == 2
+
+
+def test_sizes_are_rounded_as_nccl_tests_does_and_shown(mpirun: Command) -> None:
+    ended = finish(mpirun(3, "allgather", "-b", "1000", "-e", "1000", "-n", "5", "--style", "nccl-tests"))
+    assert ended.code == 0, ended.err
+    (row,) = [line for line in ended.out.splitlines() if not line.startswith("#")]
+    # 1000 B are 250 floats; 250 // 3 = 83, down to a multiple of 16 B: 80 floats a rank, 960 B together
+    assert row.split()[:2] == ["960", "80"]

@@ -1,0 +1,115 @@
+"""Inputs whose result is known exactly: exact under every operation, in every dtype, for any number of ranks."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from collbench import collectives
+from collbench.backends.parts.host_buffers import numpy_dtype
+from collbench.collectives.row import Array, fold
+from collbench.run import check
+from collbench.schema.case import DTYPES, Op
+
+PERIOD = 251
+#: What a sum of whole numbers may reach and still be exact in the dtype.
+LARGEST = {
+    "int8": 2**7 - 1, "int16": 2**15 - 1, "int32": 2**31 - 1, "int64": 2**63 - 1,
+    "uint8": 2**8 - 1, "uint16": 2**16 - 1, "uint32": 2**32 - 1, "uint64": 2**64 - 1,
+    "float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53,
+}  # fmt: skip
+
+
+def tiles(ranks: int, dtype: str, op: Op | None) -> list[Array]:
+    return [check.tile(rank, ranks, 2, PERIOD, dtype, op) for rank in range(ranks)]
+
+
+def exactly(arrays: list[Array], op: Op) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The reduction in whole numbers, where nothing can be rounded."""
+    ufunc = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    result: np.ndarray[Any, np.dtype[np.int64]] = reduce(ufunc, [array.astype(np.int64) for array in arrays])
+    return result
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 64, 255, 300, 520])
+@pytest.mark.parametrize("op", get_args(Op))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reductions_are_exact_in_the_dtype(dtype: str, op: Op, ranks: int) -> None:
+    arrays = tiles(ranks, dtype, op)
+    expected = exactly(arrays, op)
+    assert all(array.dtype == numpy_dtype(dtype) for array in arrays)
+    assert expected.min() >= 0
+    assert expected.max() <= LARGEST[dtype]
+    assert (fold(op)(arrays).astype(np.int64) == expected).all()
+    assert (fold(op)(arrays[::-1]).astype(np.int64) == expected).all()
+    if op == "prod":
+        assert expected.max() <= 15
+    if op == "sum":
+        assert len(np.unique(expected)) > 1
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 300])
+@pytest.mark.parametrize("op", [None, *get_args(Op)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_poison_is_no_expected_value(dtype: str, op: Op | None, ranks: int) -> None:
+    poisoned = np.zeros((2, PERIOD), numpy_dtype(dtype))
+    check.poison(poisoned)
+    expected = tiles(ranks, dtype, op)
+    for array in expected if op is None else (*expected, fold(op)(expected)):
+        assert (poisoned != array).all()
+        assert check.count_wrong(poisoned, array) == poisoned.size
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_two_ranks_or_blocks_hold_the_same(dtype: str) -> None:
+    lines = [line.tobytes() for array in tiles(5, dtype, None) for line in array]
+    assert len(set(lines)) == 10
+
+
+def test_inputs_repeat_on_every_machine() -> None:
+    """Ranks on different machines make their inputs by themselves."""
+    assert check.tile(1, 3, 2, 5, "int32", "sum").tolist() == [[60, 14, 0, 39, 85], [54, 43, 11, 110, 84]]
+
+
+@pytest.mark.parametrize("name", collectives.names())
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_an_expectation_is_the_meaning_of_everybodys_tiles(name: str, ranks: int) -> None:
+    row = collectives.get(name)
+    op: Op | None = "sum" if row.reduces else None
+    period = check.period_of(row, ranks)
+    inputs = [check.tile(r, ranks, row.blocks(r, ranks, 1).send, period, "float32", op) for r in range(ranks)]
+    for rank, expected in enumerate(row.meaning(inputs, 1, fold(op))):
+        given, result = check.expectation(row, rank, ranks, 1, "float32", op)
+        assert (given == inputs[rank]).all()
+        if expected is None:
+            assert result is None
+        else:
+            assert result is not None
+            assert (result == expected).all()
+
+
+def test_periods_are_primes_and_shrink_with_the_world() -> None:
+    alltoall, bcast = collectives.get("alltoall"), collectives.get("bcast")
+    assert all(all(p % d for d in range(2, p)) for p in check.PERIODS)
+    assert check.period_of(bcast, 256) == check.PERIODS[0]
+    assert [check.period_of(alltoall, ranks) for ranks in (16, 32, 64, 128, 256)] == list(check.PERIODS)
+
+
+def test_in_place_the_input_is_written_after_the_poison() -> None:
+    buffer = np.zeros((3, 10), np.int32)
+    check.prepare_buffers(buffer[1:2], (buffer,), np.arange(7, dtype=np.int32).reshape(1, 7))
+    assert buffer[1].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2]
+    assert (buffer[[0, 2]] == -1).all()
+
+
+def test_parts_are_compared_with_their_own_blocks() -> None:
+    period = np.arange(12, dtype=np.int32).reshape(4, 3)
+    first, second = np.zeros((1, 8), np.int32), np.zeros((3, 8), np.int32)
+    check.write(first, period[:1])
+    check.write(second, period[1:])
+    assert check.count_wrong_parts((first, second), period) == 0
+    assert check.count_wrong_parts((second[:1], first, second[1:]), period) == 16
+    assert check.count_wrong_parts((), period[:0]) == 0

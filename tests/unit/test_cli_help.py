@@ -1,0 +1,91 @@
+"""Every command says what it does, and what it says of itself is so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+import collbench as package
+from collbench import collectives
+from collbench.cli import COMMANDS, LazyGroup, cli
+
+Collbench = Callable[..., CompletedProcess[str]]
+
+ALL = [*(name for name, _, _ in COMMANDS), *collectives.names()]
+
+
+def test_the_program_lists_its_commands_and_collectives(collbench: Collbench) -> None:
+    done = collbench("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ALL:
+        assert re.search(rf"\b{name}\b", done.stdout), name
+    for code in ("0 all good", "130 interrupted"):
+        assert code in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["run", "show", "list", "doctor", "demo", "completion", "allreduce", "ps_gather"])
+def test_a_command_explains_itself(collbench: Collbench, name: str) -> None:
+    done = collbench(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Usage: collbench {name} " in done.stdout
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_flag_of_every_command_has_a_text(name: str) -> None:
+    import click
+
+    assert isinstance(cli, LazyGroup)
+    context = click.Context(cli)
+    command = cli.get_command(context, name)
+    assert command is not None
+    assert command.name == name
+    assert (command.help or "").strip()
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert (parameter.help or "").rstrip().endswith((".", "]")), parameter.name
+    assert command.get_help(click.Context(command, info_name=name, parent=context))
+
+
+def test_collectives_take_the_flags_of_nccl_tests(collbench: Collbench) -> None:
+    shown = collbench("allreduce", "--help").stdout
+    flags = (
+        "-b, --minbytes", "-e, --maxbytes", "-f, --stepfactor", "-i, --stepbytes", "-n, --iters", "-w, --warmup_iters",
+        "-c, --check", "-o, --op", "-d, --datatype", "-r, --root", "-z, --blocking", "-G, --cudagraph",
+        "-J, --output_file", "-T, --timeout", "--backend", "--driver", "--thread-level", "--device", "--gate",
+        "--in-place", "--cadence", "--budget", "--style", "--out",
+    )  # fmt: skip
+    for flag in flags:
+        assert re.search(rf"^  (-\w, )?{flag}\b", shown, re.MULTILINE), flag
+
+
+def test_the_version(collbench: Collbench) -> None:
+    done = collbench("--version")
+    assert (done.returncode, done.stdout) == (0, f"collbench, version {package.__version__}\n")
+
+
+def test_list_says_what_is_here(collbench: Collbench) -> None:
+    done = collbench("list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^  yes fake ", done.stdout, re.MULTILINE)
+    assert re.search(r"^  yes python ", done.stdout, re.MULTILINE)
+    for name in collectives.names():
+        assert re.search(rf"^ +{name} ", done.stdout, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(collbench: Collbench, shell: str) -> None:
+    done = collbench("completion", shell)
+    assert done.returncode == 0
+    assert "_COLLBENCH_COMPLETE" in done.stdout
+
+
+def test_demo_works_without_mpi_and_says_that_it_is_simulated(collbench: Collbench, tmp_path: Path) -> None:
+    done = collbench("demo", "--style", "csv", "--out", tmp_path / "run")
+    assert done.returncode == 0
+    assert "simulated" in done.stderr
+    assert all(line.startswith("ok,,allreduce,fake,") for line in done.stdout.splitlines()[1:])
+    assert len(done.stdout.splitlines()) == 1 + len((tmp_path / "run" / "records.jsonl").read_bytes().splitlines())

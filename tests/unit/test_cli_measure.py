@@ -1,0 +1,163 @@
+"""The commands on the fake backend, as a user starts them: results, styles, runs on disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from collbench import collectives
+from collbench.report import STYLES
+from collbench.report.csv_rows import COLUMNS
+from collbench.schema.store import read_run
+
+Collbench = Callable[..., CompletedProcess[str]]
+
+FAKE = ("--backend", "fake")
+SHORT = ("-b", 8, "-e", 1024, "-f", 8, "-n", 5)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_every_collective_on_any_number_of_ranks(collbench: Collbench, tmp_path: Path, ranks: int) -> None:
+    """First and last root, both places, sizes that no rank count divides: nothing is wrong."""
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        f"collectives = {json.dumps(collectives.names())}\n"
+        f"backends = ['fake']\nroots = {sorted({0, ranks - 1})}\nin_place = [false, true]\n"
+        "sizes = [0, 100, 4100]\niters = 3\nwarmup = 1\n"
+    )
+    done = collbench("run", plan, "--ranks", ranks, "--style", "csv")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    skipped = {row["collective"] for row in rows if row["status"] == "skipped"}
+    assert skipped == ({"ps_bcast", "ps_gather"} if ranks == 1 else set())
+    measured = [row for row in rows if row["status"] != "skipped"]
+    assert {row["collective"] for row in measured} == set(collectives.names()) - skipped
+    assert {(row["status"], row["wrong"], row["ranks"]) for row in measured} == {("ok", "0", str(ranks))}
+    assert {row["simulated"] for row in rows} == {"True"}
+
+
+@pytest.mark.parametrize("name", collectives.names())
+def test_every_collective_is_a_command(collbench: Collbench, name: str) -> None:
+    done = collbench(name, *FAKE, *SHORT, "--ranks", 3, "--style", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert [record["case"]["bytes"] for record in document["records"]] == ([0] if name == "barrier" else [8, 64, 512])
+    assert {record["check"]["wrong"] for record in document["records"]} == {0}
+
+
+@pytest.mark.parametrize("spelling", ["all_reduce", "All-Reduce", "ALLREDUCE"])
+def test_spellings_are_the_same_command(collbench: Collbench, spelling: str) -> None:
+    done = collbench(spelling, *FAKE, *SHORT, "--style", "csv")
+    assert done.returncode == 0
+    assert "ok,,allreduce,fake," in done.stdout
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_standard_output_holds_the_style_alone(collbench: Collbench, style: str) -> None:
+    """Nothing is added to it, and with no terminal nothing goes to standard error either."""
+    done = collbench("bcast", *FAKE, *SHORT, "--style", style)
+    assert (done.returncode, done.stderr) == (0, "")
+    if style == "json":
+        assert len(json.loads(done.stdout)["records"]) == 3
+    elif style == "csv":
+        assert {len(row) for row in csv.reader(io.StringIO(done.stdout))} == {len(COLUMNS)}
+    elif style != "table":
+        assert all(line.startswith("#") or line.split()[0].isdigit() for line in done.stdout.splitlines() if line)
+
+
+def test_the_fake_backend_repeats_itself(collbench: Collbench) -> None:
+    documents = [json.loads(collbench("alltoall", *FAKE, *SHORT, "--style", "json").stdout) for _ in range(2)]
+    assert documents[0]["records"] == documents[1]["records"]
+
+
+def test_nccl_tests_style_measures_both_places(collbench: Collbench) -> None:
+    done = collbench("allreduce", *FAKE, *SHORT, "--style", "nccl-tests")
+    rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert [len(row) for row in rows] == [13, 13, 13]
+    assert all("N/A" not in row for row in rows)
+    assert "# Out of bounds values : 0 OK\n" in done.stdout
+
+
+def asked(collbench: Collbench, *flags: object) -> list[dict[str, Any]]:
+    done = collbench("allreduce", *FAKE, *flags, "--style", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    records: list[dict[str, Any]] = json.loads(done.stdout)["records"]
+    return records
+
+
+def test_flags_reach_the_measurement(collbench: Collbench) -> None:
+    flags = "-b 1K -e 1K -n 7 -w 2 -c 0 -d half -o max --gate barrier --in-place --ranks 2"
+    (record,) = asked(collbench, *flags.split())
+    assert record["case"]["dtype"] == "float16"
+    assert record["case"]["op"] == "max"
+    assert record["case"]["in_place"] is True
+    assert record["work"] == {"bytes": 1024, "count": 512, "bus_factor": 1.0}
+    assert record["samples"] == {"n": 7, "invalid": 0, "warmup": 2, "file": None}
+    assert record["gate"] == "barrier"
+    assert record["check"]["wrong"] is None
+
+
+def test_sweeps(collbench: Collbench) -> None:
+    def sizes(*flags: object) -> list[int]:
+        return [record["case"]["bytes"] for record in asked(collbench, *flags, "-n", 3)]
+
+    assert sizes("-b", 8, "-e", 40, "-i", 16) == [8, 24, 40]
+    assert sizes("-b", 8, "-e", 100, "-f", 3) == [8, 24, 72]
+    assert sizes("-b", "8M") == [8 << 20]
+
+
+def test_a_budget_has_floor_and_cap(collbench: Collbench) -> None:
+    (few,) = asked(collbench, "-b", 8, "-e", 8, "--budget", "1us", "--floor", 13)
+    assert few["samples"]["n"] == 13
+    (many,) = asked(collbench, "-b", 8, "-e", 8, "--budget", "1h", "--floor", 1, "--cap", 25)
+    assert many["samples"]["n"] == 25
+
+
+def test_a_run_on_disk_shows_as_it_was_printed(collbench: Collbench, tmp_path: Path) -> None:
+    run = tmp_path / "new" / "run"
+    done = collbench("gather", *FAKE, *SHORT, "--out", run, "-J", tmp_path / "document.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = collbench("show", run)
+    assert (shown.returncode, shown.stdout) == (0, done.stdout)
+    document = json.loads((tmp_path / "document.json").read_text())
+    assert document == json.loads(collbench("show", run, "--style", "json").stdout)
+    stored = read_run(run)
+    assert stored.manifest.simulated
+    for record in stored.records:
+        samples = stored.samples(record)
+        assert samples is not None
+        assert samples.shape == (4, 5)
+
+
+def test_a_run_without_a_manifest_of_ours(collbench: Collbench, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"schema": 99}')
+    done = collbench("show", tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "written with schema 99; this collbench reads up to 1" in done.stderr
+
+
+def test_a_run_that_was_cut_off_is_shown_with_a_warning(collbench: Collbench, stored_run: Path, tmp_path: Path) -> None:
+    for name in ("manifest.json", "records.jsonl"):
+        (tmp_path / name).write_bytes((stored_run / name).read_bytes())
+    with (tmp_path / "records.jsonl").open("ab") as file:
+        file.write(b'{"case"')
+    done = collbench("show", tmp_path, "--style", "csv")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 11
+    assert done.stderr == f"collbench: {tmp_path}: the last record was cut off and is left out.\n"
+
+
+def test_arguments_that_are_no_text_can_be_kept(collbench: Collbench, tmp_path: Path) -> None:
+    """A directory's name is bytes, and need not be UTF-8."""
+    name = (bytes(tmp_path) + b"/caf\xe9").decode("utf-8", "surrogateescape")
+    done = collbench("bcast", *FAKE, *SHORT, "--out", name, UCX_TLS="caf\udce9")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert read_run(Path(name)).manifest.environment == {"UCX_TLS": "caf\ufffd"}

@@ -1,0 +1,111 @@
+"""A request that cannot be carried out: exit code 2, one message, and in it what would work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Collbench = Callable[..., CompletedProcess[str]]
+
+FAKE = ("allreduce", "--backend", "fake")
+
+
+def message_of(done: CompletedProcess[str]) -> str:
+    """The one line that says what is wrong; click puts a line of usage before its own."""
+    said = [line for line in done.stderr.splitlines() if line.startswith(("collbench: ", "Error: "))]
+    rest = [line for line in done.stderr.splitlines() if line not in said]
+    assert len(said) == 1, done.stderr
+    assert all(line.startswith(("Usage:", "Try ")) or not line for line in rest), done.stderr
+    return said[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["allreduse"], r"'allreduse' is neither a collective nor a command. Did you mean allreduce\?"),
+        (["xyzzy"], "Collectives: allgather, allreduce, .*, sendrecv"),
+        ([*FAKE, "--bakend", "mpi"], r"No such option '?--bakend'?.*Did you mean '?--backend"),
+        ([*FAKE, "extra"], "unexpected extra argument"),
+        ([*FAKE, "-b", "8Q"], "size '8Q': not a number of bytes. Write 8, 64K, 1M or 1G"),
+        ([*FAKE, "-e", "-1"], "size '-1'"),
+        ([*FAKE, "-b", "1.3"], "size '1.3': not a whole number of bytes"),
+        ([*FAKE, "-b", "64", "-e", "8"], "min 64 is above max 8. Swap them"),
+        ([*FAKE, "-f", "1"], "factor 1 never reaches max. Use 2 or more"),
+        ([*FAKE, "-i", "0"], "step must be at least 1 byte"),
+        ([*FAKE, "-b", "0", "-e", "1T", "-i", "1"], "more than 10000 sizes"),
+        ([*FAKE, "-i", "8", "-f", "2"], "-i/--stepbytes and -f/--stepfactor: use one of them"),
+        ([*FAKE, "-n", "0"], "iters 0: must be at least 1"),
+        ([*FAKE, "-n", "many"], "'many' is not a valid integer"),
+        ([*FAKE, "-w", "-1"], "warmup -1: must be at least 0"),
+        ([*FAKE, "-d", "float33"], r"dtype 'float33': unknown. Did you mean float32\? Known: int8"),
+        ([*FAKE, "-o", "avg"], "op 'avg': unknown. Known: sum, prod, min, max, all"),
+        (["bcast", "--backend", "fake", "-r", "4"], "root 4: there are 4 ranks, 0 to 3"),
+        (["bcast", "--backend", "fake", "-r", "-1"], "root -1: there are 4 ranks, 0 to 3"),
+        (["allreduce", "--backend", "fakee"], r"backend 'fakee': unknown. Did you mean fake\?"),
+        (["allreduce", "--backend", "zzz"], "backend 'zzz': unknown. There are: fake, mpi, .*torch-gloo"),
+        ([*FAKE, "--driver", "rust"], "'rust' is not one of 'native', 'python'"),
+        ([*FAKE, "--style", "tabel"], "'tabel' is not one of 'table', 'nccl-tests', 'osu', 'csv', 'json'"),
+        ([*FAKE, "--gate", "door"], "'door' is not one of 'auto', 'roundtime', 'barrier', 'none'"),
+        ([*FAKE, "--budget", "soon"], "'soon': not a duration. Write 0.5s, 200ms or 2m"),
+        ([*FAKE, "--budget", "0s"], "longer than 0 s"),
+        ([*FAKE, "-T", "x"], "'x': not a duration"),
+        ([*FAKE, "--floor", "0"], "floor 0: must be at least 1"),
+        ([*FAKE, "--device", "gpu"], "no GPU backend is installed. Usable on host memory: mpi"),
+        ([*FAKE, "-G", "1"], "-G 1: no GPU backend"),
+        ([*FAKE, "-z", "0"], "cadence streaming .* leave the flag out"),
+        ([*FAKE, "-z", "1", "--cadence", "streaming"], "contradict each other"),
+        ([*FAKE, "--ranks", "0"], "--ranks 0: the fake backend runs 1 to 256 ranks"),
+        ([*FAKE, "--fault", "explode"], "write corrupt:RANK, raise:RANK or hang:RANK"),
+        ([*FAKE, "--fault", "corrupt:4", "-n", "3", "-e", "8"], "there are 4 ranks, 0 to 3"),
+        (["run", "none.toml"], "plan none.toml: No such file"),
+        (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
+    ],
+)
+def test_exit_code_2_and_one_message(collbench: Collbench, arguments: list[str], message: str) -> None:
+    done = collbench(*arguments)
+    assert done.returncode == 2
+    assert re.search(message, message_of(done)), done.stderr
+    assert not re.search(r"^[^#]", done.stdout, re.MULTILINE), "numbers were printed"
+
+
+def test_nothing_measured_because_everything_was_skipped(collbench: Collbench) -> None:
+    done = collbench("ps_bcast", "--backend", "fake", "--ranks", 1)
+    assert done.returncode == 2
+    assert message_of(done) == "collbench: nothing was measured: ps_bcast needs 2 ranks or more."
+
+
+@pytest.mark.parametrize("size", ["64T", "4096T"])
+def test_more_memory_than_there_is(collbench: Collbench, size: str) -> None:
+    """4 ranks, each with a buffer to send and one to receive."""
+    done = collbench(*FAKE, "-b", size, "-e", size)
+    assert done.returncode == 2
+    need = int(size[:-1]) * 8
+    assert re.search(rf"4 ranks on \S+ need {need}\.00 TiB, and .* are free. Lower -e", message_of(done))
+
+
+def test_a_plan_with_an_unknown_key(collbench: Collbench, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text("collectives = ['bcast']\nbackend = 'fake'\n")
+    done = collbench("run", plan)
+    assert done.returncode == 2
+    assert "unknown key 'backend'. Did you mean 'backends'?" in message_of(done)
+
+
+def test_an_existing_run_is_not_touched(collbench: Collbench, stored_run: Path, tmp_path: Path) -> None:
+    before = (stored_run / "records.jsonl").read_bytes()
+    done = collbench(*FAKE, "-n", 3, "-e", 8, "--out", stored_run)
+    assert done.returncode == 2
+    assert "already holds a run. Name a directory that does not exist yet" in message_of(done)
+    assert (stored_run / "records.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("flag", ["--out", "-J"])
+def test_a_place_that_cannot_be_written(collbench: Collbench, tmp_path: Path, flag: str) -> None:
+    (tmp_path / "file").write_text("")
+    done = collbench(*FAKE, "-n", 3, "-e", 8, flag, tmp_path / "file" / "inside")
+    assert done.returncode == 1
+    assert f"{flag} {tmp_path}/file/inside: Not a directory" in message_of(done)

@@ -1,0 +1,121 @@
+"""The rows by themselves: shapes, factors, counts, spellings. No backend."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from collbench import collectives
+from collbench.collectives.row import Array, Collective, fold
+from collbench.errors import RequestError
+
+RANKS = (1, 2, 3, 5, 8)
+ROWS = {
+    "allreduce", "reduce", "bcast", "gather", "scatter", "allgather", "reduce_scatter", "alltoall", "barrier",
+    "sendrecv", "ps_bcast", "ps_gather",
+}  # fmt: skip
+
+
+@pytest.fixture(params=sorted(ROWS))
+def row(request: pytest.FixtureRequest) -> Collective:
+    return collectives.get(request.param)
+
+
+def test_every_collective_is_here_and_named_as_its_file() -> None:
+    assert set(collectives.names()) == ROWS
+    assert all(collectives.get(name).name == name for name in ROWS)
+
+
+@pytest.mark.parametrize(("ranks", "root"), [(ranks, root) for ranks in RANKS for root in range(ranks)])
+def test_a_meaning_has_the_shapes_that_blocks_says(row: Collective, ranks: int, root: int) -> None:
+    if ranks < row.min_ranks:
+        assert row.name.startswith("ps_")
+        return
+    columns = 3
+    blocks = [row.blocks(rank, ranks, root) for rank in range(ranks)]
+    inputs: list[Array] = [np.arange(b.send * columns).reshape(b.send, columns) + 100 * r for r, b in enumerate(blocks)]
+    outputs = row.meaning(inputs, root, fold("sum"))
+    assert len(outputs) == ranks
+    for found, expected in zip(outputs, blocks, strict=True):
+        if expected.recv == 0:
+            assert found is None
+        else:
+            assert found is not None
+            assert found.shape == (expected.recv, columns)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_meaning_leaves_its_inputs_alone(row: Collective, ranks: int) -> None:
+    if ranks < row.min_ranks:
+        return
+    inputs = [np.full((row.blocks(rank, ranks, 0).send, 2), rank + 1) for rank in range(ranks)]
+    before = [array.copy() for array in inputs]
+    row.meaning(inputs, 0, fold("prod"))
+    assert all((now == then).all() for now, then in zip(inputs, before, strict=True))
+
+
+@pytest.mark.parametrize("ranks", [*RANKS, 7, 64, 1000])
+def test_bus_factors_are_those_of_the_closed_formulas(ranks: int) -> None:
+    n = Fraction(ranks)
+    once = (n - 1) / n
+    expected = {
+        "allreduce": 2 * once, "reduce": 1, "bcast": 1, "gather": once, "scatter": once, "allgather": once,
+        "reduce_scatter": once, "alltoall": once, "barrier": 0, "sendrecv": 1, "ps_bcast": n - 1, "ps_gather": n - 1,
+    }  # fmt: skip
+    assert {name: collectives.get(name).bus_factor(ranks) for name in ROWS} == pytest.approx(
+        {name: float(factor) for name, factor in expected.items()}, rel=1e-15
+    )
+
+
+def test_which_rows_reduce_have_a_root_and_share_out() -> None:
+    def having(property_of_a_row: str) -> set[str]:
+        return {name for name in ROWS if getattr(collectives.get(name), property_of_a_row)}
+
+    assert having("reduces") == {"allreduce", "reduce", "reduce_scatter"}
+    assert having("rooted") == {"reduce", "bcast", "gather", "scatter", "ps_bcast", "ps_gather"}
+    assert having("split") == {"allgather", "gather", "scatter", "reduce_scatter", "alltoall"}
+    assert ROWS - having("moves_data") == {"barrier"}
+    assert ROWS - having("has_in_place") == {"barrier", "ps_bcast", "ps_gather"}
+
+
+def test_both_dialects_are_in_every_row(row: Collective) -> None:
+    assert set(row.dialects) == {"mpi", "torch"}
+    assert row.title
+    assert row.summary[0].islower()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("allreduce", "allreduce"),
+        ("all_reduce", "allreduce"),
+        ("all-reduce", "allreduce"),
+        ("AllReduce", "allreduce"),
+        ("ALL_REDUCE", "allreduce"),
+        ("all_to_all", "alltoall"),
+        ("ReduceScatter", "reduce_scatter"),
+        ("reduce-scatter-block", "reduce_scatter"),
+        ("broadcast", "bcast"),
+        ("psgather", "ps_gather"),
+        ("ring", "sendrecv"),
+        ("send_recv", "sendrecv"),
+    ],
+)
+def test_spellings(spelling: str, name: str) -> None:
+    assert collectives.find(spelling) == name
+    assert collectives.get(spelling).name == name
+
+
+def test_an_unknown_spelling_is_refused_with_the_nearest() -> None:
+    assert collectives.find("allreduse") is None
+    with pytest.raises(RequestError, match=r"'allreduse': unknown. Did you mean allreduce\?"):
+        collectives.get("allreduse")
+    with pytest.raises(RequestError, match=r"'xyz': unknown. There are: allgather, allreduce, .*sendrecv"):
+        collectives.get("xyz")
+
+
+@pytest.mark.parametrize("inner", ["row", "dialects", "__init__"])
+def test_the_package_itself_is_no_collective(inner: str) -> None:
+    assert collectives.find(inner) is None

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collbench.run import facts
+from collbench.run.facts import RankFacts
+
+
+@pytest.mark.parametrize(
+    ("cores", "text"),
+    [
+        ([], ""),
+        ([5], "5"),
+        ([0, 1], "0-1"),
+        ([8, 3, 2, 1, 0], "0-3,8"),
+        ([0, 2, 4], "0,2,4"),
+        ([0, 1, 3, 4, 5, 127], "0-1,3-5,127"),
+    ],
+)
+def test_cores_print_as_the_kernel_prints_them(cores: list[int], text: str) -> None:
+    assert facts.format_cores(cores) == text
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_printed_cores_can_be_read_back(cores: set[int]) -> None:
+    read: list[int] = []
+    for span in filter(None, facts.format_cores(cores).split(",")):
+        first, _, last = span.partition("-")
+        read.extend(range(int(first), int(last or first) + 1))
+    assert read == sorted(cores)
+
+
+def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
+    kept = {
+        "OMPI_MCA_btl": "self,sm",
+        "PMIX_MCA_gds": "hash",
+        "MPIR_CVAR_CH4_CMA_ENABLE": "0",
+        "UCX_TLS": "all",
+        "FI_PROVIDER": "tcp",
+        "NCCL_DEBUG": "INFO",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
+    left_out = {
+        "HOME": "/root",
+        "PATH": "/bin",
+        "AWS_SECRET_ACCESS_KEY": "s3cr3t",
+        "GITHUB_TOKEN": "s3cr3t",
+        "OMPI_COMM_WORLD_RANK": "0",
+        "PMIX_SERVER_URI": "tcp://1.2.3.4",
+        "NCCL_SECRET": "s3cr3t",
+        "UCX_TOKEN": "s3cr3t",
+        "OMPI_MCA_some_password": "s3cr3t",
+        "OMPI_MCA_orte_hnp_uri": "tcp://1.2.3.4",
+        "FI_API_KEY": "s3cr3t",
+        "MY_UCX_TLS": "x",
+    }
+    assert facts.environment(kept | left_out) == kept
+    assert list(facts.environment(kept)) == sorted(kept)
+
+
+def test_a_variable_that_is_no_text_can_be_written_as_json() -> None:
+    odd = os.fsdecode(b"caf\xe9 \xc3\xa9")
+    assert facts.environment({"UCX_TLS": odd}) == {"UCX_TLS": "caf\ufffd \u00e9"}
+
+
+def rank(kernel: str = "k", clock: str = "k 0", cores: tuple[int, ...] = (0,)) -> RankFacts:
+    return RankFacts("host", kernel, clock, frozenset(cores), None)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "common"),
+    [
+        ([rank()], True),
+        ([rank(), rank()], True),
+        ([rank(clock="k monotonic 0 0"), rank(clock="k monotonic 100 0")], False),
+        ([rank("k", "k"), rank("other", "other")], False),
+    ],
+)
+def test_a_clock_is_common_to_one_kernel_without_time_namespaces(ranks: list[RankFacts], common: bool) -> None:
+    assert facts.have_common_clock(ranks) is common
+
+
+@pytest.mark.parametrize(
+    ("ranks", "oversubscribed"),
+    [
+        ([rank(cores=(0,))], False),
+        ([rank(cores=(0,)), rank(cores=(1,))], False),
+        ([rank(cores=(0, 1)), rank(cores=(0, 1))], False),
+        ([rank(cores=(0,)), rank(cores=(0,))], True),
+        ([rank(cores=(0, 1))] * 3, True),
+        ([rank("a", cores=(0,)), rank("b", cores=(0,))], False),
+        ([rank("a", cores=(0, 1)), rank("b", cores=(0,)), rank("b", cores=(0,))], True),
+    ],
+)
+def test_more_ranks_than_cores_on_any_machine(ranks: list[RankFacts], oversubscribed: bool) -> None:
+    assert facts.is_oversubscribed(ranks) is oversubscribed
+
+
+def test_the_facts_of_this_process() -> None:
+    found = facts.rank_facts()
+    assert found.cores == os.sched_getaffinity(0)
+    assert found.binding == facts.format_cores(found.cores)
+    assert found.host == os.uname().nodename
+    assert facts.have_common_clock([found, facts.rank_facts()])
+    machine = facts.host([0, 2])
+    assert machine.ranks == (0, 2)
+    assert machine.cores == os.cpu_count()
+    assert machine.kernel == os.uname().release
+    assert machine.cpu
+
+
+def test_a_container_is_named_by_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLBENCH_CONTAINER", "worker-3")
+    assert facts.container() == "worker-3"
+    monkeypatch.delenv("COLLBENCH_CONTAINER")
+    inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
+    assert facts.container() == (os.uname().nodename if inside else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9", 2.5),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_waiting_for_a_cpu(monkeypatch: pytest.MonkeyPatch, text: str | None, seconds: float | None) -> None:
+    monkeypatch.setattr(facts, "_read", lambda path: text if path == "/proc/pressure/cpu" else None)
+    assert facts.cpu_stall_seconds() == seconds

@@ -1,0 +1,113 @@
+"""Gates from Python, with clocks that say what the script says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collbench.schema.case import Gate
+from collbench.timing.gates import LARGEST_SLACK, GateSetting, Signals, announcement_delays
+
+ROOT_SAID = 5_000
+
+
+class Script:
+    """Signals and a clock that write down what happens. The clock moves by `step` each time it is read."""
+
+    def __init__(self, announces: bool = True, step: int = 10) -> None:
+        self.events: list[str] = []
+        self.now = 1_000
+        self._step = step
+        self.start = np.zeros(1, np.int64)
+        self.signals = Signals(lambda: self.events.append("barrier"), self.announce, self.start, announces)
+
+    def announce(self) -> None:
+        self.events.append(f"announce {self.start[0]}")
+        if not self.signals.announces:
+            self.start[0] = ROOT_SAID
+
+    def clock(self) -> int:
+        self.events.append("clock")
+        self.now += self._step
+        return self.now
+
+
+def test_gate_none_does_nothing() -> None:
+    script = Script()
+    assert GateSetting("none", script.signals).wait(script.clock) == 0
+    assert script.events == []
+
+
+def test_gate_barrier_is_a_barrier_and_no_clock() -> None:
+    script = Script()
+    assert GateSetting("barrier", script.signals).wait(script.clock) == 0
+    assert script.events == ["barrier"]
+
+
+def test_the_root_announces_its_own_time_plus_slack_and_spins_to_it() -> None:
+    script = Script()
+    assert GateSetting("roundtime", script.signals, slack=35).wait(script.clock) == 1_045
+    assert script.events == ["barrier", "clock", "announce 1045", "clock", "clock", "clock", "clock"]
+    assert script.now == 1_050
+
+
+def test_the_others_spin_to_what_the_root_said() -> None:
+    script = Script(announces=False, step=1_000)
+    assert GateSetting("roundtime", script.signals, slack=35).wait(script.clock) == ROOT_SAID
+    assert script.events == ["barrier", "announce 0", *["clock"] * 4]
+    assert script.now == ROOT_SAID
+
+
+def test_who_comes_after_the_start_does_not_wait() -> None:
+    script = Script(announces=False, step=ROOT_SAID)
+    assert GateSetting("roundtime", script.signals).wait(script.clock) == ROOT_SAID
+    assert script.events[2:] == ["clock"]
+
+
+def test_who_waits_may_let_others_run() -> None:
+    script = Script(step=10)
+    relaxing = replace(script.signals, relax=lambda: script.events.append("relax"))
+    GateSetting("roundtime", relaxing, slack=25).wait(script.clock)
+    assert script.events == ["barrier", "clock", "announce 1035", "clock", "relax", "clock", "relax", "clock"]
+
+
+def test_slack_has_an_end() -> None:
+    setting = GateSetting("roundtime", Script().signals)
+    assert setting.with_slack(700).slack == 700
+    assert setting.with_slack(10 * LARGEST_SLACK).slack == LARGEST_SLACK
+    assert setting.with_slack(700).kind == "roundtime"
+
+
+@pytest.mark.parametrize(
+    ("kind", "barrier", "announce", "native"),
+    [
+        ("none", False, False, True),
+        ("barrier", False, True, False),
+        ("barrier", True, False, True),
+        ("roundtime", True, False, False),
+        ("roundtime", False, True, False),
+        ("roundtime", True, True, True),
+    ],
+)
+def test_which_gates_the_native_loop_can_pass(kind: Gate, barrier: bool, announce: bool, native: bool) -> None:
+    nothing: Callable[[], object] = int
+    signals = Signals(
+        nothing,
+        nothing,
+        np.zeros(1, np.int64),
+        announces=True,
+        native_barrier=(1,) if barrier else None,
+        native_announce=(1,) if announce else None,
+    )
+    assert GateSetting(kind, signals).has_native is native
+
+
+def test_announcement_delays_are_receipt_minus_stamp() -> None:
+    root = Script(step=10)
+    assert announcement_delays(root.signals, root.clock, 3).tolist() == [10, 10, 10]
+    assert root.events[:4] == ["barrier", "clock", "announce 1010", "clock"]
+    other = Script(announces=False, step=3_000)
+    assert announcement_delays(other.signals, other.clock, 2).tolist() == [4_000 - ROOT_SAID, 7_000 - ROOT_SAID]

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from collbench.backends.parts.launcher import Launcher, detect
+
+OPENMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2"}
+TORCHRUN = {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+SLURM = {"SLURM_PROCID": "7", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected", "title"),
+    [
+        ({}, Launcher("none", 0, 1, 0), "no launcher"),
+        ({"PATH": "/bin"}, Launcher("none", 0, 1, 0), "no launcher"),
+        (OPENMPI, Launcher("openmpi", 3, 8, 1), "Open MPI's mpirun"),
+        (MPICH, Launcher("mpich", 2, 4, 2), "MPICH's mpiexec"),
+        (TORCHRUN, Launcher("torchrun", 5, 6, 1), "torchrun"),
+        (SLURM, Launcher("slurm", 7, 16, 3), "srun"),
+    ],
+)
+def test_each_launcher_by_its_variables(environ: dict[str, str], expected: Launcher, title: str) -> None:
+    assert detect(environ) == expected
+    assert detect(environ).title == title
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind"),
+    [
+        (SLURM | OPENMPI, "openmpi"),
+        (SLURM | MPICH, "mpich"),
+        (SLURM | TORCHRUN, "torchrun"),
+        (MPICH | TORCHRUN, "torchrun"),
+    ],
+)
+def test_the_innermost_launcher_counts(environ: dict[str, str], kind: str) -> None:
+    assert detect(environ).kind == kind
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"RANK": "0"},
+        {"OMPI_COMM_WORLD_RANK": "0"},
+        {"PMI_RANK": "x", "PMI_SIZE": "2"},
+        {"SLURM_PROCID": "0", "SLURM_JOB_ID": "12"},
+    ],
+)
+def test_half_a_launcher_is_none(environ: dict[str, str]) -> None:
+    assert detect(environ) == Launcher("none")
+
+
+def test_a_local_rank_may_be_missing() -> None:
+    assert detect({"PMI_RANK": "1", "PMI_SIZE": "2"}) == Launcher("mpich", 1, 2, 0)

@@ -1,0 +1,265 @@
+"""The native loop, calling back into Python: counts, words, order, errors, lateness, wrong arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.errors import LibraryError
+from collbench.timing.call import Call, Words
+from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.loop import native_loop, run_native
+
+loop: Any = native_loop()
+pytestmark = pytest.mark.skipif(loop is None, reason="no native loop was built here (no C compiler at installation)")
+
+NONE, BARRIER, ROUNDTIME = 0, 1, 2
+AN_HOUR = 3_600 * 10**9
+
+
+class Library:
+    """C functions made of Python functions. `order` is what was called; `answers` makes the k-th call fail."""
+
+    def __init__(self) -> None:
+        self.order: list[Any] = []
+        self._keep: list[Any] = []
+
+    def function(self, python: Callable[..., int], arguments: int = 0) -> int:
+        """The address of a C function of that many words."""
+        made = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * arguments)(python)
+        self._keep.append(made)
+        address = ctypes.cast(made, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
+    def named(self, name: str, fails_at: int | None = None, code: int = 17) -> Words:
+        """A call without arguments that writes its name down, and returns `code` at its k-th time (from 0)."""
+
+        def called() -> int:
+            self.order.append(name)
+            return code if self.order.count(name) - 1 == fails_at else 0
+
+        return (self.function(called),)
+
+
+def measure(call: Any, n: int = 3, completion: Any = None, gate: Any = None) -> tuple[int, int, Any, Any, Any]:
+    entered, left, late = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, 9, np.uint8)
+    gate = gate or (NONE, None, None, np.zeros(1, np.int64), False, 0, 0)
+    done, code = loop.measure(call, completion, gate, entered, left, late)
+    return done, code, entered, left, late
+
+
+@pytest.mark.parametrize("arguments", range(13))
+def test_every_argument_arrives_as_its_word(arguments: int) -> None:
+    seen: list[tuple[int, ...]] = []
+    words = [2**64 - 1, 0, 2**63, *range(3, 12)][:arguments]
+    library = Library()
+
+    def called(*given: int) -> int:
+        seen.append(given)
+        return 0
+
+    done, code, *_ = measure((library.function(called, arguments), *words), n=2)
+    assert (done, code) == (2, 0)
+    assert seen == [tuple(words)] * 2
+
+
+def test_a_negative_integer_is_its_word() -> None:
+    """MPI_IN_PLACE is (void *) -1 in some libraries."""
+    seen: list[int] = []
+    library = Library()
+
+    def called(word: int) -> int:
+        seen.append(word)
+        return 0
+
+    measure((library.function(called, 1), -1), n=1)
+    assert seen == [2**64 - 1]
+
+
+def test_stamps_are_monotonic_nanoseconds_of_this_very_time() -> None:
+    before = time.monotonic_ns()
+    done, code, entered, left, late = measure(Library().named("call"), n=50)
+    after = time.monotonic_ns()
+    assert (done, code) == (50, 0)
+    stamps = np.stack([entered, left], axis=1).ravel()
+    assert before <= stamps[0]
+    assert (np.diff(stamps) >= 0).all()
+    assert stamps[-1] <= after
+    assert late.tolist() == [0] * 50
+
+
+def test_the_completion_is_inside_the_sample() -> None:
+    library = Library()
+    inside: list[int] = []
+
+    def completing() -> int:
+        inside.append(time.monotonic_ns())
+        return 0
+
+    *_, entered, left, _ = measure(library.named("call"), n=4, completion=(library.function(completing),))
+    assert len(inside) == 4
+    assert all(a <= b <= c for a, b, c in zip(entered, inside, left, strict=True))
+    library.order.clear()
+    measure(library.named("call"), n=2, completion=library.named("completion"))
+    assert library.order == ["call", "completion"] * 2
+
+
+@pytest.mark.parametrize("at", [0, 1, 4])
+def test_an_error_ends_the_loop_with_its_code(at: int) -> None:
+    library = Library()
+    done, code, _, left, _ = measure(library.named("call", fails_at=at), n=5, completion=library.named("completion"))
+    assert (done, code) == (at, 17)
+    assert library.order.count("call") == at + 1
+    assert library.order.count("completion") == at
+    assert (left[:at] > 0).all()
+    assert (left[at:] == 0).all()
+
+
+@pytest.mark.parametrize("failing", ["barrier", "announce", "completion"])
+def test_an_error_of_any_part_ends_the_loop(failing: str) -> None:
+    library = Library()
+    parts = {
+        name: library.named(name, 1 if name == failing else None, -3) for name in ("barrier", "announce", "completion")
+    }
+    gate = (ROUNDTIME, parts["barrier"], parts["announce"], np.zeros(1, np.int64), False, 0, AN_HOUR)
+    done, code, *_ = measure(library.named("call"), completion=parts["completion"], gate=gate)
+    assert (done, code) == (1, -3)
+
+
+def test_gate_none_calls_nothing_else() -> None:
+    library = Library()
+    gate = (NONE, library.named("barrier"), library.named("announce"), np.zeros(1, np.int64), True, 0, 0)
+    measure(library.named("call"), gate=gate)
+    assert library.order == ["call"] * 3
+
+
+def test_gate_barrier_is_passed_before_every_call() -> None:
+    library = Library()
+    start = np.zeros(1, np.int64)
+    measure(library.named("call"), gate=(BARRIER, library.named("barrier"), None, start, True, 0, 0))
+    assert library.order == ["barrier", "call"] * 3
+    assert start[0] == 0
+
+
+def test_the_root_announces_a_time_in_the_future_and_nobody_enters_before_it() -> None:
+    library = Library()
+    start = np.zeros(1, np.int64)
+    slack = 200_000
+    announced: list[tuple[int, int]] = []
+
+    def announce() -> int:
+        announced.append((int(start[0]), time.monotonic_ns()))
+        return 0
+
+    barrier, called = library.named("barrier"), library.named("call")
+    before = time.monotonic_ns()
+    *_, entered, _, _ = measure(called, gate=(ROUNDTIME, barrier, (library.function(announce),), start, True, slack, 0))
+    assert library.order == ["barrier", "call"] * 3
+    assert all(before + slack <= target <= now + slack for target, now in announced)
+    assert all(target <= at for (target, _), at in zip(announced, entered, strict=True))
+
+
+@pytest.mark.parametrize(("tolerance", "late"), [(AN_HOUR // 2, 1), (2 * AN_HOUR, 0)])
+def test_who_enters_later_than_tolerated_is_late(tolerance: int, late: int) -> None:
+    """The root, elsewhere, announces a start of an hour ago."""
+    library = Library()
+    start = np.array([time.monotonic_ns() - AN_HOUR])
+    gate = (ROUNDTIME, library.named("barrier"), library.named("announce"), start, False, 0, tolerance)
+    *_, found = measure(library.named("call"), gate=gate)
+    assert found.tolist() == [late] * 3
+    assert library.order == ["barrier", "announce", "call"] * 3
+
+
+def test_as_a_backend_uses_it() -> None:
+    library = Library()
+    barrier, announce = library.named("barrier"), library.named("announce")
+    signals = Signals(
+        int, int, np.zeros(1, np.int64), announces=True, native_barrier=barrier, native_announce=announce
+    )  # fmt: skip
+    stamps = run_native(Call(int, native=library.named("call")), GateSetting("roundtime", signals, slack=1_000), 5)
+    assert library.order == ["barrier", "announce", "call"] * 5
+    assert (stamps.left >= stamps.entered).all()
+    assert stamps.late.dtype == bool
+    assert len(stamps.late) == 5
+    with pytest.raises(LibraryError, match="returned error 9 at sample 2"):
+        run_native(Call(int, native=library.named("bad", 2, 9)), GateSetting("none", signals), 5)
+
+
+def wrong_arguments() -> dict[str, tuple[Any, ...]]:
+    call: Words = (1,)
+    start, stamps, late = np.zeros(1, np.int64), np.zeros(2, np.int64), np.zeros(2, np.uint8)
+    gate = (NONE, None, None, start, False, 0, 0)
+    frozen = np.zeros(2, np.int64)
+    frozen.flags.writeable = False
+    return {
+        "nothing": (),
+        "too few": (call, None, gate, stamps, stamps),
+        "no call": (None, None, gate, stamps, stamps, late),
+        "a call that is a number": (5, None, gate, stamps, stamps, late),
+        "a call that is a list": ([1], None, gate, stamps, stamps, late),
+        "an empty call": ((), None, gate, stamps, stamps, late),
+        "address zero": ((0,), None, gate, stamps, stamps, late),
+        "an address that is text": (("a",), None, gate, stamps, stamps, late),
+        "a word that is a float": ((1, 2.5), None, gate, stamps, stamps, late),
+        "thirteen words": ((1, *range(13)), None, gate, stamps, stamps, late),
+        "a completion that is text": (call, "x", gate, stamps, stamps, late),
+        "a completion at zero": (call, (0,), gate, stamps, stamps, late),
+        "no gate": (call, None, None, stamps, stamps, late),
+        "a gate of two fields": (call, None, (0, None), stamps, stamps, late),
+        "an unknown gate": (call, None, (3, call, call, start, False, 0, 0), stamps, stamps, late),
+        "a negative gate": (call, None, (-1, call, call, start, False, 0, 0), stamps, stamps, late),
+        "a barrier gate without barrier": (call, None, (BARRIER, None, None, start, False, 0, 0), stamps, stamps, late),
+        "round time without announcement": (
+            call,
+            None,
+            (ROUNDTIME, call, None, start, False, 0, 0),
+            stamps,
+            stamps,
+            late,
+        ),
+        "a start that is None": (call, None, (NONE, None, None, None, False, 0, 0), stamps, stamps, late),
+        "a start of 4 bytes": (
+            call,
+            None,
+            (NONE, None, None, np.zeros(1, np.int32), False, 0, 0),
+            stamps,
+            stamps,
+            late,
+        ),
+        "a slack that is text": (call, None, (NONE, None, None, start, False, "x", 0), stamps, stamps, late),
+        "stamps that are a list": (call, None, gate, [0, 0], stamps, late),
+        "stamps of different lengths": (call, None, gate, np.zeros(3, np.int64), stamps, late),
+        "late of another length": (call, None, gate, stamps, stamps, np.zeros(3, np.uint8)),
+        "late as wide as the stamps": (call, None, gate, stamps, stamps, np.zeros(2, np.int64)),
+        "stamps that are read-only": (call, None, gate, frozen, stamps, late),
+        "stamps with holes": (call, None, gate, np.zeros(4, np.int64)[::2], stamps, late),
+        "bytes": (call, None, gate, stamps, stamps, b"\0\0"),
+    }
+
+
+@pytest.mark.parametrize("what", wrong_arguments())
+def test_wrong_arguments_are_refused(what: str) -> None:
+    """Before anything is called: address 1 would end the process."""
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        loop.measure(*wrong_arguments()[what])
+
+
+def test_refused_buffers_are_let_go() -> None:
+    """A buffer that stayed exported could not be resized."""
+    for position in range(3):
+        buffers: list[Any] = [bytearray(16), bytearray(16), bytearray(2)]
+        start = bytearray(8)
+        buffers[position] = b"0" * 16
+        with pytest.raises(BufferError):
+            loop.measure((1,), None, (NONE, None, None, start, False, 0, 0), *buffers)
+        for held in (*buffers, start):
+            if isinstance(held, bytearray):
+                held.append(0)
+    gc.collect()

@@ -1,0 +1,96 @@
+"""The other styles: machine formats read by a parser of their kind, and the numbers of the table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collbench.report.csv_rows import COLUMNS
+from collbench.report.style import format_rate, format_us
+from collbench.schema import record as records
+from collbench.schema.store import read_run
+
+
+def test_osu_rows_have_five_columns_and_a_barrier_four(printed: Callable[..., str]) -> None:
+    """OSU's columns with -f: size, average, minimum, maximum, iterations; osu_barrier has no size."""
+    sections = printed("osu").split("\n\n")
+    titles = [section.splitlines()[0] for section in sections]
+    assert titles == [
+        f"# OSU MPI {name} Latency Test" for name in ("Allreduce", "Gather", "Barrier", "Broadcast", "ps_bcast")
+    ]
+    for section in sections:
+        rows = [line.split() for line in section.splitlines() if line and not line.startswith("#")]
+        assert rows
+        for row in rows:
+            assert len(row) == (4 if "Barrier" in section else 5)
+            average, low, high = map(float, row[-4:-1])
+            assert low <= average <= high
+            assert row[-1].isdigit()
+
+
+def test_osu_sizes_are_bytes_per_block(printed: Callable[..., str]) -> None:
+    rows = [line.split() for line in printed("osu").splitlines() if line and not line.startswith("#")]
+    assert [row[0] for row in rows if len(row) == 5] == ["8", "8", "1048576", "240", "4294967296", "65536"]
+    assert rows[0] == ["8", "0.43", "0.37", "0.78", "1000"]
+    assert rows[2][-1] == "988"
+
+
+def test_csv_has_a_row_for_every_record(printed: Callable[..., str], stored_run: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(printed("csv"))))
+    stored = read_run(stored_run).records
+    assert len(rows) == len(stored)
+    assert tuple(rows[0]) == COLUMNS
+    for row, record in zip(rows, stored, strict=True):
+        assert None not in row
+        assert row["status"] == record.status
+        assert row["reason"] == (record.reason or "")
+        assert int(row["bytes_asked"]) == record.case.bytes
+        assert row["driver"] == (record.driver or "")
+        if record.seconds is not None and record.samples is not None:
+            assert float(row["median_s"]) == record.seconds.p50
+            assert float(row["busbw_GBps"]) == record.busbw
+            assert int(row["samples"]) == record.samples.n - record.samples.invalid
+        else:
+            assert row["median_s"] == row["samples"] == ""
+
+
+def test_json_is_one_document_whose_records_are_records(printed: Callable[..., str], stored_run: Path) -> None:
+    document = json.loads(printed("json"))
+    stored = read_run(stored_run).records
+    assert set(document) == {"manifest", "records"}
+    assert document["manifest"]["ranks"] == 4
+    for fields, record in zip(document["records"], stored, strict=True):
+        assert fields.pop("algbw") == record.algbw
+        assert fields.pop("busbw") == record.busbw
+        assert records.decode(json.dumps(fields).encode()) == record
+
+
+def test_a_failure_stays_under_the_heading_of_its_case(printed: Callable[..., str]) -> None:
+    """It has no driver of its own: the heading goes by the driver that was asked for."""
+    table = printed("table", 4, 5)
+    assert table.count("gather") == 2
+    assert "driver python" in table
+    assert "! skipped at 2000: gather" in table
+    assert printed("table", 3, 0).count("allreduce sum") == 1
+    assert printed("nccl-tests", 5, 4).count("Collective test starting") == 1
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(0.41234, "0.412"), (9.9994, "9.999"), (12.346, "12.35"), (123.46, "123.5"), (1234.4, "1234"), (0, "0.000")],
+)
+def test_times_have_four_digits_where_they_matter(us: float, text: str) -> None:
+    assert format_us(us * 1e-6) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(None, "-"), (0.0, "-"), (0.01234, "0.0123"), (0.5, "0.500"), (12.345, "12.35"), (123.45, "123.5")],
+)
+def test_rates_have_three_digits(rate: float | None, text: str) -> None:
+    assert format_rate(rate) == text

@@ -1,0 +1,65 @@
+"""Nothing hangs: each program here would sleep for a minute or for ever."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collbench.run.watchdog import Unwatched, Watchdog
+
+PROGRAM = Path(__file__).with_name("watched.py")
+LONG = "600"
+
+
+def watched(kind: str, timeout: str, number: int | None = None) -> tuple[int, list[str]]:
+    """Exit code and lines of `watched.py`, which is sent the signal once it is ready."""
+    with subprocess.Popen([sys.executable, str(PROGRAM), kind, timeout], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            if number is not None:
+                process.send_signal(number)
+            said, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    return process.returncode, said.splitlines()
+
+
+@pytest.mark.parametrize("kind", ["c", "sleeping"])
+def test_a_time_out(kind: str) -> None:
+    assert watched(kind, "0.3") == (3, ["timeout in the test"])
+
+
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
+@pytest.mark.parametrize("kind", ["c", "sleeping"])
+def test_told_to_stop_while_the_main_thread_cannot(kind: str, number: int, word: str) -> None:
+    assert watched(kind, LONG, number) == (130, [f"{word} in the test"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_while_it_can(number: int) -> None:
+    assert watched("polite", LONG, number) == (0, [f"stopped by {number}"])
+
+
+def test_who_moves_is_left_alone() -> None:
+    assert watched("beating", "2") == (0, [])
+
+
+def test_signals_and_files_are_given_back() -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = sorted(Path("/proc/self/fd").iterdir())
+    with Watchdog(60.0, lambda kind, doing: None):
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] != handlers
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_unwatched_is_a_watch_that_sees_nothing() -> None:
+    watch = Unwatched()
+    watch.beat("anything")
+    assert watch.stopped is None
