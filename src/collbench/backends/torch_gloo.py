@@ -12,7 +12,6 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -176,6 +175,8 @@ class TorchGlooBackend:
 
     def libraries(self) -> tuple[Library, ...]:
         """torch; gloo is compiled into it."""
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             found = version("torch")
         except PackageNotFoundError:

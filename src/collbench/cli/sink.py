@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collbench.errors import Interrupted, RequestError, RunWriteError
 from collbench.report import new_style
 from collbench.report.style import Style
-from collbench.run.describe import with_hashes
+from collbench.run.describe import completed
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
@@ -26,7 +26,7 @@ class TerminalSink:
     """
 
     def __init__(self, style: str, out: Path | None, output_file: Path | None = None, speaks: bool = True) -> None:
-        self._speaks = speaks
+        self._speaks, self._style_name = speaks, style
         self._style: Style = new_style(style)
         self._document: Style | None = None if output_file is None else new_style("json")
         self._out, self._output_file = out, output_file
@@ -38,8 +38,10 @@ class TerminalSink:
 
     def begin(self, manifest: Manifest, cases: int) -> None:
         """Create the run, print the heading."""
+        if self._out is not None or self._document is not None or self._style_name == "json":
+            manifest = completed(manifest)
         if self._out is not None:
-            self._writer = RunWriter(self._out, with_hashes(manifest))
+            self._writer = RunWriter(self._out, manifest)
         if self._document is not None:
             self._document.begin(manifest)
         self._print(self._style.begin(manifest))

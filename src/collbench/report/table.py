@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from tabulate import tabulate
-
 from collbench.report.style import Group, format_rate, format_us, group_of
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -58,6 +56,8 @@ class TableStyle:
 
 
 def _tabulated(rows: list[tuple[str, ...]], headers: tuple[str, ...]) -> str:
+    from tabulate import tabulate
+
     alignment = ("right",) * len(headers)
     text: str = tabulate(rows, headers=headers, tablefmt="simple", colalign=alignment, disable_numparse=True)
     return text

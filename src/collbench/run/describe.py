@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import platform
-from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
@@ -29,7 +28,7 @@ def manifest(
     ranks: tuple[RankFacts, ...],
     method: Method,
 ) -> Manifest:
-    """Collective: every machine speaks for itself. Library files are not hashed yet; see `with_hashes`."""
+    """Collective: every machine speaks for itself. What takes long to find out is left to `completed`."""
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         collbench=collbench.__version__,
@@ -41,7 +40,6 @@ def manifest(
         thread_level={"requested": plan.thread_level, "granted": session.thread_level},
         launcher=launcher.detect().title,
         libraries=tuple(library for backend in backends for library in backend.libraries()),
-        packages=_packages(),
         hosts=_hosts(session, ranks),
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
@@ -49,9 +47,10 @@ def manifest(
     )
 
 
-def with_hashes(found: Manifest) -> Manifest:
-    """The manifest with the SHA-256 of every library file: read once, when a run is kept."""
-    return msgspec.structs.replace(found, libraries=tuple(_hashed(library) for library in found.libraries))
+def completed(found: Manifest) -> Manifest:
+    """The manifest with package versions and the SHA-256 of every library file: looked up when a run is kept."""
+    libraries = tuple(_hashed(library) for library in found.libraries)
+    return msgspec.structs.replace(found, libraries=libraries, packages=_packages())
 
 
 def _hashed(library: Library) -> Library:
@@ -80,6 +79,9 @@ def _protocol(plan: Plan, method: Method) -> Protocol:
 
 
 def _packages() -> dict[str, str]:
+    """Versions of the packages that matter. Imported here: looking them up costs more than the rest of a start."""
+    from importlib.metadata import PackageNotFoundError, version
+
     found = {}
     for name in _PACKAGES:
         try:

@@ -165,7 +165,7 @@ def _with_numbers(blank: Record, matrix: NDArray[np.int64], method: Method) -> t
         return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), matrix
     kept = matrix[:, matrix.max(axis=0) > 0]
     ranks = Ranks(
-        p50=tuple(float(median) * 1e-9 for median in np.median(kept, axis=1)),
+        p50=tuple(float(median) * 1e-9 for median in np.quantile(kept, 0.5, axis=1)),
         binding=tuple(rank.binding for rank in method.ranks),
         container=tuple(rank.container for rank in method.ranks),
     )

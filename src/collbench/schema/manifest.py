@@ -61,11 +61,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     thread_level: dict[str, str]
     launcher: str
     libraries: tuple[Library, ...]
-    packages: dict[str, str]
     hosts: tuple[Host, ...]
     environment: dict[str, str]
     plan: dict[str, Any] | None = None
     simulated: bool = False
+    packages: dict[str, str] = {}
     schema: int = SCHEMA
 
 

@@ -1,0 +1,58 @@
+# Every command a developer or CI uses, one line each. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENVS ?= .venvs
+OPENMPI := $(VENVS)/openmpi
+MPICH := $(VENVS)/mpich
+DEMO := $(VENVS)/demo
+SOURCES := pyproject.toml setup.py constraints.txt src/collbench/timing/_loop.c
+RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
+CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
+
+# Open MPI refuses to run as root unless told twice; containers and CI are root.
+ifeq ($(shell id -u),0)
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+endif
+
+.PHONY: help demo test check format clean
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+
+demo: $(DEMO)/.ready ## measure all-reduce on this machine: a first table
+	$(DEMO)/bin/mpirun $(CROWDED) -n $(RANKS) $(DEMO)/bin/collbench demo
+
+test: check $(MPICH)/.ready ## set up the environments, then lint, types and every test on both MPIs
+	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=mpi,torch COLLBENCH_OTHER_MPIRUN=$(abspath $(MPICH))/bin/mpirun \
+	  $(OPENMPI)/bin/python -m pytest
+	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
+	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch"
+
+check: $(OPENMPI)/.ready ## ruff, mypy and the import rules
+	$(OPENMPI)/bin/ruff check .
+	$(OPENMPI)/bin/ruff format --check .
+	$(OPENMPI)/bin/mypy
+	$(OPENMPI)/bin/lint-imports
+
+format: $(OPENMPI)/.ready ## let ruff lay the code out
+	$(OPENMPI)/bin/ruff format .
+	$(OPENMPI)/bin/ruff check --fix .
+
+clean: ## remove environments and caches
+	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so
+
+$(OPENMPI)/.ready: EXTRAS := openmpi,torch,test
+$(MPICH)/.ready: EXTRAS := mpich,test
+$(DEMO)/.ready: EXTRAS := openmpi
+
+$(VENVS)/%/.ready: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "collbench needs Python 3.11 or later; name one: make PYTHON=python3.12 ..."; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "this Python cannot make environments; on Debian and Ubuntu: apt-get install python3-venv"; exit 2; }
+	@command -v cc >/dev/null && $(PYTHON) -c 'import sys, sysconfig, pathlib; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || echo "no C compiler or no Python.h: the native loop will be missing, times will be Python's (apt-get install gcc python3-dev)"
+	$(PYTHON) -m venv $(VENVS)/$*
+	$(VENVS)/$*/bin/python -m pip install --quiet -c constraints.txt --editable '.[$(EXTRAS)]'
+	touch $@
