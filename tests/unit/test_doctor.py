@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from collbench import doctor
 from collbench.backends.parts import launcher
+from collbench.backends.parts.cgroup import cpu_quota
 from collbench.backends.parts.launcher import Launcher
 from collbench.cli import doctor as cli_doctor
 from collbench.doctor import clocks, cma, compiler, contention, cores, memory, mpi, shm
@@ -24,7 +25,7 @@ from collbench.doctor.mpi import MpiLibrary
 from collbench.doctor.parts import attach_probe
 from collbench.doctor.parts.finding import Check, Finding, Problem
 from collbench.doctor.parts.machine import Machine, Output, execute, here
-from collbench.doctor.parts.processors import launcher_cores, parse_cores, quota
+from collbench.doctor.parts.processors import launcher_cores, parse_cores
 from collbench.errors import BackendUnavailable
 from collbench.units import format_bytes
 
@@ -338,13 +339,13 @@ def test_the_tightest_quota_counts(machine: Machine) -> None:
     write(machine, "proc/self/cgroup", "0::/a/b")
     write(machine, "sys/fs/cgroup/a/cpu.max", "100000 100000")
     write(machine, "sys/fs/cgroup/a/b/cpu.max", "300000 100000")
-    assert quota(machine) == 1.0
+    assert cpu_quota(machine.root) == 1.0
 
 
 def test_a_quota_above_the_cores_is_none(machine: Machine) -> None:
     write(machine, "proc/self/cgroup", "0::/")
     write(machine, "sys/fs/cgroup/cpu.max", "400000 100000")
-    assert quota(machine) == 4.0
+    assert cpu_quota(machine.root) == 4.0
     assert cores.run(machine).status == "ok"
 
 
@@ -354,14 +355,14 @@ def test_a_quota_in_the_old_hierarchy(machine: Machine, folder: str) -> None:
     write(machine, "proc/self/cgroup", "9:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/")
     write(machine, f"sys/fs/cgroup/{folder}/cpu.cfs_quota_us", "50000")
     write(machine, f"sys/fs/cgroup/{folder}/cpu.cfs_period_us", "100000")
-    assert quota(machine) == 0.5
+    assert cpu_quota(machine.root) == 0.5
 
 
 def test_no_limit_in_the_old_hierarchy(machine: Machine) -> None:
     write(machine, "proc/self/cgroup", "4:cpu:/")
     write(machine, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1")
     write(machine, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
-    assert quota(machine) is None
+    assert cpu_quota(machine.root) is None
 
 
 # cma ------------------------------------------------------------------------------------------------------------------
@@ -613,6 +614,7 @@ def test_loop_not_built(machine: Machine, has_compiler: bool, has_header: bool) 
 
 def test_memory_enough(machine: Machine) -> None:
     write(machine, "proc/meminfo", "MemTotal: 9 kB\nSwapTotal:       2097152 kB\nSwapFree:        1048576 kB\n")
+    write(machine, "proc/self/cgroup", "0::/")
     write(machine, "sys/fs/cgroup/memory.max", str(8 << 30))
     finding = memory.judge(machine, 4 << 30)
     assert finding.status == "ok"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collbench.backends.parts.cgroup import cpu_quota
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
-from collbench.doctor.parts.processors import allowed, launcher_cores, online, physical, quota
+from collbench.doctor.parts.processors import allowed, launcher_cores, online, physical
 from collbench.run.facts import format_cores
 
 _BIND = {
@@ -17,7 +18,7 @@ _BIND = {
 def run(machine: Machine) -> Finding:
     """What this process may use, and what its launcher made of it."""
     mine = allowed(machine)
-    grant = quota(machine)
+    grant = cpu_quota(machine.root)
     limit = "no quota" if grant is None else f"quota {grant:g}"
     if machine.ranks is None:
         seen = f"{len(mine)} of {len(online(machine))} usable ({format_cores(mine)}), {limit}; no launcher: one rank"

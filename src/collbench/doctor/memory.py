@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collbench.backends.parts.cgroup import memory_limit
 from collbench.backends.parts.host_buffers import available_bytes
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
@@ -40,8 +41,8 @@ def _swap(machine: Machine) -> str:
 
 
 def _limit(machine: Machine) -> str:
-    limit = machine.read("sys/fs/cgroup/memory.max") or "max"
-    return f"cgroup limit {format_bytes(int(limit))}" if limit.isdecimal() else "no cgroup limit"
+    limit = memory_limit(machine.root)
+    return "no cgroup limit" if limit is None else f"cgroup limit {format_bytes(limit)}"
 
 
 def run(machine: Machine) -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.backends.parts import cgroup
 from collbench.schema.manifest import Host
 
 #: Variables that change what is measured. Everything else stays out of the manifest: environments hold secrets.
@@ -118,8 +119,6 @@ def cpu_stall_seconds() -> float | None:
 
 def host(ranks: Iterable[int] = ()) -> Host:
     """The machine that this process runs on."""
-    limit = (_read("/sys/fs/cgroup/cpu.max") or "max").split()
-    memory = _read("/sys/fs/cgroup/memory.max")
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(
         name=socket.gethostname(),
@@ -128,8 +127,8 @@ def host(ranks: Iterable[int] = ()) -> Host:
         cpu=_cpu_model(),
         cores=os.cpu_count() or 1,
         memory=pages,
-        cgroup_cpus=None if limit[0] == "max" else int(limit[0]) / int(limit[1]),
-        cgroup_memory=int(memory) if memory and memory != "max" else None,
+        cgroup_cpus=cgroup.cpu_quota(),
+        cgroup_memory=cgroup.memory_limit(),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         boot_id=_read("/proc/sys/kernel/random/boot_id"),
     )

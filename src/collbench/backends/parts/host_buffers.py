@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from collbench.backends.parts import cgroup
 from collbench.collectives.row import Array, Collective
 from collbench.schema.case import DTYPES, Case
 
@@ -43,7 +44,7 @@ def needed_bytes(row: Collective, case: Case, rank: int) -> int:
 
 def available_bytes() -> int | None:
     """What the kernel thinks can be allocated without swapping, within the cgroup's limit; None if it does not tell."""
-    found = [_meminfo_available(), _cgroup_left()]
+    found = [_meminfo_available(), cgroup.memory_left()]
     return min((size for size in found if size is not None), default=None)
 
 
@@ -53,15 +54,6 @@ def _meminfo_available() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _cgroup_left(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    try:
-        limit = (root / "memory.max").read_text(encoding="ascii").strip()
-        used = int((root / "memory.current").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else max(int(limit) - used, 0)
 
 
 class HostArguments:

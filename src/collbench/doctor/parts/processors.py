@@ -1,13 +1,10 @@
-"""Cores: which are online, which this process and its launcher may use, which share a core, what the quota allows."""
+"""Cores: which are online, which this process and its launcher may use, which share a core."""
 
 from __future__ import annotations
-
-from pathlib import PurePosixPath
 
 from collbench.doctor.parts.machine import Machine
 
 _CPUS = "sys/devices/system/cpu"
-_CGROUPS = "sys/fs/cgroup"
 
 #: How the processes call themselves that start ranks, from their first letters.
 _LAUNCHERS = ("mpirun", "mpiexec", "prte", "orte", "hydra_", "slurmstepd", "torchrun", "pt_elastic")
@@ -67,31 +64,3 @@ def physical(machine: Machine, cores: frozenset[int]) -> int:
     """How many physical cores `cores` are: hardware threads of one core count once."""
     threads = (machine.read(f"{_CPUS}/cpu{core}/topology/thread_siblings_list") or str(core) for core in cores)
     return len(set(threads))
-
-
-def quota(machine: Machine) -> float | None:
-    """Cores' worth of time that this process's cgroup, or one above it, grants; None without a limit."""
-    limits: list[float] = []
-    for line in (machine.read("proc/self/cgroup") or "").splitlines():
-        _, controllers, group = line.split(":", 2)
-        if not controllers:
-            limits += _limits(machine, "", group)
-        elif "cpu" in controllers.split(","):
-            limits += _limits(machine, controllers, group) + _limits(machine, "cpu", group)
-    return min(limits, default=None)
-
-
-def _limits(machine: Machine, controllers: str, group: str) -> list[float]:
-    """The limits of a group and of those above it. In a container without a cgroup namespace only the top is seen."""
-    inner = PurePosixPath(group.lstrip("/"))
-    found = []
-    for level in (inner, *inner.parents):
-        folder = PurePosixPath(_CGROUPS, controllers, level)
-        if controllers:
-            period = machine.read(f"{folder}/cpu.cfs_period_us")
-            share = [machine.read(f"{folder}/cpu.cfs_quota_us") or "", period or ""]
-        else:
-            share = (machine.read(f"{folder}/cpu.max") or "").split()
-        if len(share) == 2 and all(word.isdecimal() for word in share):
-            found.append(int(share[0]) / int(share[1]))
-    return found
