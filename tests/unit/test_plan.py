@@ -108,6 +108,7 @@ def test_a_list_of_sizes_keeps_its_order() -> None:
         (Sizes(min=64, max=8), "Swap them"),
         (Sizes(min=8, max=64, factor=1), "factor 1 never reaches max"),
         (Sizes(min=8, max=64, step=0), "step must be at least 1"),
+        (Sizes(min=0, max=MOST_SIZES, step=1), f"more than {MOST_SIZES} sizes"),
         (Sizes(min=0, max="1T", step=1), f"more than {MOST_SIZES} sizes"),
     ],
 )

@@ -10,6 +10,7 @@ def batches(rule: StopRule, pace: float) -> list[int]:
     found: list[int] = []
     while (n := rule.next_batch(sum(found), sum(found) * pace)) > 0:
         found.append(n)
+        assert len(found) <= 1_000, "it does not stop"
     return found
 
 

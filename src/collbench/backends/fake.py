@@ -11,10 +11,8 @@ result (a barrier leaves early), `raise` raises, `hang` never returns.
 from __future__ import annotations
 
 import random
-import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +20,7 @@ import numpy as np
 
 from collbench.backends.parts.host_buffers import HostArguments, as_parts
 from collbench.backends.parts.interface import Operation, Options, Session, World
+from collbench.backends.parts.simulation import FakeWorld, Fault, Hub
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.case import DTYPES, Case, ThreadLevel
@@ -34,78 +33,6 @@ MOST_RANKS = 256
 
 #: The model: 2 us and 10 GB/s per link, noise of 2 %, 20 ns per reading of the clock.
 _LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 300
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What goes wrong, on which rank, from which of its operations on."""
-
-    kind: str
-    rank: int
-    at: int
-
-    @staticmethod
-    def parse(text: str) -> Fault:
-        """`corrupt:1@5`.
-
-        Raises:
-            RequestError: not of that form.
-        """
-        match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?", text)
-        if match is None:
-            raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, then @N if you like.")
-        return Fault(match[1], int(match[2]), int(match[3] or 0))
-
-
-class Hub:
-    """What the threads share: a barrier, a slot for each rank, and the virtual clocks."""
-
-    def __init__(self, ranks: int, timeout: float) -> None:
-        self.ranks = ranks
-        self.slots: list[Any] = [None] * ranks
-        self.clocks = [0] * ranks
-        self._barrier = threading.Barrier(ranks, timeout=timeout)
-
-    def wait(self) -> None:
-        """Meet all ranks.
-
-        Raises:
-            LostRankError: one of them is gone.
-        """
-        try:
-            self._barrier.wait()
-        except threading.BrokenBarrierError:
-            raise LostRankError("fake: another rank left") from None
-
-    def exchange(self, rank: int, value: Any) -> list[Any]:
-        """Everybody's value."""
-        self.slots[rank] = value
-        self.wait()
-        values = list(self.slots)
-        self.wait()
-        return values
-
-    def leave(self) -> None:
-        """Make everybody who waits, or will, fail."""
-        self._barrier.abort()
-
-
-class FakeWorld:
-    """The control plane through the hub."""
-
-    def __init__(self, hub: Hub, rank: int) -> None:
-        self._hub = hub
-        self.rank = rank
-        self.size = hub.ranks
-
-    def gather(self, value: Any) -> list[Any] | None:
-        """Everybody's value on rank 0."""
-        values = self._hub.exchange(self.rank, value)
-        return values if self.rank == 0 else None
-
-    def bcast(self, value: Any) -> Any:
-        """Rank 0's value."""
-        return self._hub.exchange(self.rank, value)[0]
 
 
 class FakeSession:
