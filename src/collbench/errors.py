@@ -9,7 +9,7 @@
     │   └── DoesNotFit                       more memory asked for than there is
     ├── RunError                        1
     │   ├── RunWriteError                    a run cannot be written (disk full, no permission)
-    │   └── RunReadError                     a run cannot be read (not a run, newer schema, damaged)
+    │   └── RunReadError                2    a run cannot be read (not a run, newer schema, damaged)
     ├── MeasurementError                1    a case failed
     │   └── LibraryError                     the measured library returned an error
     ├── LostRankError                   3    a rank died, or the job was torn down around us
@@ -65,6 +65,8 @@ class RunWriteError(RunError):
 
 class RunReadError(RunError):
     """The directory is not a run, is of a newer schema, or is damaged."""
+
+    exit_code = 2
 
 
 class MeasurementError(CollbenchError):

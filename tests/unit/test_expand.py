@@ -65,6 +65,13 @@ def test_a_barrier_is_one_case() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("asked", "place"), [((False,), False), ((True,), True), ((False, True), False)])
+def test_where_there_is_no_in_place_form(asked: tuple[bool, ...], place: bool) -> None:
+    """One case; in place only where nothing else was asked for, so that the reason of the skip is shown."""
+    (case,) = cases_of(plan(collectives=("ps_gather",), in_place=asked), "fake", 2)
+    assert case.in_place is place
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [

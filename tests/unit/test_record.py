@@ -96,8 +96,8 @@ def test_bandwidths_follow_from_work_and_median(stored_run: Path) -> None:
 
 
 def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
-    """The bytes of schema 1: a change of them is a change of schema."""
+    """The fields of schema 1, whatever their order: a new, lost or renamed one is another schema."""
     for line in (stored_run / "records.jsonl").read_bytes().splitlines():
-        assert records.encode(records.decode(line)) == line
+        assert json.loads(records.encode(records.decode(line))) == json.loads(line)
     whole = (stored_run / "manifest.json").read_bytes()
-    assert manifests.encode(manifests.decode(whole)) == whole
+    assert json.loads(manifests.encode(manifests.decode(whole))) == json.loads(whole)

@@ -8,8 +8,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from collbench.report import new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.report.style import format_rate, format_us
 from collbench.schema import record as records
@@ -78,6 +80,15 @@ def test_a_failure_stays_under_the_heading_of_its_case(printed: Callable[..., st
     assert "! skipped at 2000: gather" in table
     assert printed("table", 3, 0).count("allreduce sum") == 1
     assert printed("nccl-tests", 5, 4).count("Collective test starting") == 1
+
+
+@pytest.mark.parametrize(("ranks", "simulated", "hint"), [(1, False, True), (1, True, False), (2, False, False)])
+def test_one_rank_alone_is_told_to_bring_others(stored_run: Path, ranks: int, simulated: bool, hint: bool) -> None:
+    manifest = msgspec.structs.replace(read_run(stored_run).manifest, ranks=ranks, simulated=simulated)
+    heading = new_style("table").begin(manifest)
+    assert (f"; {ranks} rank on alpha" in heading) is (ranks == 1)
+    assert ("start more: mpirun -n 4" in heading) is hint
+    assert ("SIMULATED" in heading) is simulated
 
 
 @pytest.mark.parametrize(

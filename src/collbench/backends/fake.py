@@ -185,6 +185,8 @@ class FakeBackend:
         ranks = DEFAULT_RANKS if options.ranks is None else options.ranks
         if not 1 <= ranks <= MOST_RANKS:
             raise RequestError(f"--ranks {ranks}: the fake backend runs 1 to {MOST_RANKS} ranks.")
+        if options.fault is not None and Fault.parse(options.fault).rank >= ranks:
+            raise RequestError(f"--fault {options.fault}: there are {ranks} ranks, 0 to {ranks - 1}.")
         return ranks
 
     def dtypes(self) -> tuple[str, ...]:

@@ -86,6 +86,7 @@ def main() -> NoReturn:
 
 def run_command(speaks: bool) -> int:
     """The exit code of the command line; what went wrong is said here, by the rank that speaks."""
+    output = sys.stdout
     try:
         code = cli.main(prog_name="collbench", standalone_mode=False)
     except click.ClickException as error:
@@ -103,8 +104,7 @@ def run_command(speaks: bool) -> int:
     except BrokenPipeError:
         return 130
     except SystemExit as asked:
-        # click ends like this when it finds its output closed, and has wrapped the output then
-        closed = type(sys.stdout).__name__ == "PacifyFlushWrapper"
+        closed = sys.stdout is not output  # click ends like this when it finds the output closed, and wraps it
         return 130 if closed else asked.code if isinstance(asked.code, int) else 1
     return code if isinstance(code, int) else 0
 

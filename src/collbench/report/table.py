@@ -27,9 +27,11 @@ class TableStyle:
         self._manifest = manifest
         libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries)
         machines = "; ".join(f"{host.name} ({host.cpu}, {host.cores} cores)" for host in manifest.hosts)
-        lines = [f"# collbench {manifest.collbench}: {libraries}; {manifest.ranks} ranks on {machines}"]
+        lines = [f"# collbench {manifest.collbench}: {libraries}; {_ranks(manifest.ranks)} on {machines}"]
         if manifest.simulated:
             lines.append("# SIMULATED: the fake backend makes its times up; they say nothing about this machine")
+        if manifest.ranks == 1 and not manifest.simulated:
+            lines.append("# one rank communicates with nobody; start more: mpirun -n 4 collbench ...")
         return "\n".join(lines) + "\n"
 
     def add(self, record: Record) -> str:
@@ -61,6 +63,10 @@ def _tabulated(rows: list[tuple[str, ...]], headers: tuple[str, ...]) -> str:
     alignment = ("right",) * len(headers)
     text: str = tabulate(rows, headers=headers, tablefmt="simple", colalign=alignment, disable_numparse=True)
     return text
+
+
+def _ranks(n: int) -> str:
+    return "1 rank" if n == 1 else f"{n} ranks"
 
 
 def _heading(group: Group, measured: list[Record]) -> str:

@@ -66,6 +66,11 @@ def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[Case, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _places(row: Collective, plan: Plan) -> tuple[bool, ...]:
+    """Without an in-place form there is one case: out of place, unless only in place was asked for (a skip then)."""
+    return plan.in_place if row.has_in_place else (False,) if False in plan.in_place else (True,)
+
+
 def _cases_of_row(
     row: Collective,
     plan: Plan,
@@ -80,7 +85,7 @@ def _cases_of_row(
             for op in ops if row.reduces else (None,):
                 for root in plan.roots if row.rooted else (None,):
                     for size in sizes if row.moves_data else (0,):
-                        for in_place in plan.in_place if row.has_in_place else (False,):
+                        for in_place in _places(row, plan):
                             yield Case(
                                 collective=row.name,
                                 backend=backend,

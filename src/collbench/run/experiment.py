@@ -72,6 +72,8 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
         RequestError: something asked for does not exist, or is not usable here.
     """
     chosen = tuple(backends.usable(name) for name in plan.backends or (default_backend(),))
+    if options.fault is not None and not all(backend.simulated for backend in chosen):
+        raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     if plan.cadence == "streaming":
         raise RequestError(
             "cadence streaming (-z 0): the backends on host memory complete every call before it returns; "
