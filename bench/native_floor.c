@@ -128,7 +128,7 @@ static void *allocate(size_t size) {
 }
 
 /* Small whole numbers, whose sums are exact. */
-static float value(int of_rank, int i) { return (float)((i * 31 + of_rank * 17) % 127); }
+static float value(int of_rank, int i) { return (float)(((unsigned)i * 31u + (unsigned)of_rank * 17u) % 127u); }
 
 /* Writes every page, performs the operation once, returns how many elements are wrong here. */
 static int wrong_elements(const operation *o) {

@@ -27,7 +27,7 @@ def message_of(done: CompletedProcess[str]) -> str:
     ("arguments", "message"),
     [
         (["allreduse"], r"'allreduse' is neither a collective nor a command. Did you mean allreduce\?"),
-        (["xyzzy"], "Collectives: allgather, allreduce, .*, sendrecv"),
+        (["xyzzy"], "There are: run, .*, allgather, allreduce, .*, sendrecv"),
         ([*FAKE, "--bakend", "mpi"], r"No such option '?--bakend'?.*Did you mean '?--backend"),
         ([*FAKE, "extra"], "unexpected extra argument"),
         ([*FAKE, "-b", "8Q"], "size '8Q': not a number of bytes. Write 8, 64K, 1M or 1G"),
@@ -41,8 +41,8 @@ def message_of(done: CompletedProcess[str]) -> str:
         ([*FAKE, "-n", "0"], "iters 0: must be at least 1"),
         ([*FAKE, "-n", "many"], "'many' is not a valid integer"),
         ([*FAKE, "-w", "-1"], "warmup -1: must be at least 0"),
-        ([*FAKE, "-d", "float33"], r"dtype 'float33': unknown. Did you mean float32\? Known: int8"),
-        ([*FAKE, "-o", "avg"], "op 'avg': unknown. Known: sum, prod, min, max, all"),
+        ([*FAKE, "-d", "float33"], r"dtype 'float33': unknown. Did you mean float32\?"),
+        ([*FAKE, "-o", "avg"], "op 'avg': unknown. There are: sum, prod, min, max, all"),
         (["bcast", "--backend", "fake", "-r", "4"], "root 4: there are 4 ranks, 0 to 3"),
         (["bcast", "--backend", "fake", "-r", "-1"], "root -1: there are 4 ranks, 0 to 3"),
         (["allreduce", "--backend", "fakee"], r"backend 'fakee': unknown. Did you mean fake\?"),
@@ -92,7 +92,7 @@ def test_a_plan_with_an_unknown_key(collbench: Collbench, tmp_path: Path) -> Non
     plan.write_text("collectives = ['bcast']\nbackend = 'fake'\n")
     done = collbench("run", plan)
     assert done.returncode == 2
-    assert "unknown key 'backend'. Did you mean 'backends'?" in message_of(done)
+    assert "unknown key 'backend'. Did you mean backends?" in message_of(done)
 
 
 def test_an_existing_run_is_not_touched(collbench: Collbench, stored_run: Path, tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
 from collbench.errors import BackendUnavailable
+from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from collbench.backends.parts.interface import Backend
@@ -28,9 +28,7 @@ def get(name: str) -> Backend:
         BackendUnavailable: no such backend; the message names the nearest.
     """
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names())}."
-        raise BackendUnavailable(f"backend {name!r}: unknown. {hint}")
+        raise BackendUnavailable(f"backend {name!r}: unknown. {suggestion(name, names())}")
     backend: Backend = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").BACKEND
     return backend
 

@@ -12,6 +12,7 @@ import click
 from collbench import __version__, collectives
 from collbench.backends.parts import launcher
 from collbench.errors import CollbenchError
+from collbench.spelling import suggestion
 
 #: Command, module in this package that defines `command`, line of help.
 COMMANDS = (
@@ -53,10 +54,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, but an unknown word is answered with the nearest known one."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"Collectives: {', '.join(collectives.names())}."
+            hint = suggestion(args[0], self.list_commands(ctx))
             ctx.fail(f"{args[0]!r} is neither a collective nor a command. {hint}")
         return super().resolve_command(ctx, args)
 

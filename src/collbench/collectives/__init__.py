@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
 from collbench.errors import RequestError
+from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from collbench.collectives.row import Collective
@@ -43,8 +43,6 @@ def get(spelling: str) -> Collective:
     """
     name = find(spelling)
     if name is None:
-        near = difflib.get_close_matches(spelling, names(), n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names())}."
-        raise RequestError(f"collective {spelling!r}: unknown. {hint}")
+        raise RequestError(f"collective {spelling!r}: unknown. {suggestion(spelling, names())}")
     row: Collective = importlib.import_module(f"{__name__}.{name}").ROW
     return row

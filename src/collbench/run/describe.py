@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
-import platform
+import sys
 
 import msgspec
 
@@ -32,7 +31,7 @@ def manifest(
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         collbench=collbench.__version__,
-        python=platform.python_version(),
+        python=sys.version.split()[0],
         command=command,
         title=plan.title,
         ranks=session.world.size,
@@ -54,6 +53,8 @@ def completed(found: Manifest) -> Manifest:
 
 
 def _hashed(library: Library) -> Library:
+    import hashlib
+
     if library.path is None:
         return library
     try:

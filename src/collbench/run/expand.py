@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 from collbench import backends, collectives
@@ -10,6 +9,7 @@ from collbench.collectives.row import Collective
 from collbench.errors import PlanError
 from collbench.schema.case import DTYPE_ALIASES, DTYPES, OPS, Case, Op
 from collbench.schema.plan import Plan
+from collbench.spelling import suggestion
 
 
 def dtypes_of(plan: Plan, backend: str) -> tuple[str, ...]:
@@ -26,7 +26,8 @@ def dtypes_of(plan: Plan, backend: str) -> tuple[str, ...]:
         elif proper in DTYPES:
             found.append(proper)
         else:
-            raise PlanError(_unknown("dtype", name, (*DTYPES, *DTYPE_ALIASES, "all")))
+            known = (*DTYPES, *DTYPE_ALIASES, "all")
+            raise PlanError(f"dtype {name!r}: unknown. {suggestion(name.lower(), known)}")
     return tuple(dict.fromkeys(found))
 
 
@@ -40,14 +41,9 @@ def ops_of(plan: Plan) -> tuple[Op, ...]:
     for name in plan.ops:
         matching = [op for op in OPS if name.lower() in (op, "all")]
         if not matching:
-            raise PlanError(_unknown("op", name, (*OPS, "all")))
+            raise PlanError(f"op {name!r}: unknown. {suggestion(name.lower(), (*OPS, 'all'))}")
         found.extend(matching)
     return tuple(dict.fromkeys(found))
-
-
-def _unknown(what: str, name: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"{what} {name!r}: unknown. " + (f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(known)}."
 
 
 def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[Case, ...]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +60,7 @@ def container() -> str | None:
     if named:
         return named
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
-    return socket.gethostname() if inside else None
+    return os.uname().nodename if inside else None
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,10 @@ class RankFacts:
 
 def rank_facts() -> RankFacts:
     """The facts of this process."""
-    boot = _read("/proc/sys/kernel/random/boot_id") or socket.gethostname()
+    boot = _read("/proc/sys/kernel/random/boot_id") or os.uname().nodename
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
     return RankFacts(
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         kernel_id=boot,
         clock_id=f"{boot} {offsets}",
         cores=frozenset(os.sched_getaffinity(0)),
@@ -121,9 +119,9 @@ def host(ranks: Iterable[int] = ()) -> Host:
     """The machine that this process runs on."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(
-        name=socket.gethostname(),
+        name=os.uname().nodename,
         ranks=tuple(ranks),
-        kernel=platform.release(),
+        kernel=os.uname().release,
         cpu=_cpu_model(),
         cores=os.cpu_count() or 1,
         memory=pages,
@@ -138,4 +136,4 @@ def _cpu_model() -> str:
     for line in (_read("/proc/cpuinfo") or "").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
-    return platform.machine()
+    return os.uname().machine

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
@@ -67,6 +66,8 @@ def alone(session: Session, error: Exception, voice: Voice, sink: Rescue) -> NoR
         time.sleep(TURN)  # the one that is gone may know why
     name = "" if isinstance(error, CollbenchError) else f"{type(error).__name__}: "
     if os.environ.get("COLLBENCH_TRACEBACK"):
+        import traceback
+
         traceback.print_exception(error)
     saved = sink.rescue()
     if voice.claim():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
+import time
 from pathlib import Path
 
 from collbench.backends.parts.interface import World, allgather
@@ -20,16 +20,13 @@ class Voice:
     """The right to speak, once. Collective to create."""
 
     def __init__(self, world: World) -> None:
-        path = None
-        if world.rank == 0:
-            handle, path = tempfile.mkstemp(prefix="collbench-")
-            os.close(handle)
-        path = world.bcast(path)
+        path = world.bcast(_new_file() if world.rank == 0 else None)
         self._file: int | None = None
-        with contextlib.suppress(OSError):
-            self._file = os.open(path, os.O_RDWR)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                self._file = os.open(path, os.O_RDWR)
         allgather(world, None)
-        if world.rank == 0:
+        if path is not None and world.rank == 0:
             Path(path).unlink()
 
     def claim(self) -> bool:
@@ -43,3 +40,13 @@ class Voice:
             return first
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+def _new_file() -> str | None:
+    """The path of a new empty file; None where the temporary folder cannot be written."""
+    path = f"{os.environ.get('TMPDIR', '/tmp')}/collbench-{os.getpid()}-{time.monotonic_ns()}"  # noqa: S108
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except OSError:
+        return None
+    return path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Literal, get_args
 
 import msgspec
@@ -54,5 +53,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def key(self) -> str:
         """Twelve hex digits that name the case, stable across machines and versions of Python."""
+        import hashlib
+
         canonical = msgspec.json.encode(self, order="deterministic")
         return hashlib.blake2b(canonical, digest_size=6).hexdigest()

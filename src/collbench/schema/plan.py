@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import msgspec
 
 from collbench.errors import PlanError
 from collbench.schema.case import Driver, ThreadLevel
+from collbench.spelling import suggestion
 from collbench.units import parse_duration, parse_size
 
 #: A sweep of more sizes than this is a slip of the keyboard.
@@ -136,6 +135,8 @@ def load_plan(path: Path) -> Plan:
     Raises:
         PlanError: no such file, not TOML, an unknown key (with the nearest known one), a value of the wrong kind.
     """
+    import tomllib
+
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -155,6 +156,5 @@ def _refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where:
     known = kind.__struct_fields__
     for key in document:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
+            hint = suggestion(key, known)
             raise PlanError(f"plan {where}: unknown key {key!r}. {hint}")
