@@ -23,8 +23,10 @@ def test_osu_rows_have_five_columns_and_a_barrier_four(printed: Callable[..., st
     sections = printed("osu").split("\n\n")
     titles = [section.splitlines()[0] for section in sections]
     assert titles == [
-        f"# OSU MPI {name} Latency Test" for name in ("Allreduce", "Gather", "Barrier", "Broadcast", "ps_bcast")
+        f"# OSU MPI {name} Latency Test"
+        for name in ("Allreduce", "Allreduce", "Gather", "Barrier", "Broadcast", "ps_bcast")
     ]
+    assert ["in place" in section for section in sections[:3]] == [False, True, False]
     for section in sections:
         rows = [line.split() for line in section.splitlines() if line and not line.startswith("#")]
         assert rows
@@ -37,9 +39,9 @@ def test_osu_rows_have_five_columns_and_a_barrier_four(printed: Callable[..., st
 
 def test_osu_sizes_are_bytes_per_block(printed: Callable[..., str]) -> None:
     rows = [line.split() for line in printed("osu").splitlines() if line and not line.startswith("#")]
-    assert [row[0] for row in rows if len(row) == 5] == ["8", "8", "1048576", "240", "4294967296", "65536"]
+    assert [row[0] for row in rows if len(row) == 5] == ["8", "1048576", "8", "240", "4294967296", "65536"]
     assert rows[0] == ["8", "0.43", "0.37", "0.78", "1000"]
-    assert rows[2][-1] == "988"
+    assert rows[1][-1] == "988"
 
 
 def test_csv_has_a_row_for_every_record(printed: Callable[..., str], stored_run: Path) -> None:
@@ -105,3 +107,14 @@ def test_times_have_four_digits_where_they_matter(us: float, text: str) -> None:
 )
 def test_rates_have_three_digits(rate: float | None, text: str) -> None:
     assert format_rate(rate) == text
+
+
+def test_a_table_with_two_gates_says_which_row_had_which(stored_run: Path) -> None:
+    run = read_run(stored_run)
+    first = next(record for record in run.records if record.seconds is not None)
+    other = msgspec.structs.replace(first, gate="barrier", case=msgspec.structs.replace(first.case, bytes=16))
+    table = new_style("table")
+    table.begin(run.manifest)
+    text = table.add(first) + table.add(other) + table.end()
+    rows = [line.split() for line in text.splitlines() if line.lstrip()[:1].isdigit()]
+    assert [row[-1] for row in rows] == ["roundtime", "barrier"]

@@ -76,6 +76,8 @@ def main() -> NoReturn:
     """The `collbench` script. Rank 0 speaks; every rank leaves with the documented exit code."""
     # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if sys.stdout is None:  # closed when we were started
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
     speaks = launcher.detect().rank == 0
     if not speaks:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
@@ -87,9 +89,12 @@ def run_command(speaks: bool) -> int:
     output = sys.stdout
     try:
         code = cli.main(prog_name="collbench", standalone_mode=False)
+    except click.UsageError as error:
+        asked = error.ctx.command_path if error.ctx else "collbench"
+        _say(speaks, f"{error.format_message()} See: {asked} --help")
+        return error.exit_code
     except click.ClickException as error:
-        if speaks:
-            error.show()
+        _say(speaks, error.format_message())
         return error.exit_code
     except click.exceptions.Exit as asked:
         return asked.exit_code

@@ -13,9 +13,6 @@ from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, flags
 from collbench.schema.plan import load_plan
 
-#: The fake backend's samples cost threads, not microseconds: fewer of them.
-_SIMULATED_SAMPLES = 30
-
 
 @click.command(name="demo")
 @flags(OUTPUT)
@@ -26,5 +23,5 @@ def command(style: str, out: Path | None, output_file: Path | None) -> None:
     if launcher.detect().kind == "none":
         click.echo("collbench: no mpirun started this, so ranks and times are simulated. "
                    "For real ones: mpirun -n 2 collbench demo", err=True)  # fmt: skip
-        plan = msgspec.structs.replace(plan, backends=("fake",), drivers=("python",), iters=_SIMULATED_SAMPLES)
+        plan = msgspec.structs.replace(plan, backends=("fake",), drivers=("python",))
     carry_out(plan, style, out, output_file)

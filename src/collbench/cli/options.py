@@ -20,7 +20,7 @@ SWEEP = (
     click.option("-i", "--stepbytes", default=None, metavar="SIZE", help="Add SIZE each step instead."),
     click.option("-n", "--iters", type=int, default=None, metavar="N", help="Exactly N samples a size, instead of a time budget."),
     click.option("-w", "--warmup_iters", type=int, default=5, show_default=True, metavar="N", help="Operations before the first sample."),
-    click.option("-c", "--check", type=int, default=1, show_default=True, metavar="0|1", help="Compare results with the collective's meaning, before and after timing."),
+    click.option("-c", "--check", type=click.IntRange(0, 1), default=1, show_default=True, metavar="0|1", help="Compare results with the collective's meaning, before and after timing."),
     click.option("-o", "--op", "ops", default="sum", show_default=True, metavar="OP", help=f"Reduction: {', '.join(OPS)}, or all."),
     click.option("-d", "--datatype", "dtypes", default="float32", show_default=True, metavar="TYPE", help="int8 to uint64, float16, bfloat16, float32, float64 (or half, float, double), or all."),
     click.option("-r", "--root", type=int, default=0, show_default=True, metavar="RANK", help="Root, or parameter server, where the collective has one."),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,9 @@ from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
 from collbench.units import format_size
+
+#: A rescue waits this long for a record that is being written (s).
+LONGEST_WAIT = 0.2
 
 
 class TerminalSink:
@@ -33,6 +39,7 @@ class TerminalSink:
         self._writer: RunWriter | None = None
         self._bar: Any = None
         self._listening = True
+        self._lock = threading.RLock()
         self.measured = self.failed = self.skipped = 0
         self.reasons: dict[str, None] = {}
 
@@ -52,6 +59,10 @@ class TerminalSink:
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
         """Keep and print a record."""
+        with self._alone():
+            self._add(record, samples)
+
+    def _add(self, record: Record, samples: NDArray[Any] | None) -> None:
         if self._writer is not None:
             record = self._writer.append(record, samples)
         self.measured += record.status == "ok"
@@ -73,8 +84,11 @@ class TerminalSink:
             RunWriteError: the output file cannot be written.
             Interrupted: nobody reads standard output.
         """
-        if not self._speaks:
-            return
+        if self._speaks:
+            with self._alone():
+                self._finish()
+
+    def _finish(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -98,6 +112,16 @@ class TerminalSink:
         if self._writer is None:
             return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
         return f" {self._writer.count} records are in {self._writer.directory}: collbench show {self._writer.directory}"
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The watchdog's thread may rescue while a record is being added; it does not wait for a stuck disk."""
+        held = self._lock.acquire(timeout=LONGEST_WAIT)
+        try:
+            yield
+        finally:
+            if held:
+                self._lock.release()
 
     def _print(self, text: str) -> None:
         if not text or not self._listening:

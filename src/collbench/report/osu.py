@@ -19,11 +19,14 @@ _TITLE = {
 
 
 class OsuStyle:
-    """Prints every row at once."""
+    """Prints every row at once; in-place rows beside out-of-place ones follow in a table of their own."""
 
     def __init__(self) -> None:
         self._manifest: Manifest | None = None
         self._group: Group | None = None
+        self._in_place = False
+        self._held: list[Record] = []
+        self._titles = 0
 
     def begin(self, manifest: Manifest) -> str:
         """Nothing yet: the title names the collective."""
@@ -32,35 +35,49 @@ class OsuStyle:
 
     def add(self, record: Record) -> str:
         """The row, with a title where the heading changes."""
+        group = group_of(record)
+        text = self.end() if group != self._group else ""
+        if self._group == group and record.case.in_place and not self._in_place:
+            self._held.append(record)
+            return text
+        return text + self._shown(record, group)
+
+    def end(self) -> str:
+        """The in-place rows that were held; OSU prints no footer."""
+        held, self._held = self._held, []
+        if not held:
+            return ""
+        self._group = None
+        return "".join(self._shown(record, group_of(record)) for record in held)
+
+    def _shown(self, record: Record, group: Group) -> str:
         if record.seconds is None or record.work is None:
             return f"# {record.status} at {record.case.bytes} B: {record.reason}\n"
         text = ""
-        group = group_of(record)
         if group != self._group:
-            text = self._title(record, first=self._group is None)
-            self._group = group
+            text = self._title(record)
+            self._group, self._in_place = group, record.case.in_place
         s = record.seconds
         valid = record.samples.n - record.samples.invalid if record.samples else 0
         size = f"{record.work.count * DTYPES[record.case.dtype]:<10d}"
         numbers = f"{s.mean * 1e6:20.2f}{s.min * 1e6:20.2f}{s.max * 1e6:20.2f}{valid:12d}"
         return text + (numbers if record.case.collective == "barrier" else size + numbers) + "\n"
 
-    def end(self) -> str:
-        """OSU prints no footer."""
-        return ""
-
-    def _title(self, record: Record, first: bool) -> str:
+    def _title(self, record: Record) -> str:
         assert self._manifest is not None
         case = record.case
         title = _TITLE.get(case.collective, case.collective)
         simulated = ", SIMULATED" if self._manifest.simulated else ""
+        place = ", in place" if case.in_place else ""
         lines = [
             f"# OSU MPI {title} Latency Test",
             f"# Datatype: {case.dtype}. Written by collbench {self._manifest.collbench}{simulated}: "
-            f"backend {case.backend}, driver {record.driver}, {case.ranks} ranks",
+            f"backend {case.backend}, driver {record.driver}, {case.ranks} ranks"
+            + (", in place" if case.in_place else ""),
         ]
         columns = f"{'Avg Latency(us)':>20}{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
         lines.append(("#" + columns[1:]) if case.collective == "barrier" else f"{'# Size':<10}" + columns)
+        first, self._titles = self._titles == 0, self._titles + 1
         return ("" if first else "\n") + "\n".join(lines) + "\n"
 
 

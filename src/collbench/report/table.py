@@ -50,16 +50,20 @@ class TableStyle:
         measured = [record for record in rows if record.seconds is not None]
         parts = ["", _heading(group_of(rows[0]), measured)]
         if measured:
-            both = len({record.case.in_place for record in measured}) == 2
-            headers = (*_HEADERS, "place") if both else _HEADERS
-            parts.append(_tabulated([_cells(record, both) for record in measured], headers))
+            parts.append(_tabulated(measured))
         parts.extend(remarks(rows))
         return "\n".join(parts) + "\n"
 
 
-def _tabulated(rows: list[tuple[str, ...]], headers: tuple[str, ...]) -> str:
+def _tabulated(measured: list[Record]) -> str:
+    """The table; a column more for each fact in which its rows differ beside the size."""
     from tabulate import tabulate
 
+    places = ["in" if record.case.in_place else "out" for record in measured]
+    gates = [record.gate or "" for record in measured]
+    more = {name: cells for name, cells in (("place", places), ("gate", gates)) if len(set(cells)) > 1}
+    rows = [(*_cells(record), *extra) for record, *extra in zip(measured, *more.values(), strict=True)]
+    headers = (*_HEADERS, *more)
     alignment = ("right",) * len(headers)
     text: str = tabulate(rows, headers=headers, tablefmt="simple", colalign=alignment, disable_numparse=True)
     return text
@@ -83,17 +87,16 @@ def _heading(group: Group, measured: list[Record]) -> str:
     return ", ".join(fact for fact in facts if fact)
 
 
-def _cells(record: Record, both: bool) -> tuple[str, ...]:
+def _cells(record: Record) -> tuple[str, ...]:
     seconds, work, samples = record.seconds, record.work, record.samples
     assert seconds is not None and work is not None and samples is not None
     wrong = "N/A" if record.check is None or record.check.wrong is None else str(record.check.wrong)
-    cells = (
+    return (
         format_size(work.bytes), str(work.count), format_us(seconds.p50),
         f"{format_us(seconds.ci95[0])} .. {format_us(seconds.ci95[1])}", format_us(seconds.min),
         format_us(seconds.p99), format_rate(record.algbw), format_rate(record.busbw),
         str(samples.n - samples.invalid), str(samples.invalid), wrong,
     )  # fmt: skip
-    return (*cells, "in" if record.case.in_place else "out") if both else cells
 
 
 def remarks(rows: list[Record]) -> list[str]:

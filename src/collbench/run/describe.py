@@ -32,7 +32,7 @@ def manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         collbench=collbench.__version__,
         python=sys.version.split()[0],
-        command=command,
+        command=tuple(facts.printable(word) for word in command),
         title=plan.title,
         ranks=session.world.size,
         protocol=_protocol(plan, method),

@@ -37,6 +37,8 @@ from collbench.units import format_bytes
 
 #: Of the memory that the kernel calls available, this share may be asked for.
 USABLE_SHARE = 0.95
+#: Simulated samples cost threads, not microseconds: within a time budget there are at most this many.
+SIMULATED_CAP = 30
 
 
 class Sink(Rescue, Protocol):
@@ -180,7 +182,8 @@ def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> 
     common = have_common_clock(ranks)
     oversubscribed = not simulated and is_oversubscribed(list(ranks))
     automatic: Gate = "roundtime" if common and not oversubscribed else "barrier"
-    stop: StopRule = Budget(plan.budget_seconds, plan.floor, plan.cap) if plan.iters is None else Fixed(plan.iters)
+    cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
+    stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
     return Method(
         gate=automatic if plan.gate == "auto" else _gate(plan.gate),
         gate_may_change=plan.gate == "auto",

@@ -114,8 +114,14 @@ def _checked(
     operation.call.python()
     wrong = 0 if expected is None else check.count_wrong_parts(operation.output, expected)
     everywhere = allgather(session.world, wrong)
-    places = ", ".join(f"rank {r}: {n}" for r, n in enumerate(everywhere) if n)
-    return sum(everywhere), places
+    places = ", ".join(f"rank {r}: {n} of {expected_size(case, row, r)}" for r, n in enumerate(everywhere) if n)
+    return sum(everywhere), f"elements that are not what {row.name} means: {places}"
+
+
+def expected_size(case: Case, row: Collective, rank: int) -> int:
+    """Elements that a rank receives."""
+    count = row.count(case.bytes, DTYPES[case.dtype], case.ranks)
+    return row.blocks(rank, case.ranks, case.root or 0).recv * count
 
 
 def _checked_barrier(operation: Operation, session: Session, method: Method) -> tuple[int | None, str]:
@@ -136,7 +142,7 @@ def _wrong(case: Case, row: Collective, launch: int, wrong: int, where: str) -> 
         case=case,
         launch=launch,
         status="failed",
-        reason=f"wrong result {where}: {wrong} elements are not what {row.name} means",
+        reason=f"wrong result {where}",
         work=_work(case, row),
         check=Check(wrong=wrong),
     )

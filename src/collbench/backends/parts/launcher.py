@@ -17,10 +17,13 @@ _TITLE: dict[Kind, str] = {
     "none": "no launcher",
 }
 
-#: rank, size, local rank: the variables that each launcher sets. The innermost launcher is asked first.
+_TORCHRUN: tuple[Kind, str, str, str] = ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+#: rank, size, local rank: the variables that each launcher sets. mpirun inside a Slurm allocation comes before srun;
+#: torchrun, where it says that it started us, before all (it may itself have been started by mpirun).
 _VARIABLES: tuple[tuple[Kind, str, str, str], ...] = (
     ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    _TORCHRUN,
     ("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
@@ -43,7 +46,8 @@ class Launcher:
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
     """The launcher of this process."""
-    for kind, rank, size, local in _VARIABLES:
+    order = _VARIABLES if "TORCHELASTIC_RUN_ID" not in environ else (_TORCHRUN, *_VARIABLES)
+    for kind, rank, size, local in order:
         try:
             return Launcher(kind, int(environ[rank]), int(environ[size]), int(environ.get(local, "0")))
         except (KeyError, ValueError):

@@ -1,0 +1,165 @@
+"""The manual says what the program does: flags, defaults, fields, keys, command lines, links."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from collbench import collectives, errors
+from collbench.backends import names as backend_names
+from collbench.cli import COMMANDS, LazyGroup, cli
+from collbench.report import STYLES
+from collbench.report.csv_rows import COLUMNS
+from collbench.schema.case import OPS, Case
+from collbench.schema.manifest import Host, Library, Manifest, Protocol
+from collbench.schema.plan import Plan, Sizes, load_plan
+from collbench.schema.record import Check, Ranks, Record, Samples, Work
+from collbench.schema.summary import Seconds
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    path.name: path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md")))
+}
+#: Flags in the manual that belong to other programs: mpirun, torchrun, pytest, mypy, bench/.
+FOREIGN = {"--map-by", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env"}
+PARENT = click.Context(cli, **cli.context_settings)
+
+
+def section(page: str, title: str) -> str:
+    """The text under a heading, up to the next heading of its level or above; headings in code do not count."""
+    text = re.sub(r"```.*?```", lambda code: re.sub("^#", " #", code[0], flags=re.MULTILINE), PAGES[page], flags=re.S)
+    match = re.search(rf"^(#+) {re.escape(title)}\n(.*)", text, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"{page} has no section {title!r}"
+    return re.split(rf"^#{{1,{len(match[1])}}} ", match[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(text: str, *head: str) -> dict[str, list[str]]:
+    """First cell of every row, and the others, of all tables with this head."""
+    found: dict[str, list[str]] = {}
+    for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+        lines = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines()]
+        if tuple(lines[0]) == head:
+            found |= {line[0]: line[1:] for line in lines[2:]}
+    assert found, head
+    return found
+
+
+def commands(name: str) -> list[click.Command]:
+    """The commands that a section of flags.md speaks of."""
+    assert isinstance(cli, LazyGroup)
+    known = collectives.names() if name == "COLLECTIVE" else (name,)
+    found = [cli.get_command(PARENT, one) if one else cli for one in known]
+    assert all(found), name
+    return [command for command in found if command is not None]
+
+
+def options(command: click.Command) -> list[click.Option]:
+    """Those of its flags, with --help."""
+    context = click.Context(command, parent=PARENT)
+    return [option for option in command.get_params(context) if isinstance(option, click.Option)]
+
+
+TITLES = {
+    match.split()[0] if match else "": f"`collbench{match}`"
+    for match in re.findall(r"^## `collbench(.*)`$", PAGES["flags.md"], re.MULTILINE)
+}
+
+
+def test_every_command_and_name_has_its_place() -> None:
+    assert set(TITLES) == {"", "COLLECTIVE", *(name for name, _, _ in COMMANDS)}
+    for name in (*collectives.names(), *backend_names(), *OPS):
+        assert f"`{name}`" in PAGES["flags.md"], name
+        assert name not in collectives.names() or f"**{name}, " in section("method.md", "Bus factors"), name
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_flags_and_defaults_are_those_of_the_command(name: str) -> None:
+    documented = rows(section("flags.md", TITLES[name]), "flag", "default", "meaning")
+    cells = {flag: cells[0] for first, cells in documented.items() for flag in re.findall(r"`(-[-\w]+)", first)}
+    for command in commands(name):
+        assert set(cells) == {flag for option in options(command) for flag in option.opts}
+        for option in options(command):
+            default = option.get_default(PARENT)
+            if default is not None and not option.is_flag:
+                assert all(f"`{default}`" in cells[flag] for flag in option.opts), option.opts
+
+
+def test_no_page_names_a_flag_that_does_not_exist() -> None:
+    real = {flag for name in TITLES for one in commands(name) for option in options(one) for flag in option.opts}
+    for page, text in PAGES.items():
+        assert set(re.findall(r"(?<![-\w])--[a-z][-_a-z]+", text)) <= real | FOREIGN, page
+
+
+def command_lines(page: str) -> list[list[str]]:
+    """The arguments of every collbench in the shell blocks of a page."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
+    return [found.split() for found in re.findall(r"(?<![-\w/])collbench(?![-\w])([^|)\n]*)", "".join(blocks))]
+
+
+@pytest.mark.parametrize("page", PAGES.keys() - {"extending.md"})
+def test_command_lines_are_accepted(page: str) -> None:
+    for name, *arguments in command_lines(page):
+        (command,) = commands(name)
+        with command.make_context(name, list(arguments)) as context:
+            assert context.params is not None
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    place = ROOT / ("docs" if (ROOT / "docs" / page).exists() else "")
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[page]):
+        name, _, anchor = target.partition("#")
+        assert (place / name).exists(), target
+        headings = re.findall(r"^#+ (.*)", PAGES[Path(name).name or page], re.MULTILINE) if anchor else []
+        slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in slugs, target
+
+
+FIELDS: dict[str, type[msgspec.Struct]] = {
+    "Record": Record, "case": Case, "work": Work, "check": Check, "samples (of a record)": Samples, "seconds": Seconds,
+    "ranks": Ranks, "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", FIELDS)
+def test_record_fields(title: str) -> None:
+    text = section("record.md", title).split("\n#")[0]
+    assert [name.strip("`") for name in rows(text, "field", "type", "meaning")] == list(FIELDS[title].__struct_fields__)
+
+
+def test_plan_keys_and_defaults() -> None:
+    text = section("flags.md", "Plan files")
+    documented = rows(text, "key", "default", "meaning")
+    fields = (*msgspec.structs.fields(Plan), *msgspec.structs.fields(Sizes))
+    assert [name.strip("`") for name in documented] == [field.name for field in fields]
+    for field in fields:
+        if field.default not in (None, (), msgspec.NODEFAULT) and not isinstance(field.default, Sizes):
+            assert f"`{json.dumps(field.default)}`" == documented[f"`{field.name}`"][0], field.name
+
+
+def test_the_plan_can_be_read(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)^```", PAGES["flags.md"], re.MULTILINE | re.DOTALL)
+    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+    assert load_plan(tmp_path / "plan.toml").collectives == ("allreduce", "bcast")
+
+
+def test_columns_of_the_table(printed: Callable[..., str]) -> None:
+    heads = re.split(r" {2,}", printed("table", 0, 1).splitlines()[3].strip())
+    assert ", ".join(rows(section("README.md", "The columns"), "column", "meaning")).split(", ") == heads
+
+
+def test_styles_columns_and_exit_codes() -> None:
+    text = section("flags.md", "Styles")
+    assert [name.strip("`") for name in rows(text, "style", "what it is", "when a row appears")] == list(STYLES)
+    listed = text.partition("`csv` has these columns")[2].partition("\n\n")[0]
+    assert re.findall(r"`(\w+)`", listed) == list(COLUMNS)
+    used = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")} | {0}
+    assert {int(code) for code in rows(PAGES["flags.md"], "code", "meaning")} == used
+    assert {int(code) for code in rows(PAGES["README.md"], "code", "meaning")} == used

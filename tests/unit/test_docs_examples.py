@@ -1,0 +1,172 @@
+"""The examples of the manual, as they stand there, do what it says: reading a run, a new collective, a new backend."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.contract import oracle
+from tests.mpi.jobs import BIN, finish, mpi_vendor
+
+from collbench import collectives
+from collbench.collectives.row import fold
+from collbench.run.samples import valid_samples
+from collbench.schema.case import DTYPES, OPS
+from collbench.schema.store import read_run
+
+Collbench = Callable[..., CompletedProcess[str]]
+
+DOCS = Path(__file__).parents[2] / "docs"
+EXTENDING = (DOCS / "extending.md").read_text(encoding="utf-8")
+FILES = re.findall(r"`src/collbench/(\w+)/(\w+)\.py`:\n\n```python\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
+
+#: collbench with the folders of its first argument searched too, as if the files lay in the package.
+EXTENDED = """\
+import sys
+from importlib import import_module
+
+folder = sys.argv.pop(1)
+for package in ("collectives", "backends"):
+    import_module(f"collbench.{package}").__path__.append(f"{folder}/{package}")
+from collbench.cli import main
+main()
+"""
+
+
+def test_reading_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path) -> None:
+    done = collbench("allreduce", "--backend", "fake", "-e", "64", "-n", "40", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    page = (DOCS / "record.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (key,) = re.findall(r"`(hashlib\..*?\.hexdigest\(\))`", page)
+    run = read_run(tmp_path / "run")
+    expected = []
+    for record in run.records:
+        samples = run.samples(record)
+        assert samples is not None
+        assert record.work is not None
+        assert record.samples is not None
+        case = msgspec.to_builtins(record.case)
+        named = eval(key, {"hashlib": hashlib, "json": json, "case": case})  # noqa: S307 - the page's own code
+        assert record.samples.file == f"samples/{named}-0.npy"
+        samples[:, samples.max(axis=0) > np.median(samples.max(axis=0))] *= -1  # as if the slower half had been late
+        np.save(run.directory / record.samples.file, samples)
+        valid = valid_samples(samples) * 1e-9
+        assert 0 < len(valid) < 40
+        median = np.median(valid)
+        algbw = record.work.bytes / median / 1e9
+        bandwidths = f"algbw {algbw:.3f} GB/s, busbw {algbw * record.work.bus_factor:.3f} GB/s"
+        expected.append(
+            f"allreduce {record.work.bytes} B: {len(valid)} samples, median {median * 1e6:.3f} us, {bandwidths}"
+        )
+    program += "assert not any(name.startswith(('collbench', 'msgspec')) for name in sys.modules)\n"
+    told = subprocess.run(
+        [sys.executable, "-I", "-c", program, tmp_path / "run"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout.splitlines()
+    assert told[1:] == expected
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What follows the interpreter: a program that is collbench with the files of extending.md, and their folder."""
+    folder = tmp_path_factory.mktemp("extended")
+    for package, name, code in FILES:
+        (folder / package).mkdir()
+        (folder / package / f"{name}.py").write_text(code, encoding="utf-8")
+    (folder / "extended.py").write_text(EXTENDED, encoding="utf-8")
+    return str(folder / "extended.py"), str(folder)
+
+
+def start(
+    extended: tuple[str, str], environment: dict[str, str], *arguments: str
+) -> tuple[CompletedProcess[str], list[dict[str, Any]]]:
+    """The extended collbench without a launcher, with the records of its json document."""
+    done = subprocess.run(
+        [sys.executable, *extended, *arguments, "--style", "json"],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return done, json.loads(done.stdout)["records"] if done.stdout else []
+
+
+def right(record: dict[str, Any]) -> bool:
+    """Whether a case was measured and every element of its result was what it should be."""
+    return bool(record["status"] == "ok" and record["check"] == {"wrong": 0})
+
+
+def test_the_page_shows_one_collective_and_one_backend() -> None:
+    assert [(package, name) for package, name, _ in FILES] == [("collectives", "scan"), ("backends", "loopback")]
+    assert "scan" not in collectives.names()
+
+
+def test_the_meaning_of_the_new_collective_is_its_oracle() -> None:
+    (block,) = re.findall(r"^   ```python\n(.*?)^   ```", EXTENDING, re.MULTILINE | re.DOTALL)
+    second: dict[str, Any] = dict(vars(oracle))
+    exec(re.sub("^   ", "", block, flags=re.MULTILINE), second)  # noqa: S102 - the page's own code
+    first: dict[str, Any] = {}
+    exec(compile(FILES[0][2], "scan.py", "exec", dont_inherit=True), first)  # noqa: S102
+    for op in OPS:
+        inputs = [[[float(10 * rank + column) for column in range(3)]] for rank in range(4)]
+        found = first["ROW"].meaning([np.array(mine) for mine in inputs], 0, fold(op))
+        assert [mine.tolist() for mine in found] == second["scan"](inputs, 0, op)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_the_new_collective_on_the_fake(
+    extended: tuple[str, str], bare_environment: dict[str, str], ranks: int
+) -> None:
+    flags = ("--backend", "fake", "--ranks", str(ranks), "-d", "all", "-o", "all", "--in-place", "both")
+    done, records = start(extended, bare_environment, "scan", *flags, "-b", "4100", "-e", "4100", "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert len(records) == len(DTYPES) * len(OPS) * 2
+    assert all(map(right, records))
+
+
+def test_a_corrupted_result_of_the_new_collective_is_caught(
+    extended: tuple[str, str], bare_environment: dict[str, str]
+) -> None:
+    done, records = start(extended, bare_environment, "scan", "--backend", "fake", "-n", "2", "--fault", "corrupt:1")
+    assert done.returncode == 1
+    assert {record["status"] for record in records} == {"failed"}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("driver", ["native", "python"])
+def test_the_new_collective_on_mpi(extended: tuple[str, str], driver: str) -> None:
+    assert mpi_vendor() in ("openmpi", "mpich")
+    flags = ("-d", "all", "-o", "all", "--in-place", "both", "-b", "4100", "-e", "4100", "-n", "2", "--driver", driver)
+    ended = finish(
+        [str(BIN / "mpirun"), "-n", "2", sys.executable, *extended, "scan", *flags, "--gate", "none", "--style", "json"]
+    )
+    assert ended.code == 0, ended.err
+    assert all(map(right, ended.records))
+    assert {record["driver"] for record in ended.records} == {driver}
+
+
+def test_the_new_backend_measures_every_collective(
+    extended: tuple[str, str], bare_environment: dict[str, str], tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        f'collectives = {[*collectives.names(), "scan"]}\nbackends = ["loopback"]\ndtypes = ["all"]\nops = ["all"]\n'
+        'sizes = ["0", "8", "70000"]\niters = 2\ngate = "none"\n',
+        encoding="utf-8",
+    )
+    done, records = start(extended, bare_environment, "run", str(plan))
+    assert done.returncode == 0, done.stderr
+    reasons = {record["reason"] for record in records if not right(record)}
+    assert reasons == {"ps_bcast needs 2 ranks or more", "ps_gather needs 2 ranks or more"}
+    measured = {record["case"]["collective"] for record in records if right(record)}
+    assert measured == {*collectives.names(), "scan"} - {"ps_bcast", "ps_gather"}
+    done, _ = start(extended, bare_environment, "allreduce", "--backend", "loopback", "--ranks", "2")
+    assert done.returncode == 2
+    assert "loopback has one rank" in done.stderr
