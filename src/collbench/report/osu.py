@@ -72,8 +72,7 @@ class OsuStyle:
         lines = [
             f"# OSU MPI {title} Latency Test",
             f"# Datatype: {case.dtype}. Written by collbench {self._manifest.collbench}{simulated}: "
-            f"backend {case.backend}, driver {record.driver}, {case.ranks} ranks"
-            + (", in place" if case.in_place else ""),
+            f"backend {case.backend}, driver {record.driver}, {case.ranks} ranks{place}",
         ]
         columns = f"{'Avg Latency(us)':>20}{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
         lines.append(("#" + columns[1:]) if case.collective == "barrier" else f"{'# Size':<10}" + columns)
