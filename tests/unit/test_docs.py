@@ -63,7 +63,9 @@ def commands(name: str) -> list[click.Command]:
 def options(command: click.Command) -> list[click.Option]:
     """Those of its flags, with --help."""
     context = click.Context(command, parent=PARENT)
-    return [option for option in command.get_params(context) if isinstance(option, click.Option)]
+    # not get_params: click keeps the help option of whoever asked first, perhaps without our parent's names for it
+    helping = click.Option(sorted(command.get_help_option_names(context)), is_flag=True)
+    return [*(option for option in command.params if isinstance(option, click.Option)), helping]
 
 
 TITLES = {
