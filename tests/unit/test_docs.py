@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,12 +13,13 @@ import pytest
 from collbench import collectives, errors
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
-from collbench.report import STYLES
+from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.schema.case import OPS, Case
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, Sizes, load_plan
 from collbench.schema.record import Check, Ranks, Record, Samples, Work
+from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 
 ROOT = Path(__file__).parents[2]
@@ -152,8 +152,15 @@ def test_the_plan_can_be_read(tmp_path: Path) -> None:
     assert load_plan(tmp_path / "plan.toml").collectives == ("allreduce", "bcast")
 
 
-def test_columns_of_the_table(printed: Callable[..., str]) -> None:
-    heads = re.split(r" {2,}", printed("table", 0, 1).splitlines()[3].strip())
+def test_columns_of_the_table(stored_run: Path) -> None:
+    """Two rows that differ in all that adds a column."""
+    run = read_run(stored_run)
+    first, second = run.records[:2]
+    assert first.case.in_place != second.case.in_place
+    printer = new_style("table")
+    other_gate = msgspec.structs.replace(second, gate="barrier")
+    text = "".join([printer.begin(run.manifest), printer.add(first), printer.add(other_gate), printer.end()])
+    heads = re.split(r" {2,}", text.splitlines()[3].strip())
     assert ", ".join(rows(section("README.md", "The columns"), "column", "meaning")).split(", ") == heads
 
 
