@@ -94,13 +94,8 @@ class MpiBackend:
         Raises:
             RequestError: another number was asked for.
         """
-        size = launcher.detect().size
-        if options.ranks not in (None, size):
-            raise RequestError(
-                f"--ranks {options.ranks}: the mpi backend has as many ranks as mpirun starts ({size} here). "
-                f"Use: mpirun -n {options.ranks} collbench ..."
-            )
-        return size
+        how = f"mpirun -n {options.ranks} collbench ..."
+        return launcher.started_ranks(self.name, options.ranks, how)
 
     def dtypes(self) -> tuple[str, ...]:
         """Those for which the library has a datatype."""

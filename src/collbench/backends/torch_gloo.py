@@ -161,13 +161,8 @@ class TorchGlooBackend:
         Raises:
             RequestError: another number was asked for.
         """
-        size = launcher.detect().size
-        if options.ranks not in (None, size):
-            raise RequestError(
-                f"--ranks {options.ranks}: torch-gloo has as many ranks as its launcher starts ({size} here). "
-                f"Use: torchrun --nproc-per-node {options.ranks} -m collbench ..."
-            )
-        return size
+        how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
+        return launcher.started_ranks(self.name, options.ranks, how)
 
     def dtypes(self) -> tuple[str, ...]:
         """What gloo dispatches on."""

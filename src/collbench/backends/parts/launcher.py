@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from collbench.errors import RequestError
+
 Kind = Literal["openmpi", "mpich", "torchrun", "slurm", "none"]
 
 _TITLE: dict[Kind, str] = {
@@ -53,3 +55,17 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
         except (KeyError, ValueError):
             continue
     return Launcher("none")
+
+
+def started_ranks(backend: str, asked: int | None, how: str) -> int:
+    """As many ranks as the launcher started; `how` is the command line that would start another number.
+
+    Raises:
+        RequestError: another number was asked for.
+    """
+    size = detect().size
+    if asked not in (None, size):
+        raise RequestError(
+            f"--ranks {asked}: {backend} has as many ranks as its launcher starts ({size} here). Use: {how}"
+        )
+    return size
