@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
@@ -42,36 +44,57 @@ def core_distance(here: Installation) -> Callable[[], float]:
     return lambda: float(here.run((str(program), *cores), limit=60.0))
 
 
+@dataclass(frozen=True)
+class Moment:
+    """Core-seconds in use since boot, by everybody and by us and our children, at a time in seconds."""
+
+    at: float
+    everybody: float
+    ours: float
+
+    @staticmethod
+    def now() -> Moment:
+        """From the first line of /proc/stat (user nice system idle iowait irq softirq steal) and getrusage."""
+        ticks = [int(field) for field in _lines("/proc/stat")[0].split()[1:9]]
+        used = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return Moment(time.monotonic(), used, sum(usage.ru_utime + usage.ru_stime for usage in spent))
+
+    def others_since(self, before: Moment) -> float:
+        """Share of the cores that others used since an earlier moment."""
+        passed = (self.at - before.at) * len(os.sched_getaffinity(0))
+        return (self.everybody - before.everybody - self.ours + before.ours) / passed
+
+
 class Watched:
     """Looks for disturbances. `distance` measures how far the two cores in use are apart now, in ns."""
 
     def __init__(self, distance: Callable[[], float]) -> None:
         self._distance = distance
+        self._before = Moment.now()
         self.nearest = min(distance() for _ in range(5))
         self.seen: list[float] = []
 
-    def disturbed(self) -> bool:
-        """Whether the cores are further apart than at their best: a virtual machine's cores move about."""
-        now = self._distance()
-        self.seen.append(now)
-        self.nearest = min(self.nearest, now)
-        return now > FURTHER * self.nearest
-
-    def wait(self, limit: float) -> None:
-        """Wait until nobody else computes and the cores are near, at most `limit` seconds."""
+    def begin(self, limit: float) -> None:
+        """Wait until nobody else computes and the cores are near, at most `limit` seconds. Then look."""
         until = time.monotonic() + limit
-        while (_busy_share() > BUSY_SHARE or self.disturbed()) and time.monotonic() < until:
-            pass
+        while True:
+            self._before = Moment.now()
+            time.sleep(LOOK)
+            if self.disturbance() is None or time.monotonic() > until:
+                break
+        self._before = Moment.now()
 
-
-def _busy_share() -> float:
-    """Share of the cores in use during a moment: the first line of /proc/stat (user nice system idle iowait ...)."""
-    ticks: list[list[int]] = []
-    for pause in (LOOK, 0.0):
-        ticks.append([int(field) for field in _lines("/proc/stat")[0].split()[1:9]])
-        time.sleep(pause)
-    passed = [later - earlier for earlier, later in zip(ticks[0], ticks[1], strict=True)]
-    return 1.0 - (passed[3] + passed[4]) / max(sum(passed), 1)
+    def disturbance(self) -> str | None:
+        """What happened since `begin`: others computed, or a virtual machine's cores moved apart. None: nothing."""
+        others = Moment.now().others_since(self._before)
+        self.seen.append(self._distance())
+        self.nearest = min(self.nearest, self.seen[-1])
+        if others > BUSY_SHARE:
+            return f"others used {others:.0%} of the cores"
+        if self.seen[-1] > FURTHER * self.nearest:
+            return f"the cores moved apart ({self.seen[-1]:.0f} ns)"
+        return None
 
 
 def _lines(path: str) -> list[str]:

@@ -66,7 +66,7 @@ def alone(here: Installation, rounds: int, watched: Watched) -> dict[str, list[f
     """`--help` and the imports of a rank, each in a fresh process without mpirun."""
     found: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
-        watched.wait(1.0)
+        watched.begin(1.0)
         found["help"].append(wall(lambda: here.run((here.collbench, "--help"), LIMIT)))
         took, kilobytes = here.run((here.python, "-c", IMPORTS), LIMIT, OPENBLAS_NUM_THREADS="1").split()
         found["import"].append(float(took))
@@ -80,7 +80,7 @@ def start(here: Installation, rounds: int, order: random.Random, watched: Watche
     found: dict[str, list[float]] = {name: [] for name in rungs}
     for _ in range(rounds):
         for name in order.sample(list(rungs), len(rungs)):
-            watched.wait(1.0)
+            watched.begin(1.0)
             found[name].append(wall(lambda name=name: here.run(rungs[name], LIMIT, OPENBLAS_NUM_THREADS="1")))  # type: ignore[misc]
     return found
 

@@ -118,12 +118,12 @@ def _say(speaks: bool, text: str) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit with `code`, also when the reader of our output is gone."""
+    """Exit with `code`, also when our output cannot be written any more."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:  # its reader is gone, or its disk is full
         _silence(sys.stdout)
-        code = code or 130
+        code = code or (130 if isinstance(error, BrokenPipeError) else 1)
     sys.exit(code)
 
 

@@ -133,6 +133,8 @@ class TerminalSink:
             sys.stdout.flush()
         except BrokenPipeError:
             self._stop_listening()
+        except OSError as error:
+            raise RunWriteError(f"standard output: {error.strerror}.") from error
 
     def _stop_listening(self) -> None:
         """Nobody reads standard output any more. With a run on disk that is no reason to stop."""
