@@ -24,8 +24,10 @@ from collbench.timing.stops import FIRST_BATCH, StopRule
 PILOT_ANNOUNCEMENTS = 30
 SMALLEST_SLACK = 1_000
 LATE_SHARE = 0.05
-#: An automatic gate gives round time up when this share of its samples was late.
+#: A batch with a larger share of late samples quadruples the slack; after this many in a row, or when all samples
+#: together are that late, an automatic gate gives round time up.
 HOPELESS_SHARE = 0.5
+HOPELESS_BATCHES = 6
 
 
 class Watch(Protocol):
@@ -76,6 +78,7 @@ class Sampling:
     notes: list[str]
     began: int = 0
     done: list[Stamps] = field(default_factory=list)
+    hopeless: int = 0
 
     @property
     def stamps(self) -> Stamps:
@@ -109,16 +112,18 @@ class Sampling:
         return decision.samples
 
     def _decide(self, heard: list[tuple[tuple[int, int], int | None]]) -> Decision:
+        """After a late batch: more slack, and a short batch to see whether it was enough."""
         taken = sum(len(batch.late) for batch in self.done)
         late_now = max(now for (now, _), _ in heard)
         late_ever = max(ever for (_, ever), _ in heard)
-        slack = self.gate.slack
-        if self.done and late_now > LATE_SHARE * len(self.done[-1].late):
-            slack *= 2
-        stop = any(stopped for _, stopped in heard)
+        share = late_now / len(self.done[-1].late) if self.done else 0.0
+        self.hopeless = self.hopeless + 1 if share > HOPELESS_SHARE else 0
+        slack = self.gate.slack * (4 if self.hopeless else 2 if share > LATE_SHARE else 1)
         n = self.method.stop.next_batch(taken, (self.session.clock() - self.began) * 1e-9)
-        tried = taken > FIRST_BATCH or n == 0
-        if self.method.gate_may_change and tried and late_ever > HOPELESS_SHARE * taken:
+        n = min(n, FIRST_BATCH) if self.hopeless else n
+        stop = any(stopped for _, stopped in heard)
+        tried = self.hopeless >= HOPELESS_BATCHES or (n == 0 and late_ever > HOPELESS_SHARE * taken)
+        if self.method.gate_may_change and tried:
             return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop)
         return Decision(n, slack, self.gate.kind, stop)
 
