@@ -27,6 +27,8 @@ from collbench.schema.summary import Seconds
 
 whole = st.integers(-(2**63), 2**63 - 1)
 real = st.floats(allow_nan=False, allow_infinity=False)
+amount = st.integers(0, 2**62)
+time = st.floats(0, allow_nan=False, allow_infinity=False)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 cases = st.builds(
@@ -46,7 +48,7 @@ cases = st.builds(
     isolation=st.none() | text,
 )
 seconds = st.builds(
-    Seconds, min=real, p50=real, p95=real, p99=real, max=real, mean=real, ci95=st.tuples(real, real),
+    Seconds, min=time, p50=time, p95=time, p99=time, max=time, mean=time, ci95=st.tuples(time, time),
     lag1=st.none() | real,
 )  # fmt: skip
 ranks = st.builds(
@@ -61,7 +63,7 @@ complete = st.builds(
     launch=whole,
     status=st.sampled_from(get_args(Status)),
     reason=st.none() | text,
-    work=st.none() | st.builds(Work, bytes=whole, count=whole, bus_factor=real),
+    work=st.none() | st.builds(Work, bytes=amount, count=amount, bus_factor=time),
     check=st.none() | st.builds(Check, wrong=st.none() | whole),
     samples=st.none() | st.builds(Samples, n=whole, invalid=whole, warmup=whole, file=st.none() | text),
     seconds=st.none() | seconds,
@@ -83,7 +85,7 @@ documents = st.builds(
     python=text,
     command=st.lists(text, max_size=3).map(tuple),
     title=text,
-    ranks=whole,
+    ranks=st.integers(1, 2**20),
     protocol=st.builds(
         Protocol, gate=text, cadence=text, warmup=whole, check=whole, iters=st.none() | whole, budget=real,
         floor=whole, cap=whole, timeout=real,

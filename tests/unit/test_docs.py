@@ -172,3 +172,10 @@ def test_styles_columns_and_exit_codes() -> None:
     used = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")} | {0}
     assert {int(code) for code in rows(PAGES["flags.md"], "code", "meaning")} == used
     assert {int(code) for code in rows(PAGES["README.md"], "code", "meaning")} == used
+
+
+def test_no_page_has_a_gap_left_to_fill() -> None:
+    for name, page in PAGES.items():
+        assert not re.search(r"[A-Z]+_(TABLE|INTRO|SENTENCE)", page), name
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert not re.search(r"[A-Z]+_(TABLE|INTRO|SENTENCE)", readme)

@@ -145,7 +145,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, copy: Path) -> None:
     (copy / "records.jsonl").unlink()
     assert read_run(copy).records == ()
     (copy / "records.jsonl").mkdir()
-    with pytest.raises(RunReadError, match="Is a directory"):
+    with pytest.raises(RunReadError, match="not a regular file"):
         read_run(copy)
 
 

@@ -21,7 +21,7 @@ from collbench.backends.parts.host_buffers import HostArguments, as_parts, numpy
 from collbench.backends.parts.interface import Operation, Options, Session, World
 from collbench.backends.parts.mpi_loading import MpiWorld, initialise, load_mpi
 from collbench.collectives.row import Array, Collective
-from collbench.errors import BackendUnavailable, RequestError, Unsupported
+from collbench.errors import BackendUnavailable, LostRankError, RequestError, Unsupported, WorldMismatch
 from collbench.schema.case import DTYPES, Case, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call
@@ -195,7 +195,12 @@ def _join(dist: Any, started_by: launcher.Launcher, options: Options) -> ThreadL
     # Longer than the watchdog, which knows what was being done when nothing moved any more.
     timeout = timedelta(seconds=options.timeout + 10)
     if started_by.kind == "torchrun":
-        dist.init_process_group("gloo", timeout=timeout)
+        try:
+            dist.init_process_group("gloo", timeout=timeout)
+        except ValueError as error:
+            raise WorldMismatch(f"backend torch-gloo: {error} Start it with torchrun.") from error
+        except RuntimeError as error:
+            raise LostRankError(f"backend torch-gloo: the ranks did not meet ({str(error).splitlines()[0]})") from error
         return options.thread_level
     level = options.thread_level
     world: World | None = None

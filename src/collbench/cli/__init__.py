@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -76,8 +77,11 @@ def main() -> NoReturn:
     """The `collbench` script. Rank 0 speaks; every rank leaves with the documented exit code."""
     # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if sys.stdout is None:  # closed when we were started
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed when we were started
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for the rest of the process
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter is no reason to fail
     speaks = launcher.detect().rank == 0
     if not speaks:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
@@ -89,12 +93,9 @@ def run_command(speaks: bool) -> int:
     output = sys.stdout
     try:
         code = cli.main(prog_name="collbench", standalone_mode=False)
-    except click.UsageError as error:
-        asked = error.ctx.command_path if error.ctx else "collbench"
-        _say(speaks, f"{error.format_message()} See: {asked} --help")
-        return error.exit_code
     except click.ClickException as error:
-        _say(speaks, error.format_message())
+        if speaks:
+            _explain(error)
         return error.exit_code
     except click.exceptions.Exit as asked:
         return asked.exit_code
@@ -106,10 +107,22 @@ def run_command(speaks: bool) -> int:
         return 130
     except BrokenPipeError:
         return 130
+    except OSError as error:
+        _say(speaks, f"{error.filename or 'standard output'}: {error.strerror}.")
+        return 1
     except SystemExit as asked:
         closed = sys.stdout is not output  # click ends like this when it finds the output closed, and wraps it
         return 130 if closed else asked.code if isinstance(asked.code, int) else 1
     return code if isinstance(code, int) else 0
+
+
+def _explain(error: click.ClickException) -> None:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message())
+        return
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    asked = f" See: {context.command_path} --help" if context else ""
+    _say(True, error.format_message() + asked)
 
 
 def _say(speaks: bool, text: str) -> None:

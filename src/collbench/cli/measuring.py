@@ -10,6 +10,7 @@ import click
 from collbench.backends.parts import launcher
 from collbench.backends.parts.interface import Options
 from collbench.cli.sink import TerminalSink
+from collbench.errors import RequestError
 from collbench.run.experiment import perform, plan_experiment
 from collbench.schema.plan import Plan, check_plan
 
@@ -28,6 +29,8 @@ def carry_out(
         CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
     """
     check_plan(plan)
+    if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
+        raise RequestError(f"-J {output_file}: lies inside --out {out}. Name a file elsewhere.")
     options = Options(plan.thread_level, plan.timeout_seconds, ranks, fault)
     experiment = plan_experiment(plan, options, tuple(sys.argv))
     sink = TerminalSink(style, out, output_file, speaks=launcher.detect().rank == 0)

@@ -10,6 +10,14 @@ import click
 from collbench.report import STYLES, new_style
 from collbench.schema.store import read_run
 
+#: A run is somebody's file: what would steer the reader's terminal is shown, not sent.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"}
+
+
+def harmless(text: str) -> str:
+    """The text with its control characters, but for newlines, written out."""
+    return text.translate(_CONTROL)
+
 
 @click.command(name="show")
 @click.argument("directory", type=click.Path(path_type=Path))
@@ -18,9 +26,11 @@ def command(directory: Path, style: str) -> None:
     """Print the run in DIRECTORY."""
     run = read_run(directory)
     printer = new_style(style)
-    sys.stdout.write(printer.begin(run.manifest))
+    sys.stdout.write(harmless(printer.begin(run.manifest)))
     for record in run.records:
-        sys.stdout.write(printer.add(record))
-    sys.stdout.write(printer.end())
+        sys.stdout.write(harmless(printer.add(record)))
+    sys.stdout.write(harmless(printer.end()))
+    if not run.records:
+        click.echo(f"collbench: {directory}: no records.", err=True)
     if run.truncated:
         click.echo(f"collbench: {directory}: the last record was cut off and is left out.", err=True)

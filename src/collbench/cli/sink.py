@@ -45,6 +45,7 @@ class TerminalSink:
 
     def begin(self, manifest: Manifest, cases: int) -> None:
         """Create the run, print the heading."""
+        self._try_output_file()
         if self._out is not None or self._document is not None or self._style_name == "json":
             manifest = completed(manifest)
         if self._out is not None:
@@ -56,6 +57,14 @@ class TerminalSink:
             from tqdm import tqdm
 
             self._bar = tqdm(total=cases, unit="case", file=sys.stderr, leave=False, dynamic_ncols=True)
+
+    def _try_output_file(self) -> None:
+        """Find out before measuring whether -J can be written."""
+        if self._output_file is not None:
+            try:
+                self._output_file.open("a", encoding="utf-8").close()
+            except OSError as error:
+                raise RunWriteError(f"-J {self._output_file}: {error.strerror}. Nothing was measured.") from error
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
         """Keep and print a record."""
@@ -94,13 +103,13 @@ class TerminalSink:
             self._bar = None
         if self._writer is not None:
             self._writer.close()
+        self._print(self._style.end())
         if self._document is not None and self._output_file is not None:
             document, self._document = self._document, None
             try:
                 self._output_file.write_text(document.end(), encoding="utf-8")
             except OSError as error:
                 raise RunWriteError(f"-J {self._output_file}: {error.strerror}.") from error
-        self._print(self._style.end())
 
     def rescue(self) -> str:
         """Print what was held back; where the records are. Called when the process is about to end."""

@@ -59,7 +59,7 @@ class OsuStyle:
             self._group, self._in_place = group, record.case.in_place
         s = record.seconds
         valid = record.samples.n - record.samples.invalid if record.samples else 0
-        size = f"{record.work.count * DTYPES[record.case.dtype]:<10d}"
+        size = f"{record.work.count * DTYPES.get(record.case.dtype, 0):<10d}"
         numbers = f"{s.mean * 1e6:20.2f}{s.min * 1e6:20.2f}{s.max * 1e6:20.2f}{valid:12d}"
         return text + (numbers if record.case.collective == "barrier" else size + numbers) + "\n"
 

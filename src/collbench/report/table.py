@@ -112,9 +112,13 @@ def remarks(rows: list[Record]) -> list[str]:
     lines.extend(f"* {note}" for note in dict.fromkeys(note for record in measured for note in record.notes))
     if any(record.oversubscribed for record in measured):
         lines.append("* more ranks than cores: these times are the scheduler's, not the library's")
-    contended = sum(bool(record.contended) for record in measured)
+    empty = sum(record.work is not None and record.work.bytes == 0 < record.case.bytes for record in measured)
+    if empty:
+        lines.append(f"* {empty} of these sizes round to 0 bytes, less than one element a block: empty calls")
+    contended = [format_size(record.work.bytes) for record in measured if record.contended and record.work]
     if contended:
-        lines.append(f"* {contended} of {len(measured)} cases ran while tasks waited for a CPU")
+        where = "all sizes" if len(contended) == len(measured) else ", ".join(dict.fromkeys(contended))
+        lines.append(f"* tasks waited for a CPU while these were measured: {where}")
     return lines
 
 

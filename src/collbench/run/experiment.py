@@ -23,7 +23,7 @@ from collbench.errors import CollbenchError, DoesNotFit, Interrupted, LostRankEr
 from collbench.run import describe
 from collbench.run.expand import cases_of
 from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed, rank_facts
-from collbench.run.leaving import Everywhere, Rescue, alone, last_words, on_rank_0, together
+from collbench.run.leaving import Everywhere, Rescue, StartLimit, alone, last_words, on_rank_0, together
 from collbench.run.measure import measure
 from collbench.run.sampling import Method, Watch
 from collbench.run.voice import Voice
@@ -73,7 +73,7 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
     Raises:
         RequestError: something asked for does not exist, or is not usable here.
     """
-    chosen = tuple(backends.usable(name) for name in plan.backends or (default_backend(),))
+    chosen = tuple(backends.usable(name) for name in dict.fromkeys(plan.backends or (default_backend(),)))
     if options.fault is not None and not all(backend.simulated for backend in chosen):
         raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     if plan.cadence == "streaming":
@@ -97,11 +97,13 @@ def perform(experiment: Experiment, sink: Sink) -> None:
         CollbenchError: known to every rank; anything else ends the job from inside.
     """
     for number, backend in enumerate(experiment.backends):
+        with StartLimit(experiment.options.timeout, backend.name) as start:
 
-        def body(session: Session, number: int = number) -> None:
-            _guarded(experiment, number, session, sink)
+            def body(session: Session, number: int = number, start: StartLimit = start) -> None:
+                start.reached()
+                _guarded(experiment, number, session, sink)
 
-        backend.run(experiment.options, body)
+            backend.run(experiment.options, body)
 
 
 def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
@@ -104,3 +105,29 @@ def last_words(rank: int, voice: Voice, sink: Rescue, limit: float) -> Callable[
         os._exit(130)
 
     return speak
+
+
+class StartLimit:
+    """A limit for the time before there is a world: a rank that never comes would keep the others in MPI_Init."""
+
+    def __init__(self, limit: float, backend: str) -> None:
+        self._limit, self._backend = limit, backend
+        self._timer = threading.Timer(limit, self._give_up)
+        self._timer.daemon = True
+
+    def __enter__(self) -> StartLimit:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def reached(self) -> None:
+        """The world is there; from now on a watchdog watches."""
+        self._timer.cancel()
+
+    def _give_up(self) -> None:
+        limit = format_duration(self._limit)
+        who = f"backend {self._backend}: the ranks did not meet within {limit} (-T sets the limit)"
+        say(f"{who}: one never started, or left early.")
+        os._exit(3)

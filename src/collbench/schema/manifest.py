@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     python: str
     command: tuple[str, ...]
     title: str
-    ranks: int
+    ranks: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
     protocol: Protocol
     thread_level: dict[str, str]
     launcher: str

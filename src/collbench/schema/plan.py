@@ -16,6 +16,10 @@ from collbench.units import parse_duration, parse_size
 MOST_SIZES = 10_000
 
 
+#: Every sample of a case is held by its rank until the case is done.
+MOST_SAMPLES = 10_000_000
+
+
 class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sweep from `min` to `max` bytes: times `factor`, or plus `step` bytes when that is given."""
 
@@ -113,6 +117,8 @@ def check_plan(plan: Plan) -> Plan:
     ):
         if value < least:
             raise PlanError(f"{name} {value}: must be at least {least}.")
+        if value > MOST_SAMPLES:
+            raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,} fit into memory; measure in several runs.")
     for name, choices in (
         ("gate", ("auto", "roundtime", "barrier", "none")),
         ("cadence", ("isolated", "streaming")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -19,9 +19,9 @@ Status = Literal["ok", "failed", "skipped"]
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was really moved: `bytes` and `count` after rounding to whole blocks, as nccl-tests prints them."""
 
-    bytes: int
-    count: int
-    bus_factor: float
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+    count: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+    bus_factor: Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -46,6 +46,8 @@ class RunWriter:
         try:
             if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
                 raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
+            if directory.is_dir() and any(directory.iterdir()):
+                raise RequestError(f"--out {directory}: is not empty. Name a directory that does not exist yet.")
             (directory / "samples").mkdir(parents=True, exist_ok=True)
             _write_synced(directory / "manifest.json", manifests.encode(manifest))
             self._records: BinaryIO = (directory / "records.jsonl").open("xb", buffering=0)
@@ -194,6 +196,8 @@ def read_run(directory: Path) -> Run:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
     try:
+        if path.exists() and not path.is_file():
+            raise RunReadError(f"{path}: not a regular file.")
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 yield number, line, line.endswith(b"\n")

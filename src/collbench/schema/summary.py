@@ -7,13 +7,17 @@ samples again.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+#: Seconds, never negative.
+Time = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,13 +28,13 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     `lag1` is the autocorrelation of neighbouring samples; far from 0, `ci95` is too narrow.
     """
 
-    min: float
-    p50: float
-    p95: float
-    p99: float
-    max: float
-    mean: float
-    ci95: tuple[float, float]
+    min: Time
+    p50: Time
+    p95: Time
+    p99: Time
+    max: Time
+    mean: Time
+    ci95: tuple[Time, Time]
     lag1: float | None
 
 

@@ -50,6 +50,8 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
     """The launcher of this process."""
     order = _VARIABLES if "TORCHELASTIC_RUN_ID" not in environ else (_TORCHRUN, *_VARIABLES)
     for kind, rank, size, local in order:
+        if kind == "torchrun" and "MASTER_ADDR" not in environ:
+            continue  # job scripts set RANK and WORLD_SIZE for purposes of their own
         try:
             return Launcher(kind, int(environ[rank]), int(environ[size]), int(environ.get(local, "0")))
         except (KeyError, ValueError):

@@ -1,0 +1,50 @@
+"""A run is somebody's file: impossible numbers are refused, control characters do not reach the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.cli.show import harmless
+from collbench.errors import RunReadError
+from collbench.schema.store import read_run
+
+
+def edited(stored: Path, where: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of a run whose first record is changed."""
+    copy = Path(shutil.copytree(stored, where / "copy"))
+    lines = (copy / "records.jsonl").read_text().splitlines()
+    first = json.loads(lines[0])
+    change(first)
+    (copy / "records.jsonl").write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [("work", "bytes", 10**400), ("work", "bytes", -1), ("work", "bus_factor", -1.0), ("seconds", "p50", -1.0)],
+)
+def test_impossible_numbers_are_refused(stored_run: Path, tmp_path: Path, part: str, field: str, value: float) -> None:
+    def change(record: dict[str, Any]) -> None:
+        record[part][field] = value
+
+    with pytest.raises(RunReadError, match=r"records.jsonl line 1"):
+        read_run(edited(stored_run, tmp_path, change))
+
+
+def test_a_pipe_in_place_of_records_is_refused(stored_run: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(stored_run, tmp_path / "copy"))
+    (copy / "records.jsonl").unlink()
+    os.mkfifo(copy / "records.jsonl")
+    with pytest.raises(RunReadError, match="not a regular file"):
+        read_run(copy)
+
+
+def test_control_characters_are_written_out() -> None:
+    assert harmless("a\x1b[31mb\rc\nd\x9b") == "a\\x1b[31mb\\x0dc\nd\\x9b"
