@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -141,3 +142,15 @@ def test_nobody_reads(mpirun: Command, tmp_path: Path) -> None:
     )
     assert process.stdout.startswith(b"status,")
     assert len(sizes_on_disk(tmp_path / "run")) >= 1
+
+
+@pytest.mark.mpi
+def test_a_rank_that_never_comes(mpirun: Command) -> None:
+    """The second process of the job is no collbench and joins no world: the first must not wait for it for ever."""
+    began = time.monotonic()
+    stranger = [sys.executable, "-c", "import time; time.sleep(30)"]
+    ended = finish([*mpirun(1, "allreduce", "-e", "8", "-T", "4"), ":", "-n", "1", *stranger], limit=60)
+    assert ended.code == 3
+    assert time.monotonic() - began < 25
+    (message,) = ended.messages
+    assert "the ranks did not meet within 4 s" in message

@@ -6,16 +6,17 @@ job from there, because the others wait for that rank. Either way one message ap
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from collbench.backends.parts.interface import Session, allgather
-from collbench.errors import CollbenchError, LostRankError
+from collbench.errors import CollbenchError, LostRankError, TimeOutError
 from collbench.run.voice import Voice
+from collbench.timing.loop import native_loop
 from collbench.units import format_duration
 
 #: A rank that only sees another one gone waits this long before it speaks (s).
@@ -108,26 +109,30 @@ def last_words(rank: int, voice: Voice, sink: Rescue, limit: float) -> Callable[
 
 
 class StartLimit:
-    """A limit for the time before there is a world: a rank that never comes would keep the others in MPI_Init."""
+    """A limit for the time before there is a world: a rank that never comes would keep the others in MPI_Init.
+
+    MPI_Init keeps the interpreter lock, so no Python thread could end it; where the native loop was not built, the
+    interpreter's own fault handler does, with a traceback and exit code 1.
+    """
 
     def __init__(self, limit: float, backend: str) -> None:
-        self._limit, self._backend = limit, backend
-        self._timer = threading.Timer(limit, self._give_up)
-        self._timer.daemon = True
+        self._limit, self._loop = limit, native_loop()
+        who = f"collbench: backend {backend}: the ranks did not meet within {format_duration(limit)}"
+        self._text = f"{who} (-T sets the limit): one never started, or left early.\n"
 
     def __enter__(self) -> StartLimit:
-        self._timer.start()
+        if self._loop is not None:
+            self._loop.set_limit(self._limit, self._text, TimeOutError.exit_code)
+        else:
+            faulthandler.dump_traceback_later(self._limit, exit=True, file=sys.__stderr__ or 2)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self.reached()
 
     def reached(self) -> None:
         """The world is there; from now on a watchdog watches."""
-        self._timer.cancel()
-
-    def _give_up(self) -> None:
-        limit = format_duration(self._limit)
-        who = f"backend {self._backend}: the ranks did not meet within {limit} (-T sets the limit)"
-        say(f"{who}: one never started, or left early.")
-        os._exit(3)
+        if self._loop is not None:
+            self._loop.lift_limit()
+        else:
+            faulthandler.cancel_dump_traceback_later()

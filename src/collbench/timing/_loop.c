@@ -8,9 +8,12 @@
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <pthread.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
 #error "the native loop knows the calling conventions of Linux on x86-64 and AArch64 only"
@@ -204,7 +207,67 @@ release:
     return result;
 }
 
-static PyMethodDef methods[] = {{"measure", measure, METH_VARARGS, measure_doc}, {NULL, NULL, 0, NULL}};
+/* A limit for C calls that keep the interpreter lock, as MPI_Init does: a thread that needs no interpreter. */
+typedef struct {
+    int generation;
+    int64_t deadline;
+    int code;
+    char text[1024];
+} limit;
+
+static volatile int generation; /* a limit of an older generation has been lifted */
+
+static void *keep_limit(void *argument) {
+    limit *l = argument;
+    struct timespec nap = {0, 20000000};
+    while (generation == l->generation && now() < l->deadline) nanosleep(&nap, NULL);
+    if (generation == l->generation) {
+        if (write(2, l->text, strlen(l->text)) < 0) _exit(l->code);
+        _exit(l->code);
+    }
+    free(l);
+    return NULL;
+}
+
+PyDoc_STRVAR(set_limit_doc,
+             "set_limit(seconds, text, code)\n\n"
+             "Unless lift_limit is called within that time, write text to standard error and end the process with code.\n"
+             "Replaces the limit before.");
+
+static PyObject *set_limit(PyObject *module, PyObject *args) {
+    double seconds;
+    const char *text;
+    int code;
+    pthread_t thread;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "dsi:set_limit", &seconds, &text, &code)) return NULL;
+    limit *l = calloc(1, sizeof *l);
+    if (l == NULL) return PyErr_NoMemory();
+    l->generation = ++generation;
+    l->deadline = now() + (int64_t)(seconds * 1e9);
+    l->code = code;
+    strncpy(l->text, text, sizeof l->text - 1);
+    if (pthread_create(&thread, NULL, keep_limit, l)) {
+        free(l);
+        PyErr_SetString(PyExc_OSError, "no thread for the limit");
+        return NULL;
+    }
+    pthread_detach(thread);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(lift_limit_doc, "lift_limit()\n\nLet the process live.");
+
+static PyObject *lift_limit(PyObject *module, PyObject *args) {
+    (void)module, (void)args;
+    generation++;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"measure", measure, METH_VARARGS, measure_doc},
+                                {"set_limit", set_limit, METH_VARARGS, set_limit_doc},
+                                {"lift_limit", lift_limit, METH_NOARGS, lift_limit_doc},
+                                {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_loop", "The native timing loop.", 0, methods, NULL, NULL, NULL, NULL,

@@ -1,0 +1,30 @@
+"""The native limit ends a process that keeps the interpreter lock; lifted or replaced, it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+#: PyDLL keeps the interpreter lock during the call, as MPI_Init does.
+STUCK = "import ctypes; ctypes.PyDLL(None).usleep(ctypes.c_uint(900_000))"
+
+
+def run(before: str) -> subprocess.CompletedProcess[str]:
+    program = f"from collbench.timing import _loop; {before}; {STUCK}"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_process_that_is_stuck_ends_with_the_message_and_the_code() -> None:
+    done = run("_loop.set_limit(0.1, 'too late\\n', 3)")
+    assert (done.returncode, done.stderr) == (3, "too late\n")
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["_loop.lift_limit()", "_loop.set_limit(60.0, 'later', 4)", "_loop.set_limit(60.0, '', 4); _loop.lift_limit()"],
+)
+def test_a_limit_that_is_lifted_or_replaced_does_nothing(then: str) -> None:
+    done = run(f"_loop.set_limit(0.1, 'too late', 3); {then}")
+    assert (done.returncode, done.stderr) == (0, "")
