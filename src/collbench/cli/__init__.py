@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from importlib import import_module
 from typing import IO, NoReturn
 
@@ -24,6 +25,9 @@ COMMANDS = (
     ("demo", "demo", "A first table: on this machine under mpirun, simulated without."),
     ("completion", "completion", "Print the shell completion script for bash, zsh or fish."),
 )
+
+#: When a rank leaves with an error, its launcher ends the others at once: the one that speaks goes first (s).
+DEFERENCE = 1.0
 
 _EPILOG = """\
 Collectives take the flags of nccl-tests: mpirun -n 4 collbench allreduce -b 8 -e 64M -f 2. \
@@ -85,7 +89,10 @@ def main() -> NoReturn:
     speaks = launcher.detect().rank == 0
     if not speaks:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
-    leave(run_command(speaks))
+    code = run_command(speaks)
+    if code and not speaks:
+        time.sleep(DEFERENCE)
+    leave(code)
 
 
 def run_command(speaks: bool) -> int:
