@@ -181,7 +181,7 @@ def test_no_page_has_a_gap_left_to_fill() -> None:
 
 def test_the_table_of_the_readme_is_what_its_run_prints() -> None:
     """A run that is measured anew, or a table that changes, asks for the README's to be pasted anew."""
-    (name,) = re.findall(r"`collbench show (results/[-\w]+)` prints it again", PAGES["README.md"])
+    (name,) = re.findall(r"`collbench show (results/[-\w]+)` prints\s+it\s+again", PAGES["README.md"])
     run = read_run(ROOT / name)
     printer = new_style("table")
     text = "".join([printer.begin(run.manifest), *map(printer.add, run.records), printer.end()])
