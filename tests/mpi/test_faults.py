@@ -52,7 +52,9 @@ def test_a_rank_that_dies(mpirun: Command, vendor: str, tmp_path: Path, rank: in
     """mpirun notices first, ends the job and reports with its own code; what was measured is on disk."""
     ended = finish(mpirun(2, *SWEEP, "-T", "5", "--out", str(tmp_path / "run"), fault=(kind, rank, 120)), limit=30)
     killed = {"openmpi": 128 + signal.SIGKILL, "mpich": int(signal.SIGKILL)}[vendor]
-    assert ended.code == (killed if kind == "die" else 7)
+    # MPICH's mpiexec kills the others by SIGKILL and reports the end that it hears of last
+    expected = {killed} if kind == "die" else {7, killed} if vendor == "mpich" else {7}
+    assert ended.code in expected
     assert len(ended.messages) <= 1
     assert sizes_on_disk(tmp_path / "run") == [8]
 
