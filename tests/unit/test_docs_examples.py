@@ -48,7 +48,7 @@ def test_reading_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     page = (DOCS / "record.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (key,) = re.findall(r"`(hashlib\..*?\.hexdigest\(\))`", page)
+    (key,) = re.findall(r"`(hashlib\..*?\.hexdigest\(\))`", page, re.DOTALL)
     run = read_run(tmp_path / "run")
     expected = []
     for record in run.records:
