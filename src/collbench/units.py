@@ -56,8 +56,8 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def parse_duration(text: str | float) -> float:
-    """Seconds of `0.5s`, `200ms`, `2m`; a bare number is seconds.
+def parse_duration(text: str | float, what: str = "time") -> float:
+    """Seconds of `0.5s`, `200ms`, `2m`; a bare number is seconds. `what` it is goes into the message.
 
     Raises:
         UnitError: not a duration.
@@ -69,7 +69,7 @@ def parse_duration(text: str | float) -> float:
     elif match is not None:
         seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
     if not 0.0 <= seconds < math.inf:
-        raise UnitError(f"time {str(text)!r}: not a duration. Write 0.5s, 200ms or 2m.")
+        raise UnitError(f"{what} {str(text)!r}: not a duration. Write 0.5s, 200ms or 2m.")
     return seconds
 
 

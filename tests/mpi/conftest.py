@@ -19,12 +19,14 @@ def vendor() -> str:
 
 @pytest.fixture(scope="session")
 def mpirun(vendor: str) -> Command:
-    """`mpirun(ranks, *program)`: the command; with `program` empty, collbench's arguments follow."""
+    """`mpirun(ranks, *arguments)`: the command. `program` takes collbench's place; `fault` is faulty.py's request."""
 
-    def command(ranks: int, *arguments: str, fault: tuple[str, int, int] | None = None) -> list[str]:
+    def command(
+        ranks: int, *arguments: str, fault: tuple[str, int, int] | None = None, program: tuple[str, ...] = ()
+    ) -> list[str]:
         crowded = ranks > len(os.sched_getaffinity(0))
         flags = ["--map-by", ":OVERSUBSCRIBE"] if vendor == "openmpi" and crowded else []
-        kind = [str(FAULTY), *map(str, fault)] if fault else ["-m", "collbench"]
+        kind = [str(FAULTY), *map(str, fault)] if fault else [*program] or ["-m", "collbench"]
         return [str(BIN / "mpirun"), *flags, "-n", str(ranks), sys.executable, *kind, *arguments]
 
     return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -54,7 +55,7 @@ def test_a_rank_that_raises_ends_the_job_with_one_message(collbench: Collbench, 
     done = collbench("allreduce", *FAKE, "-b", 8, "-e", 32, "--fault", f"raise:{rank}@15", "--out", run)
     assert done.returncode == 1
     assert f"rank {rank}: RuntimeError: fake: raised on demand" in one_message(done)
-    assert f"1 records are in {run}: collbench show {run}" in done.stderr
+    assert f"1 record is in {run}: collbench show {run}" in done.stderr
     assert [record.status for record in read_run(run).records] == ["ok"]
 
 
@@ -64,7 +65,7 @@ def test_a_rank_that_hangs_is_timed_out(collbench: Collbench, tmp_path: Path, ra
     done = collbench("allreduce", *FAKE, "-b", 8, "-e", 32, "--fault", f"hang:{rank}@15", "-T", 1, "--out", run)
     assert done.returncode == 3
     assert "no progress for 1 s in allreduce 16 B on fake" in one_message(done)
-    assert f"1 records are in {run}" in done.stderr
+    assert f"1 record is in {run}" in done.stderr
     assert [record.status for record in read_run(run).records] == ["ok"]
     assert "     8        2 " in done.stdout
 
@@ -90,7 +91,7 @@ def test_told_to_stop_in_the_middle(bare_environment: dict[str, str], tmp_path: 
     assert "interrupted" in said or (number == signal.SIGTERM and "SIGTERM" in said)
     records = read_run(run).records
     assert len(records) >= 1
-    assert f" records are in {run}: collbench show {run}" in said
+    assert f" in {run}: collbench show {run}" in said
     assert {record.status for record in records} == {"ok"}
     assert "median" in printed
 
@@ -115,6 +116,25 @@ def test_standard_output_closed_early(bare_environment: dict[str, str], argument
             process.kill()
     assert len(said.splitlines()) == 1, said
     assert said.startswith("collbench: ")
+
+
+@pytest.mark.parametrize(("kept", "code"), [(None, 130), ("--out", 0), ("-J", 0)])
+def test_standard_output_closed_from_the_start(
+    bare_environment: dict[str, str], tmp_path: Path, kept: str | None, code: int
+) -> None:
+    more = [] if kept is None else [kept, str(tmp_path / "kept")]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "collbench", "allreduce", *map(str, FAKE), "-e", "64",
+         "--style", "csv", *more],
+        env=bare_environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code
+    if kept is None:
+        assert done.stderr.startswith("collbench: standard output was closed; stopping. With --out DIR")
+    elif kept == "--out":
+        assert len(read_run(tmp_path / "kept").records) == 4
+    else:
+        assert len(json.loads((tmp_path / "kept").read_text())["records"]) == 4
 
 
 def test_measuring_to_disk_goes_on_without_a_reader(bare_environment: dict[str, str], tmp_path: Path) -> None:

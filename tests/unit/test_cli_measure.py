@@ -46,10 +46,24 @@ def test_every_collective_on_any_number_of_ranks(collbench: Collbench, tmp_path:
 @pytest.mark.parametrize("name", collectives.names())
 def test_every_collective_is_a_command(collbench: Collbench, name: str) -> None:
     done = collbench(name, *FAKE, *SHORT, "--ranks", 3, "--style", "json")
-    assert (done.returncode, done.stderr) == (0, "")
+    unused = "collbench: barrier does not use -b, -e.\n" if name == "barrier" else ""
+    assert (done.returncode, done.stderr) == (0, unused)
     document = json.loads(done.stdout)
     assert [record["case"]["bytes"] for record in document["records"]] == ([0] if name == "barrier" else [8, 64, 512])
     assert {record["check"]["wrong"] for record in document["records"]} == {0}
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "unused"),
+    [("bcast", ["-o", "max"], "-o"), ("allreduce", ["-r", "1"], "-r"), ("barrier", ["-d", "int8"], "-d"),
+     ("reduce", ["-o", "max", "-r", "1", "-d", "int8", "-b", "8"], None)],
+)  # fmt: skip
+def test_a_flag_that_means_nothing_here_is_named(
+    collbench: Collbench, name: str, flags: list[str], unused: str | None
+) -> None:
+    done = collbench(name, *FAKE, "-e", 8, "-n", 1, *flags) if name != "barrier" else collbench(name, *FAKE, *flags)
+    assert done.returncode == 0
+    assert done.stderr == ("" if unused is None else f"collbench: {name} does not use {unused}.\n")
 
 
 @pytest.mark.parametrize("spelling", ["all_reduce", "All-Reduce", "ALLREDUCE"])

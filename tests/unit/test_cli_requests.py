@@ -33,6 +33,9 @@ def message_of(done: CompletedProcess[str]) -> str:
         ([*FAKE, "-b", "8Q"], "size '8Q': not a number of bytes. Write 8, 64K, 1M or 1G"),
         ([*FAKE, "-e", "-1"], "size '-1'"),
         ([*FAKE, "-b", "1.3"], "size '1.3': not a whole number of bytes"),
+        ([*FAKE, "--cap", "5"], "cap 5: is below floor 20; lower the floor too"),
+        ([*FAKE, "--budget", "inf"], "budget 'inf': not a duration"),
+        ([*FAKE, "-T", "nan"], "timeout 'nan': not a duration"),
         ([*FAKE, "-b", "64", "-e", "8"], "min 64 is above max 8. Swap them"),
         ([*FAKE, "-f", "1"], "factor 1 never reaches max. Use 2 or more"),
         ([*FAKE, "-i", "0"], "step must be at least 1 byte"),
@@ -85,6 +88,12 @@ def test_more_memory_than_there_is(collbench: Collbench, size: str) -> None:
     assert done.returncode == 2
     need = int(size[:-1]) * 8
     assert re.search(rf"4 ranks on \S+ need {need}\.00 TiB, and .* are free. Lower -e", message_of(done))
+
+
+@pytest.mark.parametrize(("arguments", "buffers"), [(("--in-place",), 4), (("--driver", "python"), 8)])
+def test_memory_is_what_the_buffers_take(collbench: Collbench, arguments: tuple[str, ...], buffers: int) -> None:
+    """In place, every rank has one buffer."""
+    assert f"need {buffers * 64}.00 TiB" in message_of(collbench(*FAKE, "-b", "64T", "-e", "64T", *arguments))
 
 
 def test_a_plan_with_an_unknown_key(collbench: Collbench, tmp_path: Path) -> None:

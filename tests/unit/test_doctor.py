@@ -20,7 +20,7 @@ from collbench.backends.parts import launcher
 from collbench.backends.parts.cgroup import cpu_quota
 from collbench.backends.parts.launcher import Launcher
 from collbench.cli import doctor as cli_doctor
-from collbench.doctor import clocks, cma, compiler, contention, cores, memory, mpi, shm
+from collbench.doctor import clocks, cma, compiler, contention, cores, memory, mpi, shm, tmpdir
 from collbench.doctor.mpi import MpiLibrary
 from collbench.doctor.parts import attach_probe
 from collbench.doctor.parts.finding import Check, Finding, Problem
@@ -73,7 +73,7 @@ def only(finding: Finding, severity: str) -> Problem:
 
 
 def test_every_check_is_found_and_named_as_its_file() -> None:
-    assert doctor.names() == ("clocks", "cma", "compiler", "contention", "cores", "memory", "mpi", "shm")
+    assert doctor.names() == ("clocks", "cma", "compiler", "contention", "cores", "memory", "mpi", "shm", "tmpdir")
     for name in doctor.names():
         check = doctor.get(name)
         assert check.name == name
@@ -492,6 +492,32 @@ def test_shm_full_of_what_others_left(machine: Machine) -> None:
     assert "4 ranks" in problem.cause
     assert "mount -o remount" in problem.fix
     assert "ls -l /dev/shm" in problem.fix
+
+
+def in_tmpdir(machine: Machine, name: str) -> Machine:
+    return replace(machine, environ={**machine.environ, "TMPDIR": name})
+
+
+def test_tmpdir(machine: Machine) -> None:
+    machine.path("scratch").mkdir()
+    assert tmpdir.run(in_tmpdir(machine, "/scratch")).status == "ok"
+    assert "is not a folder" in only(tmpdir.run(in_tmpdir(machine, "/nowhere")), "warn").cause
+
+
+def test_tmpdir_unset_is_tmp(machine: Machine) -> None:
+    machine.path("tmp").mkdir()
+    assert tmpdir.run(replace(machine, environ={})).seen.split(",")[0] == "/tmp"  # noqa: S108
+
+
+def test_tmpdir_not_writable(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.path("scratch").mkdir()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "may not write to /scratch" in only(tmpdir.run(in_tmpdir(machine, "/scratch")), "fail").cause
+
+
+def test_tmpdir_full() -> None:
+    assert "only 16.00 KiB free in /scratch" in only(tmpdir.judge("/scratch", 16 << 10), "fail").cause
+    assert tmpdir.judge("/scratch", 256 << 10).status == "ok"
 
 
 def test_shm_missing(machine: Machine) -> None:

@@ -187,5 +187,5 @@ def test_as_a_backend_uses_it() -> None:
     assert (stamps.left >= stamps.entered).all()
     assert stamps.late.dtype == bool
     assert len(stamps.late) == 5
-    with pytest.raises(LibraryError, match="returned error 9 at sample 2"):
+    with pytest.raises(LibraryError, match="returned error 9 in operation 3 of 5"):
         run_native(Call(int, native=library.named("bad", 2, 9)), GateSetting("none", signals), 5)

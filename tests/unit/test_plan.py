@@ -57,7 +57,7 @@ def test_a_plan_is_read(tmp_path: Path) -> None:
         ("collectives = ['bcast']\nsizes = []", "sizes: the list is empty"),
         ("collectives = ['bcast']\ngate = 'door'", "gate 'door': choose one of auto, roundtime, barrier, none"),
         ("collectives = ['bcast']\ncadence = 'slow'", "cadence 'slow': choose one of isolated, streaming"),
-        ("collectives = ['bcast']\nfloor = 9\ncap = 8", "cap 8: must be at least 9"),
+        ("collectives = ['bcast']\nfloor = 9\ncap = 8", "cap 8: is below floor 9"),
         ("collectives = ['bcast']\nfloor = 0", "floor 0: must be at least 1"),
         ("collectives = ['bcast']\niters = 0", "iters 0: must be at least 1"),
         ("collectives = ['bcast']\nwarmup = -1", "warmup -1: must be at least 0"),
@@ -73,6 +73,19 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(tmp_path: Path, text: str,
         load_plan(written(tmp_path, text))
     assert refused.value.exit_code == 2
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", ["budget = 'inf'", "floor = 0", "sizes = ['8Q']", "sizes = { min = '9', max = '8' }"])
+def test_a_bad_value_is_reported_with_the_file(tmp_path: Path, line: str) -> None:
+    path = written(tmp_path, f"collectives = ['bcast']\n{line}\n")
+    with pytest.raises(PlanError, match=rf"plan {path}: {line.split()[0][:4]}"):
+        load_plan(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_plan(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"\xef\xbb\xbfcollectives = ['bcast']\n")
+    assert load_plan(path).collectives == ("bcast",)
 
 
 def test_a_plan_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:

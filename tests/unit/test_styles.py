@@ -44,6 +44,20 @@ def test_osu_sizes_are_bytes_per_block(printed: Callable[..., str]) -> None:
     assert rows[1][-1] == "988"
 
 
+@pytest.mark.parametrize(("collective", "size"), [("reduce_scatter", "4096"), ("allgather", "1024")])
+def test_osu_size_of_a_split_collective(stored_run: Path, collective: str, size: str) -> None:
+    """osu_reduce_scatter prints the whole buffer, osu_allgather what one rank contributes."""
+    run = read_run(stored_run)
+    record = next(record for record in run.records if record.seconds and record.case.dtype == "float32")
+    case = msgspec.structs.replace(record.case, collective=collective)
+    assert record.work is not None
+    work = msgspec.structs.replace(record.work, bytes=4096, count=256)
+    style = new_style("osu")
+    style.begin(run.manifest)
+    printed = style.add(msgspec.structs.replace(record, case=case, work=work)) + style.end()
+    assert [line.split()[0] for line in printed.splitlines() if not line.startswith("#")] == [size]
+
+
 def test_csv_has_a_row_for_every_record(printed: Callable[..., str], stored_run: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(printed("csv"))))
     stored = read_run(stored_run).records

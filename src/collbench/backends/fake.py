@@ -81,7 +81,8 @@ class FakeSession:
         buffers = FakeBuffers(case, row, count, self._rank)
         operation = FakeOperation(self, case, row, buffers)
         call = Call(python=operation, why_not_native="the fake backend has no C function", keep=(operation,))
-        return Operation(buffers.input, buffers.output, call, case.in_place)
+        given, received = buffers.input, buffers.output
+        return Operation(given, received, call, case.in_place, buffers.blocks_held)
 
     def due(self) -> str | None:
         """The fault of the operation that starts now, if any."""

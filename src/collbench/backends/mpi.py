@@ -46,7 +46,7 @@ class MpiSession:
         arguments = HostMpiArguments(self._mpi, case, row, count)
         prepared = row.dialects["mpi"](arguments)
         call = make_call(self._mpi, prepared, (arguments,))
-        return Operation(prepared.input, as_parts(prepared.output), call, prepared.in_place)
+        return Operation(prepared.input, as_parts(prepared.output), call, prepared.in_place, arguments.blocks_held)
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Never: mpirun ends the job before a call returns with an error."""

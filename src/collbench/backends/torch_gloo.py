@@ -125,7 +125,7 @@ class GlooSession:
         call = Call(prepared.python, why_not_native="torch has no C function to call", keep=(arguments, prepared))
         contributed = None if prepared.input is None else arguments.as_array(prepared.input)
         received = tuple(arguments.as_array(part) for part in as_parts(prepared.output))
-        return Operation(contributed, received, call, prepared.in_place)
+        return Operation(contributed, received, call, prepared.in_place, arguments.blocks_held)
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Gloo tells it in the text of a RuntimeError."""
@@ -146,7 +146,7 @@ class TorchGlooBackend:
     def missing(self) -> str | None:
         """Whether torch is installed and we were started in a way that gives ranks an address."""
         if importlib.util.find_spec("torch") is None:
-            return "torch is not installed; pip install 'collbench[torch]'"
+            return "torch is not installed; in a clone: pip install -c constraints.txt '.[torch]'"
         started_by = launcher.detect()
         if started_by.kind in ("openmpi", "mpich", "slurm") and started_by.size > 1:
             try:

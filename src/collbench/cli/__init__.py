@@ -81,10 +81,12 @@ def main() -> NoReturn:
     """The `collbench` script. Rank 0 speaks; every rank leaves with the documented exit code."""
     # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed when we were started
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for the rest of the process
-        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+    if sys.stderr is None:  # closed when we were started
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
+    if sys.stdout is None:
+        sys.stdout = _unread()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter is no reason to fail
     speaks = launcher.detect().rank == 0
     if not speaks:
@@ -93,6 +95,13 @@ def main() -> NoReturn:
     if code and not speaks:
         time.sleep(DEFERENCE)
     leave(code)
+
+
+def _unread() -> IO[str]:
+    """A pipe without a reader: output that was closed from the start is answered as output that is closed early."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return os.fdopen(writing, "w")
 
 
 def run_command(speaks: bool) -> int:

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from collbench import collectives
+from collbench.backends.parts import launcher
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OURS, OUTPUT, SWEEP, WORLD, flags
+from collbench.collectives.row import Collective
 from collbench.errors import RequestError
 from collbench.schema.plan import Plan, Sizes
 from collbench.units import parse_size
@@ -26,9 +29,19 @@ def make_command(name: str) -> click.Command:
     def command(
         style: str, out: Path | None, output_file: Path | None, ranks: int | None, fault: str | None, **values: Any
     ) -> None:
+        if (unused := _unused(row)) and launcher.detect().rank == 0:
+            click.echo(f"collbench: {name} does not use {', '.join(unused)}.", err=True)
         carry_out(plan_of(name, style, **values), style, out, output_file, ranks, fault)
 
     return command
+
+
+def _unused(row: Collective) -> list[str]:
+    """Flags that were typed and mean nothing for this collective."""
+    meaning = (("ops", "-o", row.reduces), ("root", "-r", row.rooted), ("dtypes", "-d", row.moves_data),
+               ("minbytes", "-b", row.moves_data), ("maxbytes", "-e", row.moves_data))  # fmt: skip
+    source = click.get_current_context().get_parameter_source
+    return [flag for name, flag, used in meaning if not used and source(name) is ParameterSource.COMMANDLINE]
 
 
 def plan_of(
@@ -92,6 +105,6 @@ def plan_of(
         iters=iters,
         budget=budget,
         floor=floor,
-        cap=max(cap, floor),
+        cap=cap,
         timeout=timeout,
     )

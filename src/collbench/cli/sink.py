@@ -120,7 +120,8 @@ class TerminalSink:
             return f" ({error})"
         if self._writer is None:
             return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
-        return f" {self._writer.count} records are in {self._writer.directory}: collbench show {self._writer.directory}"
+        n, where = self._writer.count, self._writer.directory
+        return f" {n} {'record is' if n == 1 else 'records are'} in {where}: collbench show {where}"
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -146,12 +147,12 @@ class TerminalSink:
             raise RunWriteError(f"standard output: {error.strerror}.") from error
 
     def _stop_listening(self) -> None:
-        """Nobody reads standard output any more. With a run on disk that is no reason to stop."""
+        """Nobody reads standard output any more. With a run on disk, or -J, that is no reason to stop."""
         self._listening = False
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-        if self._writer is None:
+        if self._writer is None and self._output_file is None:
             raise Interrupted("standard output was closed; stopping. With --out DIR measuring would go on to disk.")
 
     def verdict(self) -> int:

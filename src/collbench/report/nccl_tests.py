@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from collbench.report.remarks import cautions
 from collbench.report.style import Group, group_of
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Sizes
@@ -29,6 +30,7 @@ class NcclTestsStyle:
         self._group: Group | None = None
         self._half: Record | None = None
         self._busbw: list[float] = []
+        self._rows: list[Record] = []
         self._wrong = 0
         self._failed = False
 
@@ -65,11 +67,13 @@ class NcclTestsStyle:
         verdict = "FAILED" if self._wrong or self._failed else "OK"
         text += f"# {'Out of bounds values':<20} : {self._wrong} {verdict}\n"
         text += f"# {'Avg bus bandwidth':<20} : {average:g} \n#\n"
+        text += "".join(f"# NOTE: {line}\n" for line in cautions(self._rows))
         text += f"# Collective test concluded: {_program(self._group.collective)}\n"
-        self._group, self._busbw, self._wrong, self._failed = None, [], 0, False
+        self._group, self._busbw, self._rows, self._wrong, self._failed = None, [], [], 0, False
         return text
 
     def _count(self, record: Record) -> None:
+        self._rows.append(record)
         if record.seconds is not None:
             self._busbw.append(record.busbw or 0.0)
         self._failed |= record.status == "failed"

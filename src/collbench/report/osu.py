@@ -1,11 +1,12 @@
 """Style `osu`: size, average, minimum, maximum, iterations, as the OSU micro-benchmarks print with `-f`.
 
-Size is what OSU means: bytes per block, so for allgather, gather, scatter and alltoall the share of one rank. Average,
-minimum and maximum are over samples, where OSU's are over ranks.
+Size is what OSU means: for allgather, gather, scatter and alltoall the share of one rank, else the whole buffer.
+Average, minimum and maximum are over samples, where OSU's are over ranks.
 """
 
 from __future__ import annotations
 
+from collbench.report.remarks import cautions
 from collbench.report.style import Group, group_of
 from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Manifest
@@ -16,6 +17,7 @@ _TITLE = {
     "allgather": "Allgather", "reduce_scatter": "Reduce_scatter", "alltoall": "All-to-All Personalized Exchange",
     "barrier": "Barrier",
 }  # fmt: skip
+_SIZE_IS_A_SHARE = {"allgather", "gather", "scatter", "alltoall"}
 
 
 class OsuStyle:
@@ -26,6 +28,7 @@ class OsuStyle:
         self._group: Group | None = None
         self._in_place = False
         self._held: list[Record] = []
+        self._rows: list[Record] = []
         self._titles = 0
 
     def begin(self, manifest: Manifest) -> str:
@@ -43,12 +46,17 @@ class OsuStyle:
         return text + self._shown(record, group)
 
     def end(self) -> str:
-        """The in-place rows that were held; OSU prints no footer."""
+        """The in-place rows that were held; OSU prints no footer, so remarks are comments."""
+        text = self._remarks()
         held, self._held = self._held, []
         if not held:
-            return ""
+            return text
         self._group = None
-        return "".join(self._shown(record, group_of(record)) for record in held)
+        return text + "".join(self._shown(record, group_of(record)) for record in held) + self._remarks()
+
+    def _remarks(self) -> str:
+        rows, self._rows = self._rows, []
+        return "".join(f"# {line}\n" for line in cautions(rows))
 
     def _shown(self, record: Record, group: Group) -> str:
         if record.seconds is None or record.work is None:
@@ -57,9 +65,11 @@ class OsuStyle:
         if group != self._group:
             text = self._title(record)
             self._group, self._in_place = group, record.case.in_place
+        self._rows.append(record)
         s = record.seconds
         valid = record.samples.n - record.samples.invalid if record.samples else 0
-        size = f"{record.work.count * DTYPES.get(record.case.dtype, 0):<10d}"
+        share = record.work.count * DTYPES.get(record.case.dtype, 0)
+        size = f"{share if record.case.collective in _SIZE_IS_A_SHARE else record.work.bytes:<10d}"
         numbers = f"{s.mean * 1e6:20.2f}{s.min * 1e6:20.2f}{s.max * 1e6:20.2f}{valid:12d}"
         return text + (numbers if record.case.collective == "barrier" else size + numbers) + "\n"
 

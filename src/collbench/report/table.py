@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
+from collbench.report.remarks import remarks
 from collbench.report.style import Group, format_rate, format_us, group_of
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -97,29 +96,6 @@ def _cells(record: Record) -> tuple[str, ...]:
         format_us(seconds.p99), format_rate(record.algbw), format_rate(record.busbw),
         str(samples.n - samples.invalid), str(samples.invalid), wrong,
     )  # fmt: skip
-
-
-def remarks(rows: list[Record]) -> list[str]:
-    """Skips and failures with their reasons, and what a reader must know of the numbers; one line each."""
-    lines = []
-    for (status, reason), group in groupby(
-        (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
-    ):
-        sizes = [format_size(record.case.bytes) for record in group]
-        span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} .. {sizes[-1]}"
-        lines.append(f"! {status} at {span}: {reason}")
-    measured = [record for record in rows if record.seconds is not None]
-    lines.extend(f"* {note}" for note in dict.fromkeys(note for record in measured for note in record.notes))
-    if any(record.oversubscribed for record in measured):
-        lines.append("* more ranks than cores: these times are the scheduler's, not the library's")
-    empty = sum(record.work is not None and record.work.bytes == 0 < record.case.bytes for record in measured)
-    if empty:
-        lines.append(f"* {empty} of these sizes round to 0 bytes, less than one element a block: empty calls")
-    contended = [format_size(record.work.bytes) for record in measured if record.contended and record.work]
-    if contended:
-        where = "all sizes" if len(contended) == len(measured) else ", ".join(dict.fromkeys(contended))
-        lines.append(f"* tasks waited for a CPU while these were measured: {where}")
-    return lines
 
 
 STYLE = TableStyle

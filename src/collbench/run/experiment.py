@@ -17,9 +17,18 @@ from numpy.typing import NDArray
 
 from collbench import backends, collectives
 from collbench.backends.parts import launcher
-from collbench.backends.parts.host_buffers import available_bytes, needed_bytes
+from collbench.backends.parts.host_buffers import available_bytes
 from collbench.backends.parts.interface import Backend, Options, Session, allgather
-from collbench.errors import CollbenchError, DoesNotFit, Interrupted, LostRankError, RequestError, WorldMismatch
+from collbench.errors import (
+    CollbenchError,
+    DoesNotFit,
+    Interrupted,
+    LibraryError,
+    LostRankError,
+    RequestError,
+    Unsupported,
+    WorldMismatch,
+)
 from collbench.run import describe
 from collbench.run.expand import cases_of
 from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed, rank_facts
@@ -28,7 +37,7 @@ from collbench.run.measure import measure
 from collbench.run.sampling import Method, Watch
 from collbench.run.voice import Voice
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
-from collbench.schema.case import Case, Gate
+from collbench.schema.case import DTYPES, Case, Gate
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
@@ -141,11 +150,13 @@ def _measure_backend(experiment: Experiment, number: int, session: Session, sink
 
 
 def measured(case: Case, session: Session, method: Method, watch: Watch) -> tuple[Record, NDArray[np.int64] | None]:
-    """`measure`, with an interruption raised as known to all."""
+    """`measure`, with an interruption raised as known to all, and the case named where the library refused it."""
     try:
         return measure(case, collectives.get(case.collective), session, method, watch)
     except Interrupted as error:
         raise Everywhere(error) from None
+    except LibraryError as error:
+        raise LibraryError(f"{case.collective} {format_bytes(case.bytes)} on {case.backend}: {error}") from error
 
 
 def _refuse(
@@ -163,8 +174,7 @@ def _refuse(
 
 def _does_not_fit(session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...]) -> DoesNotFit | None:
     rank = session.world.rank
-    needs = [(needed_bytes(collectives.get(case.collective), case, rank), case) for case in cases]
-    needed, _ = max(needs, key=lambda need: need[0], default=(0, None))
+    needed = max((_needed_bytes(session, case) for case in cases), default=0)
     reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
     for machine in dict.fromkeys(found for found, _, _ in reports):
         total = sum(need for found, need, _ in reports if found == machine)
@@ -177,6 +187,21 @@ def _does_not_fit(session: Session, ranks: tuple[RankFacts, ...], cases: tuple[C
                 f"{format_bytes(total)}, and {format_bytes(free)} are free. Lower -e/--maxbytes or the ranks per host."
             )
     return None
+
+
+def _needed_bytes(session: Session, case: Case) -> int:
+    """Bytes of a rank's buffers of a case, found by preparing it with one element a block.
+
+    The library's own memory is not in it. 0 for what will be skipped.
+    """
+    row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
+    if case.ranks < row.min_ranks or (case.in_place and not row.has_in_place):
+        return 0
+    try:
+        held = session.prepare(case, row, 1).blocks_held
+    except Unsupported:
+        return 0
+    return held * row.count(case.bytes, itemsize, case.ranks) * itemsize
 
 
 def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> Method:

