@@ -37,11 +37,11 @@ def test_a_rank_that_raises(mpirun: Command, tmp_path: Path, rank: int) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_hangs(mpirun: Command, tmp_path: Path, rank: int) -> None:
     began = time.monotonic()
-    ended = finish(mpirun(2, *SWEEP, "-T", "3", "--out", str(tmp_path / "run"), fault=("hang", rank, 120)), limit=30)
+    ended = finish(mpirun(2, *SWEEP, "-T", "8", "--out", str(tmp_path / "run"), fault=("hang", rank, 120)), limit=60)
     assert ended.code == 3
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 45
     assert len(ended.messages) == 1
-    assert "no progress for 3 s in allreduce 16 B on mpi" in ended.messages[0]
+    assert "no progress for 8 s in allreduce 16 B on mpi" in ended.messages[0]
     assert sizes_on_disk(tmp_path / "run") == [8]
 
 
@@ -50,7 +50,7 @@ def test_a_rank_that_hangs(mpirun: Command, tmp_path: Path, rank: int) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_dies(mpirun: Command, vendor: str, tmp_path: Path, rank: int, kind: str) -> None:
     """mpirun notices first, ends the job and reports with its own code; what was measured is on disk."""
-    ended = finish(mpirun(2, *SWEEP, "-T", "5", "--out", str(tmp_path / "run"), fault=(kind, rank, 120)), limit=30)
+    ended = finish(mpirun(2, *SWEEP, "-T", "15", "--out", str(tmp_path / "run"), fault=(kind, rank, 120)), limit=60)
     killed = {"openmpi": 128 + signal.SIGKILL, "mpich": int(signal.SIGKILL)}[vendor]
     # MPICH's mpiexec kills the others by SIGKILL and reports the end that it hears of last
     expected = {killed} if kind == "die" else {7, killed} if vendor == "mpich" else {7}
@@ -74,12 +74,12 @@ def test_a_wrong_result_fails_the_case_and_the_process(mpirun: Command) -> None:
 @pytest.mark.parametrize("kind", ["raise", "hang", "die"])
 def test_gloo_faults(torchrun: Command, tmp_path: Path, kind: str) -> None:
     """torchrun answers every failure with its own exit code 1, and names the rank's."""
-    command = torchrun(2, *SWEEP, "-T", "5", "--out", str(tmp_path / "run"), fault=(kind, 1, 120))
-    ended = finish(command, limit=60)
+    command = torchrun(2, *SWEEP, "-T", "20", "--out", str(tmp_path / "run"), fault=(kind, 1, 120))
+    ended = finish(command, limit=110)
     assert ended.code != 0
     assert sizes_on_disk(tmp_path / "run") == [8]
     (message,) = ended.messages
-    expected = {"raise": "raised on purpose", "hang": "no progress for 5 s", "die": "is gone|SIGTERM"}[kind]
+    expected = {"raise": "raised on purpose", "hang": "no progress for 20 s", "die": "is gone|SIGTERM"}[kind]
     assert any(part in message for part in expected.split("|")), message
 
 
