@@ -1,0 +1,32 @@
+# MPICH from its PyPI wheel, called by collbench. In a clone:
+#   docker build -f containers/mpich.Dockerfile -t collbench/mpich .
+ARG BASE=debian:trixie-slim
+
+FROM ${BASE} AS build
+ARG MPICH_VERSION=5.0.2
+ARG MPI4PY_VERSION=4.1.2
+ARG NO_INDEX=
+COPY containers/site /site
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates gcc libc6-dev python3-dev python3-venv
+RUN if [ -f /site/ca.crt ]; then cp /site/ca.crt /usr/local/share/ca-certificates/site.crt && update-ca-certificates; fi
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN mkdir -p /site/wheels && python3 -m venv /opt/collbench \
+ && PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels \
+    "setuptools>=77" "mpi4py==${MPI4PY_VERSION}" "mpich==${MPICH_VERSION}"
+COPY pyproject.toml setup.py README.md LICENSE constraints.txt /src/
+COPY src /src/src
+RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation /src \
+ && /opt/collbench/bin/python -c "from collbench.timing import _loop"
+
+FROM ${BASE}
+RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 1000 --create-home --shell /usr/sbin/nologin collbench
+COPY --from=build /opt/collbench /opt/collbench
+ENV PATH=/opt/collbench/bin:$PATH
+ARG MPICH_VERSION=5.0.2
+ARG MPI4PY_VERSION=4.1.2
+LABEL collbench.image=mpich collbench.mpi="MPICH ${MPICH_VERSION}" collbench.mpi.origin="wheel mpich==${MPICH_VERSION}" \
+      collbench.mpi.vendor=mpich collbench.mpi.cuda="not built" collbench.mpi4py="${MPI4PY_VERSION}"
+USER collbench
+CMD ["collbench", "list"]
