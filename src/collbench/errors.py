@@ -5,13 +5,16 @@
     │   ├── UnitError                        a size or a time that cannot be read
     │   ├── PlanError                        a plan file that cannot be carried out
     │   ├── BackendUnavailable               unknown here, or not usable here
+    │   ├── EngineError                      no container engine answers, or it refuses
+    │   │   └── ImageMissing                 the engine does not have an image, or not the one needed
     │   ├── WorldMismatch                    mpiexec and MPI library differ, or ranks disagree
     │   └── DoesNotFit                       more memory asked for than there is
     ├── RunError                        1
     │   ├── RunWriteError                    a run cannot be written (disk full, no permission)
     │   └── RunReadError                2    a run cannot be read (not a run, newer schema, damaged)
     ├── MeasurementError                1    a case failed
-    │   └── LibraryError                     the measured library returned an error
+    │   ├── LibraryError                     the measured library returned an error
+    │   └── LaunchFailed                     a world did not start, or ended early
     ├── LostRankError                   3    a rank died, or the job was torn down around us
     ├── TimeOutError                    3    no progress within the time-out
     └── Interrupted                   130    Ctrl-C, SIGTERM, or the reader of standard output left
@@ -47,6 +50,14 @@ class BackendUnavailable(RequestError):
     """A backend that is unknown, or cannot be used on this machine."""
 
 
+class EngineError(RequestError):
+    """No container engine answers, or it refuses what it is asked for."""
+
+
+class ImageMissing(EngineError):
+    """The engine does not have an image, or the image is not what the plan needs."""
+
+
 class WorldMismatch(RequestError):
     """The processes that were started do not form the world that was asked for."""
 
@@ -75,6 +86,14 @@ class MeasurementError(CollbenchError):
 
 class LibraryError(MeasurementError):
     """The measured library returned an error code."""
+
+
+class LaunchFailed(MeasurementError):
+    """A world did not start, or ended early. The text is the reason; `log` the last lines that it printed."""
+
+    def __init__(self, reason: str, log: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.log = log
 
 
 class LostRankError(CollbenchError):

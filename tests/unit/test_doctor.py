@@ -25,8 +25,9 @@ from collbench.doctor.mpi import MpiLibrary
 from collbench.doctor.parts import attach_probe
 from collbench.doctor.parts.finding import Check, Finding, Problem
 from collbench.doctor.parts.machine import Machine, Output, execute, here
-from collbench.doctor.parts.processors import launcher_cores, parse_cores
+from collbench.doctor.parts.processors import launcher_cores
 from collbench.errors import BackendUnavailable
+from collbench.run.facts import parse_cores
 from collbench.units import format_bytes
 
 NO_LAUNCHER = Launcher("none")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.run import facts
+from collbench.run.confinement import confinement
 from collbench.run.facts import RankFacts
 
 
@@ -71,7 +72,7 @@ def test_a_variable_that_is_no_text_can_be_written_as_json() -> None:
 
 
 def rank(kernel: str = "k", clock: str = "k 0", cores: tuple[int, ...] = (0,)) -> RankFacts:
-    return RankFacts("host", kernel, clock, frozenset(cores), None)
+    return RankFacts("host", kernel, clock, frozenset(cores), None, confinement())
 
 
 @pytest.mark.parametrize(

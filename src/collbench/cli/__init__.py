@@ -19,6 +19,7 @@ from collbench.spelling import suggestion
 #: Command, module in this package that defines `command`, line of help.
 COMMANDS = (
     ("run", "run_plan", "Measure every case of a plan file in one world."),
+    ("launch", "launch", "Start ranks on the host and in containers, as a plan says: one run."),
     ("show", "show", "Print a run again, in any style, without MPI."),
     ("list", "list_here", "What can be measured here, and why the rest cannot."),
     ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
@@ -108,6 +109,10 @@ def run_command(speaks: bool) -> int:
     """The exit code of the command line; what went wrong is said here, by the rank that speaks."""
     output = sys.stdout
     try:
+        if os.environ.get("COLLBENCH_PLACEMENT"):
+            from collbench.run.placed import bind
+
+            bind()
         code = cli.main(prog_name="collbench", standalone_mode=False)
     except click.ClickException as error:
         if speaks:

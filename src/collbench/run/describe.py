@@ -48,11 +48,12 @@ def manifest(
 
 def completed(found: Manifest) -> Manifest:
     """The manifest with package versions and the SHA-256 of every library file: looked up when a run is kept."""
-    libraries = tuple(_hashed(library) for library in found.libraries)
-    return msgspec.structs.replace(found, libraries=libraries, packages=_packages())
+    libraries = tuple(hashed(library) for library in found.libraries)
+    return msgspec.structs.replace(found, libraries=libraries, packages=packages())
 
 
-def _hashed(library: Library) -> Library:
+def hashed(library: Library) -> Library:
+    """The library with the SHA-256 of its file."""
     import hashlib
 
     if library.path is None:
@@ -79,7 +80,7 @@ def _protocol(plan: Plan, method: Method) -> Protocol:
     )
 
 
-def _packages() -> dict[str, str]:
+def packages() -> dict[str, str]:
     """Versions of the packages that matter. Imported here: looking them up costs more than the rest of a start."""
     from importlib.metadata import PackageNotFoundError, version
 

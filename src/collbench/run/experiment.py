@@ -29,7 +29,7 @@ from collbench.errors import (
     Unsupported,
     WorldMismatch,
 )
-from collbench.run import describe
+from collbench.run import describe, placed
 from collbench.run.expand import cases_of
 from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed, rank_facts
 from collbench.run.leaving import Everywhere, Rescue, StartLimit, alone, last_words, on_rank_0, together
@@ -169,6 +169,8 @@ def _refuse(
     if experiment.plan.gate == "roundtime" and not have_common_clock(ranks):
         return RequestError("gate roundtime: the ranks do not share a clock (several hosts, or a time namespace). "
                             "Use --gate barrier.")  # fmt: skip
+    if (differs := placed.difference(ranks)) is not None:
+        return WorldMismatch(f"{differs}.")
     return _does_not_fit(session, ranks, cases)
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.backends.parts import cgroup
+from collbench.run.confinement import confinement
 from collbench.schema.manifest import Host
+from collbench.schema.record import Confinement
 
 #: Variables that change what is measured. Everything else stays out of the manifest: environments hold secrets.
 _ALLOWED = (
@@ -54,6 +56,16 @@ def format_cores(cores: Iterable[int]) -> str:
     return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
 
 
+def parse_cores(text: str) -> frozenset[int]:
+    """`0-3,8` as {0, 1, 2, 3, 8}: the kernel's own list format."""
+    cores: set[int] = set()
+    for span in text.split(","):
+        if span.strip():
+            first, _, last = span.partition("-")
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
 def container() -> str | None:
     """The container this process is in, by the name its launcher gave it or by its hostname; None on a host."""
     named = os.environ.get("COLLBENCH_CONTAINER")
@@ -72,6 +84,7 @@ class RankFacts:
     clock_id: str
     cores: frozenset[int]
     container: str | None
+    confinement: Confinement
 
     @property
     def binding(self) -> str:
@@ -89,6 +102,7 @@ def rank_facts() -> RankFacts:
         clock_id=f"{boot} {offsets}",
         cores=frozenset(os.sched_getaffinity(0)),
         container=container(),
+        confinement=confinement(),
     )
 
 

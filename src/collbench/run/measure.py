@@ -16,6 +16,7 @@ from collbench.backends.parts.interface import Operation, Session, allgather
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, Unsupported
 from collbench.run import check, facts
+from collbench.run.confinement import distinct
 from collbench.run.form import Form, agree_on_form
 from collbench.run.samples import left_early, out_times, valid_samples
 from collbench.run.sampling import Method, Watch, sample
@@ -73,6 +74,7 @@ def measure(
         clock=method.clock,
         in_place=operation.in_place,
         transport=session.transport,
+        confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
         notes=tuple(timed.notes),

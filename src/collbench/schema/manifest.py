@@ -48,6 +48,32 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeout: float
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands on one side of a comparison: an image, or the environment on the host beside it.
+
+    `id`, `digests` and `labels` are what the engine knows of an image; `python` is the version of the interpreter.
+    """
+
+    name: str
+    id: str | None = None
+    digests: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    python: str | None = None
+    libraries: tuple[Library, ...] = ()
+    packages: dict[str, str] = {}
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of a run with many launches: the engine, both sides of each comparison, and how they differ besides."""
+
+    engine: str
+    seed: int
+    launches: int
+    images: tuple[Image, ...]
+    environments: tuple[Image, ...]
+    differences: tuple[str, ...]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first file of a run. `environment` holds an allow-list of variables, never all: they hold secrets."""
 
@@ -66,6 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     plan: dict[str, Any] | None = None
     simulated: bool = False
     packages: dict[str, str] = {}
+    experiment: Experiment | None = None
     schema: int = SCHEMA
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -142,8 +142,20 @@ def _check_numbers(plan: Plan) -> None:
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 
 
+Kind = TypeVar("Kind", bound=Plan)
+
+
 def load_plan(path: Path) -> Plan:
     """Read a TOML plan.
+
+    Raises:
+        PlanError: as `load_plan_of`.
+    """
+    return load_plan_of(Plan, path)
+
+
+def load_plan_of(kind: type[Kind], path: Path) -> Kind:
+    """Read a plan of a kind: TOML, or JSON where the file is named so.
 
     Raises:
         PlanError: no such file, not TOML, an unknown key (with the nearest known one), a value of the wrong kind.
@@ -151,20 +163,24 @@ def load_plan(path: Path) -> Plan:
     import tomllib
 
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        document = msgspec.json.decode(text, type=dict) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise PlanError(f"plan {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"plan {path}: not TOML: {error}.") from error
-    _refuse_unknown(document, Plan, str(path))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        language = "JSON" if path.suffix == ".json" else "TOML"
+        raise PlanError(f"plan {path}: not {language}: {error}.") from error
+    _refuse_unknown(document, kind, str(path))
     if isinstance(document.get("sizes"), dict):
         _refuse_unknown(document["sizes"], Sizes, f"{path}, sizes")
     try:
-        return check_plan(msgspec.convert(document, Plan))
+        plan = msgspec.convert(document, kind)
+        check_plan(plan)
     except msgspec.ValidationError as error:
         raise PlanError(f"plan {path}: {error}.") from error
     except (PlanError, UnitError) as error:
         raise PlanError(f"plan {path}: {error}") from error
+    return plan
 
 
 def _refuse_unknown(document: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:

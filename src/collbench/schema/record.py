@@ -11,7 +11,7 @@ from collbench.errors import RunReadError
 from collbench.schema.case import Cadence, Case, Driver, Gate
 from collbench.schema.summary import Seconds
 
-SCHEMA = 1
+SCHEMA = 2
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -47,12 +47,31 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     container: tuple[str | None, ...]
 
 
+class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What confined these ranks, seen from inside. Namespaces by their numbers: equal ones are shared.
+
+    `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
+    kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
+    """
+
+    ranks: tuple[int, ...]
+    namespaces: dict[str, int]
+    shm: int | None
+    memlock: int | None
+    capabilities: tuple[str, ...]
+    seccomp: bool
+    no_new_privileges: bool
+    cpu_quota: float | None
+    memory_limit: int | None
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One case, one launch. Optional parts are None where the case was skipped or failed before they existed.
 
     `driver`, `gate`, `cadence` and `in_place` say what was really in force; `case` says what was asked for.
     `clock` says what a sample is: `common` is last rank out minus first rank in, `local` the largest local time.
-    `contended` is None where the kernel does not tell. `notes` are facts that a reader of the number must know.
+    `confinement` has an entry for each set of ranks that are confined alike. `contended` is None where the kernel does
+    not tell. `notes` are facts that a reader of the number must know.
     """
 
     case: Case
@@ -70,6 +89,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     clock: Literal["common", "local"] | None = None
     in_place: bool | None = None
     transport: str | None = None
+    confinement: tuple[Confinement, ...] = ()
     contended: bool | None = None
     oversubscribed: bool | None = None
     notes: tuple[str, ...] = ()
@@ -89,8 +109,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if algbw is None or self.work is None else algbw * self.work.bus_factor
 
 
-#: From schema version N to N + 1, on plain decoded JSON. Empty as long as there is one version.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+#: From schema version N to N + 1, on plain decoded JSON. 2 added what can be left out (confinement, experiment).
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda document: document | {"schema": 2}}
 
 
 def migrate(document: dict[str, Any], what: str) -> dict[str, Any]:

@@ -55,6 +55,24 @@ class RunWriter:
             raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
         self.count = 0
 
+    @classmethod
+    def resume(cls, directory: Path) -> RunWriter:
+        """Go on with a run that is there; a last line that was cut off is taken away.
+
+        Raises:
+            RunReadError, RunWriteError: it cannot be read, or not be written.
+        """
+        run = read_run(directory)
+        writer = cls.__new__(cls)
+        writer.directory, writer.count = directory, len(run.records)
+        try:
+            content = (directory / "records.jsonl").read_bytes() if (directory / "records.jsonl").exists() else b""
+            writer._records = (directory / "records.jsonl").open("ab", buffering=0)
+            writer._records.truncate(content.rfind(b"\n") + 1)
+        except OSError as error:
+            raise RunWriteError(f"{directory}: {error.strerror}.") from error
+        return writer
+
     def append(self, record: Record, samples: NDArray[np.int64] | None = None) -> Record:
         """Write the samples [ranks, n] in nanoseconds, then the record; synced when this returns the record as written.
 

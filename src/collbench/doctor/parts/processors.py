@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collbench.doctor.parts.machine import Machine
+from collbench.run.facts import parse_cores
 
 _CPUS = "sys/devices/system/cpu"
 
 #: How the processes call themselves that start ranks, from their first letters.
 _LAUNCHERS = ("mpirun", "mpiexec", "prte", "orte", "hydra_", "slurmstepd", "torchrun", "pt_elastic")
-
-
-def parse_cores(text: str) -> frozenset[int]:
-    """`0-3,8` as {0, 1, 2, 3, 8}: the kernel's own list format."""
-    cores: set[int] = set()
-    for span in text.split(","):
-        if span.strip():
-            first, _, last = span.partition("-")
-            cores.update(range(int(first), int(last or first) + 1))
-    return frozenset(cores)
 
 
 def online(machine: Machine) -> frozenset[int]:

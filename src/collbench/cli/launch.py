@@ -1,0 +1,124 @@
+"""`collbench launch PLAN.toml`: start the ranks on the host and in containers, bring back one run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from numpy.typing import NDArray
+
+from collbench.cli.launching import show_cells, show_commands
+from collbench.errors import CollbenchError, RequestError
+from collbench.launch.cells import Launch
+from collbench.launch.conduct import conduct, finished, manifest_of, prepare
+from collbench.launch.engine import Engine
+from collbench.launch.sweep import sweep
+from collbench.report.launches import summary
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.record import Record
+from collbench.schema.store import RunWriter, read_run
+
+
+class RunSink:
+    """Keeps records, and shows how far the experiment is (to a terminal)."""
+
+    def __init__(self, writer: RunWriter, launches: int, done: int, records: list[Record]) -> None:
+        from tqdm import tqdm
+
+        self.writer, self.records = writer, records
+        self.failures = 0
+        self._bar: Any = tqdm(total=launches, initial=done, unit="launch", file=sys.stderr, leave=False,
+                              dynamic_ncols=True, disable=not sys.stderr.isatty())  # fmt: skip
+
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        """To disk, at once."""
+        self.records.append(self.writer.append(record, samples))
+
+    def launched(self, launch: Launch, failure: str | None) -> None:
+        """One more; a failure is said now, and the experiment goes on."""
+        self._bar.set_description(launch.cell.title, refresh=False)
+        self._bar.update()
+        if failure is not None:
+            self.failures += 1
+            self._bar.clear()
+            click.echo(f"collbench: launch {launch.sequence} ({launch.cell.title}) failed: {failure}", err=True)
+
+    def close(self) -> None:
+        """End of the bar and of the files."""
+        self._bar.close()
+        self.writer.close()
+
+
+@click.command(name="launch")
+@click.argument("plan", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Where the run goes.  [default: results/PLAN]",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Go on with the run in DIR: what is recorded is not repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Print every container as a docker command, start nothing.")
+@click.option("--sweep", "sweeping", is_flag=True, help="Remove containers and networks that killed launches left.")
+@click.option("--docker-host", default=None, metavar="URL", help="The engine, instead of the plan's.")
+def command(
+    plan: Path | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, docker_host: str | None
+) -> None:
+    """Start the ranks of PLAN (TOML) on the host and in containers, and bring back one run."""
+    if sweeping:
+        _sweep(docker_host or "")
+        return
+    if plan is None:
+        raise RequestError("launch: name a plan, for example launch/quick.toml (or --sweep).")
+    loaded = load_launch_plan(plan)
+    if docker_host is not None:
+        import msgspec
+
+        loaded = msgspec.structs.replace(loaded, docker_host=docker_host)
+    if dry_run:
+        show_commands(loaded)
+        return
+    raise click.exceptions.Exit(_launch(loaded, out or Path("results") / plan.stem, resume))
+
+
+def _launch(plan: LaunchPlan, out: Path, resume: Path | None) -> int:
+    prepared = prepare(plan)
+    records: list[Record] = []
+    if resume is not None:
+        run = read_run(resume)
+        import msgspec
+
+        if run.manifest.plan != msgspec.to_builtins(plan):
+            raise RequestError(f"--resume {resume}: was made with another plan. Use that plan, or another --out.")
+        records = list(run.records)
+        writer = RunWriter.resume(resume)
+    else:
+        writer = RunWriter(out, manifest_of(prepared, tuple(sys.argv)))
+    done = finished(prepared, tuple(records))
+    show_cells(plan, prepared.sides.differences)
+    sink = RunSink(writer, len(prepared.order), len(done), records)
+    try:
+        conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records))
+    except CollbenchError as error:
+        sink.close()
+        error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
+        raise
+    sink.close()
+    click.echo(summary(records), nl=False)
+    return 1 if any(record.status == "failed" for record in records) else 0
+
+
+def _sweep(docker_host: str) -> None:
+    removed, kept = sweep(Engine(docker_host))
+    click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
+    if kept:
+        click.echo(f"left {len(kept)}, whose launch may still run: {', '.join(kept)}")

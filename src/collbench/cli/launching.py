@@ -1,0 +1,71 @@
+"""What `launch` and `plan` show of a launch plan before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from collbench.launch import starters, topology
+from collbench.launch.cells import cells_of, order_of
+from collbench.launch.conduct import cases_by_ranks, driver_identity, placements_of
+from collbench.launch.sides import reference_of
+from collbench.launch.specs import docker_command
+from collbench.launch.world import Folders, Side, specs_for
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.units import format_duration
+
+#: What a start costs besides measuring, in s (seen with Docker Engine 20.10 on two cores): host, containers, one more.
+START_HOST, START_BOX, START_MORE = 1.5, 3.0, 0.4
+#: Checks and warm-up of a case (s).
+CASE = 0.05
+
+
+def seconds_of(plan: LaunchPlan) -> float:
+    """An estimate of an experiment's length."""
+    cases = {ranks: len(found) for ranks, found in cases_by_ranks(plan).items()}
+    total = 0.0
+    for cell, placement in placements_of(plan, topology.here()).items():
+        boxes = len(placement.boxes)
+        start = START_HOST if cell.isolation is None else START_BOX + START_MORE * (boxes - 1)
+        total += plan.launches * (start + cases[cell.ranks] * (plan.budget_seconds + CASE))
+    return total
+
+
+def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
+    """A line of numbers, and how the two sides differ in anything but the container."""
+    cells, launches = len(cells_of(plan)), len(order_of(plan))
+    cases = sum(len(found) for found in cases_by_ranks(plan).values())
+    about = f"about {format_duration(round(seconds_of(plan)))}" if plan.iters is None else "length by -n"
+    click.echo(f"# {plan.title or 'launch'}: {cells} cells x {plan.launches} launches = {launches} starts, "
+               f"{cases} cases each, {about}", err=True)  # fmt: skip
+    for line in differences:
+        click.echo(f"# {line}", err=True)
+
+
+def show_commands(plan: LaunchPlan) -> None:
+    """Every container of every cell as a docker command, and the command that starts the ranks."""
+    machine = topology.here()
+    there = Folders(Path("/tmp/collbench/plan.json"), Path("/tmp/collbench/out"), Path("/tmp/collbench/relay"))  # noqa: S108
+    placements = placements_of(plan, machine)
+    for launch in order_of(plan)[: len(placements)]:
+        vendor = launch.cell.image if launch.cell.image in starters.names() else "openmpi"
+        side = Side(
+            starters.get(vendor, launch.cell.image),
+            reference_of(launch.cell.image),
+            Path(f".venvs/{launch.cell.image}"),
+        )
+        specs = specs_for(plan, launch, side, placements[launch.cell], "cb", driver_identity(), there)
+        click.echo(f"# {launch.cell.title}")
+        if specs and specs[0].network:
+            click.echo(f"docker network create --internal {specs[0].network}")
+        for spec in specs:
+            click.echo(docker_command(spec))
+        members = [spec for spec in specs if not spec.donates]
+        program = ("collbench", "run", "/collbench/plan.json", "--out", "/collbench/out", "--style", "csv")
+        if len(members) > 1:
+            hosts = tuple((s.name, len(b.ranks)) for s, b in zip(members, placements[launch.cell].boxes, strict=True))
+            argv = side.starter.across(hosts, program)
+        else:
+            argv = side.starter.local(launch.cell.ranks, placements[launch.cell].crowded, program)
+        click.echo(f"docker exec {members[0].name} {' '.join(argv)}" if members else " ".join(argv))

@@ -1,0 +1,215 @@
+"""An experiment: every launch of a plan in its order; each record is stamped with its place and kept at once."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from numpy.typing import NDArray
+
+import collbench
+from collbench.errors import Interrupted
+from collbench.launch import topology
+from collbench.launch.cells import Cell, Launch, cells_of, order_of
+from collbench.launch.engine import Engine
+from collbench.launch.placement.slots import Placement, place
+from collbench.launch.sides import Sides, look_at
+from collbench.launch.world import Outcome, start
+from collbench.run import facts
+from collbench.run.expand import cases_of
+from collbench.schema.case import Case
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.manifest import Experiment, Manifest
+from collbench.schema.manifest import Protocol as Method
+from collbench.schema.record import Record
+
+
+class Sink(Protocol):
+    """Where records go, as they come."""
+
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        """One record and its samples [ranks, n] in ns."""
+
+    def launched(self, launch: Launch, failure: str | None) -> None:
+        """A launch is over."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan with everything that is known before the first launch. `asked` are the cases of a world by its ranks."""
+
+    plan: LaunchPlan
+    run: str
+    engine: Engine | None
+    sides: Sides
+    placements: dict[Cell, Placement]
+    order: tuple[Launch, ...]
+    asked: dict[int, frozenset[Case]]
+
+
+def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Placement]:
+    """Where the ranks of every cell sit.
+
+    Raises:
+        PlanError: more is asked for than there is.
+    """
+    return {cell: place(machine, cell, plan.cores_per_rank, plan.oversubscribe) for cell in cells_of(plan)}
+
+
+def cases_by_ranks(plan: LaunchPlan) -> dict[int, tuple[Case, ...]]:
+    """What a world of so many ranks measures.
+
+    Raises:
+        PlanError: an unknown name, or a root that is no rank.
+    """
+    backends = plan.backends or ("mpi",)
+    return {n: tuple(case for name in backends for case in cases_of(plan.inner(), name, n)) for n in plan.ranks}
+
+
+def prepare(plan: LaunchPlan) -> Prepared:
+    """Look at machine, engine, images and environments. Starts no rank.
+
+    Raises:
+        CollbenchError: something that the plan needs is not there.
+    """
+    placements = placements_of(plan, topology.here())
+    asked = {ranks: frozenset(cases) for ranks, cases in cases_by_ranks(plan).items()}
+    contained = any(cell.isolation is not None for cell in placements)
+    engine = Engine(plan.docker_host) if contained else None
+    run = f"cb{os.getpid():x}{datetime.datetime.now(datetime.UTC):%H%M%S}"
+    return Prepared(plan, run, engine, look_at(plan, engine), placements, order_of(plan), asked)
+
+
+def conduct(
+    prepared: Prepared, sink: Sink, done: frozenset[tuple[Cell, int]], known: frozenset[tuple[Case, int]]
+) -> None:
+    """Carry out every launch that is not `done`; records that are `known` are not written twice.
+
+    Raises:
+        Interrupted: told to stop. Everything of the launch that was under way is removed.
+    """
+    with stoppable():
+        for launch in prepared.order:
+            if (launch.cell, launch.number) in done:
+                continue
+            try:
+                outcome = _started(prepared, launch)
+            except KeyboardInterrupt:
+                raise Interrupted("interrupted.") from None
+            _keep(outcome, launch, prepared, sink, known)
+
+
+def _started(prepared: Prepared, launch: Launch) -> Outcome:
+    plan, cell = prepared.plan, launch.cell
+    return start(
+        plan, launch, prepared.sides.start[cell.image], prepared.placements[cell], prepared.engine, prepared.run,
+        driver_identity(), prepared.asked[cell.ranks],
+    )  # fmt: skip
+
+
+def _keep(outcome: Outcome, launch: Launch, prepared: Prepared, sink: Sink, known: frozenset[tuple[Case, int]]) -> None:
+    """A failed launch is one failed record, of the first case that it did not measure."""
+    left = set(prepared.asked[launch.cell.ranks])
+    failed_inside = False
+    for one in outcome.taken:
+        left.discard(one.record.case)
+        failed_inside |= one.record.status == "failed"
+        record = stamped(one.record, launch, outcome.transport, prepared.placements[launch.cell].crowded)
+        if (record.case, record.launch) not in known:
+            sink.add(record, one.samples)
+    reason = None
+    if outcome.failure is not None and (left or not failed_inside):
+        reason = str(outcome.failure)
+        case = min(left or prepared.asked[launch.cell.ranks], key=lambda case: (case.collective, case.bytes))
+        record = Record(case=case, launch=0, status="failed", reason=reason, notes=outcome.failure.log)
+        sink.add(stamped(record, launch, outcome.transport, False), None)
+    sink.launched(launch, reason)
+
+
+def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool) -> Record:
+    """The record with its place: what a world cannot know of itself."""
+    case = msgspec.structs.replace(record.case, **place_of(launch.cell))
+    crowded = crowded or bool(record.oversubscribed)
+    marked = crowded if record.oversubscribed is not None else None
+    transport = record.transport or transport
+    return msgspec.structs.replace(record, case=case, launch=launch.number, transport=transport, oversubscribed=marked)
+
+
+def place_of(cell: Cell) -> dict[str, str | None]:
+    """The fields of a case that name its place."""
+    affinity = None if cell.affinity == "near" else cell.affinity
+    return {"image": cell.image, "policy": cell.policy, "isolation": cell.isolation, "affinity": affinity}
+
+
+def driver_identity() -> str:
+    """Names this process for good: boot, process number, and when it started (clock ticks after boot)."""
+    started = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{os.getpid()}/{started}"
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM as Ctrl-C."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
+    """Of the whole experiment."""
+    plan, sides = prepared.plan, prepared.sides
+    libraries = {lib: None for side in (*sides.environments, *sides.images) for lib in side.libraries}
+    return Manifest(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        collbench=collbench.__version__,
+        python=sys.version.split()[0],
+        command=tuple(facts.printable(word) for word in command),
+        title=plan.title,
+        ranks=max(plan.ranks),
+        protocol=Method(
+            gate=plan.gate, cadence=plan.cadence, warmup=plan.warmup, check=plan.check, iters=plan.iters,
+            budget=plan.budget_seconds, floor=plan.floor, cap=plan.cap, timeout=plan.timeout_seconds,
+        ),
+        thread_level={"requested": plan.thread_level},
+        launcher="collbench launch",
+        libraries=tuple(libraries),
+        hosts=(facts.host(range(max(plan.ranks))),),
+        environment=facts.environment(),
+        plan=msgspec.to_builtins(plan),
+        experiment=Experiment(
+            engine="none" if prepared.engine is None else f"Docker Engine {prepared.engine.version}",
+            seed=plan.seed, launches=plan.launches, images=sides.images, environments=sides.environments,
+            differences=sides.differences,
+        ),
+    )  # fmt: skip
+
+
+def finished(prepared: Prepared, records: tuple[Record, ...]) -> frozenset[tuple[Cell, int]]:
+    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
+    by_place: dict[tuple[tuple[Any, ...], int, int], list[Record]] = {}
+    for record in records:
+        case = record.case
+        place = (case.image, case.policy, case.isolation, case.affinity)
+        by_place.setdefault((place, case.ranks, record.launch), []).append(record)
+    found = set()
+    for launch in prepared.order:
+        cell = launch.cell
+        there = by_place.get((tuple(place_of(cell).values()), cell.ranks, launch.number), [])
+        if len(there) >= len(prepared.asked[cell.ranks]) or any(one.status == "failed" for one in there):
+            found.add((cell, launch.number))
+    return frozenset(found)

@@ -1,0 +1,286 @@
+"""The Docker Engine, as far as a launch needs it. The only file that imports the SDK.
+
+Every call has a limit. What is created carries the run's label, so that it can be found and removed by it alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from collbench.errors import EngineError, ImageMissing
+from collbench.launch.specs import RUN_LABEL, Spec
+
+#: Longest wait for one answer of the engine (s), and for a container to stop.
+ANSWER, STOP = 60, 2
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+
+#: Receives a line of a running command: (is standard error, text).
+Listener = Callable[[bool, str], None]
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """SDK and transport errors as ours, with what was being done."""
+    import docker.errors
+    import requests.exceptions
+
+    try:
+        yield
+    except docker.errors.APIError as error:
+        raise EngineError(f"{what}: {str(error.explanation or error).strip()}") from error
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        raise EngineError(f"{what}: {_gist(error)}") from error
+
+
+def _gist(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+@dataclass
+class Execution:
+    """A command in a container. `code` is None while it runs; -1 when the engine lost it."""
+
+    container: str
+    code: int | None = None
+    finished: threading.Event = field(default_factory=threading.Event)
+
+
+class Deaths:
+    """Containers that ended, from the engine's events; until `stop`, when they end because they are removed."""
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+        self._first: str | None = None
+        self._stopped = False
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def __call__(self) -> str | None:
+        """What is gone, if anything is."""
+        return self._first
+
+    def _follow(self) -> None:
+        try:
+            for event in self._events:
+                if self._stopped:
+                    return
+                name = event["Actor"]["Attributes"].get("name", event["Actor"]["ID"][:12])
+                self._first = self._first or f"container {name} died"
+        except Exception as error:  # the engine went away, in one of many ways
+            if not self._stopped:
+                self._first = self._first or f"the engine is gone ({type(error).__name__})"
+                return
+        if not self._stopped:
+            self._first = self._first or "the engine is gone"
+
+    def stop(self) -> None:
+        """From now on an end is no news."""
+        if not self._stopped:
+            self._stopped = True
+            with contextlib.suppress(Exception):
+                self._events.close()
+
+
+class Engine:
+    """An engine that answers.
+
+    Raises:
+        EngineError: it does not run, may not be used, or is none.
+    """
+
+    def __init__(self, host: str = "") -> None:
+        import docker
+        import docker.errors
+        import requests.exceptions
+
+        self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        try:
+            self._client: Any = docker.DockerClient(base_url=self.host, timeout=ANSWER)
+            self.version: str = self._client.version()["Version"]
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise EngineError(_unreachable(self.host, error)) from error
+
+    # Images --------------------------------------------------------------------------------------------------------
+
+    def image(self, reference: str) -> dict[str, Any]:
+        """What the engine knows of an image: id, digests, labels.
+
+        Raises:
+            ImageMissing: it is not there.
+        """
+        import docker.errors
+
+        try:
+            found: dict[str, Any] = self._client.api.inspect_image(reference)
+        except docker.errors.ImageNotFound as error:
+            raise ImageMissing(f"image {reference}: not on this engine ({self.host}).") from error
+        except docker.errors.APIError as error:
+            raise EngineError(f"image {reference}: {error.explanation}") from error
+        return found
+
+    def run_once(self, reference: str, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
+        """A command in a container of its own: exit code, and what it printed. The container is removed."""
+        with _translated(f"image {reference}: cannot run {argv[0]}"):
+            made = self._client.containers.create(reference, list(argv), init=True, **settings)
+        try:
+            with _translated(f"image {reference}: cannot run {argv[0]}"):
+                made.start()
+                code = int(made.wait(timeout=ANSWER)["StatusCode"])
+                return code, made.logs().decode("utf-8", "replace")
+        finally:
+            with contextlib.suppress(Exception):
+                made.remove(force=True)
+
+    def allows_memlock(self, reference: str) -> bool:
+        """Whether a container may lock memory without limit: not where the engine itself may not."""
+        import docker.types
+
+        unlimited = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
+        try:
+            return self.run_once(reference, ("true",), network_mode="none", ulimits=[unlimited])[0] == 0
+        except EngineError as error:
+            if "rlimit" in str(error):
+                return False
+            raise
+
+    # Containers ----------------------------------------------------------------------------------------------------
+
+    def create_network(self, name: str, labels: dict[str, str]) -> None:
+        """A network without a way out, in which containers resolve each other's names."""
+        with _translated(f"network {name}"):
+            self._client.networks.create(name, driver="bridge", internal=True, labels=labels, check_duplicate=True)
+
+    def start(self, spec: Spec) -> None:
+        """Create and start a container."""
+        with _translated(f"container {spec.name}"):
+            api = self._client.api
+            settings = api.create_host_config(**_host_settings(spec))
+            network = None
+            if spec.joins_net is None:
+                end = api.create_endpoint_config(aliases=list(spec.aliases))
+                network = api.create_networking_config({spec.network: end})
+            made = api.create_container(
+                spec.image,
+                list(spec.command),
+                name=spec.name,
+                hostname=None if spec.joins_net else spec.name,
+                user=spec.user,
+                labels=dict(spec.labels),
+                environment=dict(spec.environment),
+                host_config=settings,
+                networking_config=network,
+            )
+            api.start(made["Id"])
+
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
+        """Start a command in a container; its lines go to `hear` from another thread."""
+        with _translated(f"container {container}: cannot execute {argv[0]}"):
+            api = self._client.api
+            number = api.exec_create(container, list(argv), environment=environment)["Id"]
+            stream = api.exec_start(number, stream=True, demux=True)
+        found = Execution(container)
+        threading.Thread(target=self._follow, args=(number, stream, found, hear), daemon=True).start()
+        return found
+
+    def _follow(self, number: str, stream: Any, execution: Execution, hear: Listener) -> None:
+        code = -1
+        with contextlib.suppress(Exception):
+            for is_error, line in lines(stream):
+                hear(is_error, line)
+            found = self._client.api.exec_inspect(number)["ExitCode"]
+            code = -1 if found is None else int(found)
+        execution.code = code
+        execution.finished.set()
+
+    @contextlib.contextmanager
+    def watch_deaths(self, label: str) -> Iterator[Deaths]:
+        """Hear of containers with a label that end. Calling what is yielded gives the first one's name, or None."""
+        with _translated("watching containers"):
+            events = self._client.api.events(decode=True, filters={"label": label, "event": "die"})
+        deaths = Deaths(events)
+        try:
+            yield deaths
+        finally:
+            deaths.stop()
+
+    # What is left ----------------------------------------------------------------------------------------------------
+
+    def labelled(self, label: str = RUN_LABEL) -> list[dict[str, Any]]:
+        """Containers with a label (`NAME` or `NAME=VALUE`), as the engine lists them; without one, all of collbench."""
+        with _translated("listing containers"):
+            found: list[dict[str, Any]] = self._client.api.containers(all=True, filters={"label": label})
+            return found
+
+    def networks(self, label: str = RUN_LABEL) -> list[dict[str, Any]]:
+        """Networks with a label, as `labelled`."""
+        with _translated("listing networks"):
+            found: list[dict[str, Any]] = self._client.api.networks(filters={"label": label})
+            return found
+
+    def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
+        """Remove containers, at once and all together, then networks. What is gone already is no error."""
+        workers = [threading.Thread(target=self._kill, args=(found["Id"],), daemon=True) for found in containers]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(ANSWER)
+        import docker.errors
+
+        for network in networks:
+            with contextlib.suppress(docker.errors.NotFound), _translated(f"network {network['Name']}"):
+                self._client.api.remove_network(network["Id"])
+
+    def _kill(self, number: str) -> None:
+        with contextlib.suppress(Exception):
+            self._client.api.remove_container(number, force=True, v=True)
+
+
+def lines(stream: Any) -> Iterator[tuple[bool, str]]:
+    """(is standard error, line) of a stream that comes in pieces (standard output, standard error)."""
+    rest = [b"", b""]
+    for pieces in stream:
+        for which, piece in enumerate(pieces):
+            *whole, rest[which] = (rest[which] + (piece or b"")).split(b"\n")
+            yield from ((bool(which), line.decode("utf-8", "replace")) for line in whole)
+    yield from ((bool(which), left.decode("utf-8", "replace")) for which, left in enumerate(rest) if left)
+
+
+def _host_settings(spec: Spec) -> dict[str, Any]:
+    """Keyword arguments of the SDK's host configuration: the same as `docker_command` writes."""
+    import docker.types
+
+    network = f"container:{spec.joins_net}" if spec.joins_net else spec.network
+    joined = {"ipc_mode": f"container:{spec.joins_ipc}", "pid_mode": f"container:{spec.joins_ipc}"}
+    own = {"ipc_mode": "shareable" if spec.donates else "private", "shm_size": spec.shm_bytes}
+    limits = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if spec.unlimited_memlock else []
+    return {
+        "init": True,
+        "network_mode": network,
+        "cap_drop": ["ALL"],
+        "cap_add": list(spec.capabilities),
+        "security_opt": ["no-new-privileges"],
+        "cpuset_cpus": spec.cores,
+        "cpuset_mems": spec.nodes,
+        "ulimits": limits,
+        "binds": [f"{m.source}:{m.target}:{'rw' if m.writable else 'ro'}" for m in spec.mounts],
+        **(joined if spec.joins_ipc else own),
+    }
+
+
+def _unreachable(host: str, error: BaseException) -> str:
+    """Why an engine does not answer, and what would help."""
+    text = str(error)
+    if "Permission denied" in text or "PermissionError" in text:
+        return f"Docker Engine at {host}: permission denied. Add yourself to the group docker, or run this as root."
+    if any(
+        sign in text for sign in ("FileNotFoundError", "Connection refused", "ConnectionRefusedError", "No such file")
+    ):
+        return (
+            f"Docker Engine at {host}: not running. Start it (systemctl start docker), or set docker_host in the plan."
+        )
+    return f"Docker Engine at {host}: {_gist(error)}"

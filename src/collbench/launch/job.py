@@ -1,0 +1,139 @@
+"""One world, once started: a command in the first container, daemons in the others, and a wait that has a limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from collbench.errors import LaunchFailed, RunReadError
+from collbench.launch.harvest import read_plain
+from collbench.launch.log import Log
+from collbench.launch.relay import LARGEST
+from collbench.launch.starters.starter import Argv, Request, Starter
+
+#: How often the waiting thread looks (s): often while daemons are asked for, seldom while something is measured.
+OFTEN, SELDOM = 0.02, 0.25
+
+#: A world that says nothing for the plan's time-out, and so much longer (s), is ended from outside.
+GRACE = 15.0
+
+
+class Running(Protocol):
+    """A command that was started somewhere. `code` is None while it runs."""
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code."""
+
+
+#: Starts a command in a container (None: on the host): container, argv, environment, log -> what runs.
+Execute = Callable[[str | None, Argv, dict[str, str], Log], Running]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be started. `hosts` are containers with their numbers of ranks; empty on the host.
+
+    `relay` is the folder of the host that the first container sees as its relay folder.
+    """
+
+    starter: Starter
+    hosts: tuple[tuple[str, int], ...]
+    ranks: int
+    crowded: bool
+    program: Argv
+    environment: dict[str, str]
+    relay: Path | None
+    timeout: float
+
+    @property
+    def argv(self) -> Argv:
+        """The first command."""
+        if len(self.hosts) > 1:
+            return self.starter.across(self.hosts, self.program)
+        return self.starter.local(self.ranks, self.crowded, self.program)
+
+
+def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None]) -> int:
+    """Start a world and wait for its end; returns the exit code of its launcher.
+
+    `died` says what is gone, a container or the engine; None while all are there.
+
+    Raises:
+        LaunchFailed: a container died, a daemon could not be started, or nothing was heard for too long.
+    """
+    names = tuple(name for name, _ in job.hosts)
+    asked = Daemons(job, names, log)
+    head = execute(names[0] if names else None, job.argv, job.environment, log)
+    daemons: list[Running] = []
+    while head.code is None:
+        daemons.extend(execute(request.container, ("sh", "-c", request.shell), {}, log) for request in asked.new())
+        if (lost := died()) is not None:
+            raise LaunchFailed(lost, log.tail(job.starter.quiet))
+        if time.monotonic() - log.heard > job.timeout + GRACE:
+            reason = f"nothing was heard for {job.timeout + GRACE:g} s"
+            raise LaunchFailed(reason, log.tail(job.starter.quiet))
+        time.sleep(SELDOM if asked.complete else OFTEN)
+    return head.code
+
+
+class Daemons:
+    """The requests for daemons, each handed out once; only for containers of this world."""
+
+    def __init__(self, job: Job, names: tuple[str, ...], log: Log) -> None:
+        self._job, self._names, self._log = job, names, log
+        self._expected = len(names) if not job.starter.relays else len(names) - 1
+        self._seen: set[str] = set()
+        self._read = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every container that needs one has its daemon."""
+        return len(self._names) <= 1 or len(self._seen) >= self._expected
+
+    def new(self) -> list[Request]:
+        """Those that came since the last call.
+
+        Raises:
+            LaunchFailed: for a container that is none of this world's, or a request that cannot be read.
+        """
+        if self.complete:
+            return []
+        found = self._relayed() if self._job.starter.relays else self._printed()
+        fresh = [request for request in found if request.container not in self._seen]
+        for request in fresh:
+            if request.container not in self._names:
+                raise LaunchFailed(f"a daemon was asked for in {request.container!r}, which is not of this launch")
+            self._seen.add(request.container)
+        return fresh
+
+    def _printed(self) -> list[Request]:
+        lines = self._log.lines
+        found = [self._job.starter.asks(line, self._names) for line in lines[self._read :]]
+        self._read = len(lines)
+        return [request for request in found if request is not None]
+
+    def _relayed(self) -> list[Request]:
+        assert self._job.relay is not None
+        folder = os.open(self._job.relay, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            names = [name for name in os.listdir(folder) if name.endswith(".request")]  # noqa: PTH208 - an open folder
+            return [self._taken(folder, name) for name in sorted(names)]
+        finally:
+            os.close(folder)
+
+    def _taken(self, folder: int, name: str) -> Request:
+        try:
+            content = read_plain(folder, name)
+            words = json.loads(content) if len(content) <= LARGEST else None
+        except (RunReadError, ValueError) as error:
+            raise LaunchFailed(f"a request for a daemon cannot be read ({error})") from error
+        os.unlink(name, dir_fd=folder)
+        if not isinstance(words, list) or len(words) < 2 or not all(isinstance(word, str) for word in words):
+            raise LaunchFailed("a request for a daemon is not one")
+        return Request(words[0], " ".join(words[1:]))

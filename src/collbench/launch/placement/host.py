@@ -1,0 +1,9 @@
+"""Policy `host`: no container: the ranks run on the host."""
+
+from __future__ import annotations
+
+from collbench.launch.placement.policy import Policy
+
+POLICY = Policy(
+    "host", "no container: the ranks run on the host", lambda ranks, k: (tuple(range(ranks)),), in_containers=False
+)

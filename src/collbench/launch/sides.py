@@ -1,0 +1,137 @@
+"""The two sides of a comparison: what each image holds, which environment stands beside it, and how they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import collbench
+from collbench.errors import ImageMissing, PlanError
+from collbench.launch import host, starters
+from collbench.launch.engine import Engine
+from collbench.launch.probe import Contents
+from collbench.launch.world import Side
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.manifest import Image
+
+#: Where `collbench image build` and the Dockerfiles put an image that is named without a slash or a colon.
+REPOSITORY = "collbench"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """By image: what to start, and what the manifest says of both sides and their differences."""
+
+    start: dict[str, Side]
+    images: tuple[Image, ...]
+    environments: tuple[Image, ...]
+    differences: tuple[str, ...]
+
+
+def reference_of(image: str) -> str:
+    """`openmpi` as `collbench/openmpi`; a reference as it is."""
+    return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
+
+
+def look_at(plan: LaunchPlan, engine: Engine | None) -> Sides:
+    """Ask every image and every environment of a plan what it holds. `engine` is None where all cells are on the host.
+
+    Raises:
+        ImageMissing: an image is not there, or does not hold an MPI and this collbench.
+        PlanError: no environment of the same MPI stands beside an image.
+    """
+    start: dict[str, Side] = {}
+    memlock = True
+    images: list[Image] = []
+    environments: list[Image] = []
+    differences: list[str] = []
+    for name in dict.fromkeys(plan.images):
+        inside = None if engine is None else contents_of(engine, name)
+        beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
+        known = inside or beside
+        assert known is not None
+        if engine is not None and set(plan.isolation) - {"strict"} and not start:
+            memlock = engine.allows_memlock(reference_of(name))
+        start[name] = Side(starters.get(known.vendor, name), reference_of(name), where, memlock)
+        if engine is not None and inside is not None:
+            images.append(_image(name, inside, engine.image(reference_of(name))))
+        if beside is not None:
+            environments.append(_image(name, beside))
+        if inside is not None and beside is not None:
+            differences.extend(
+                f"{name} differs besides the container: {line}" for line in differences_of(beside, inside)
+            )
+    if not memlock:
+        differences.append("the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)")
+    return Sides(start, tuple(images), tuple(environments), tuple(differences))
+
+
+def contents_of(engine: Engine, name: str) -> Contents:
+    """What an image says of itself, from inside.
+
+    Raises:
+        ImageMissing: it is not there, or cannot say.
+    """
+    reference = reference_of(name)
+    try:
+        engine.image(reference)
+    except ImageMissing as error:
+        raise ImageMissing(f"{error} Build it: collbench image build {name}") from error
+    settings = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
+    code, said = engine.run_once(reference, ("python", "-m", "collbench.launch.probe"), **settings)
+    try:
+        found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
+    except msgspec.DecodeError as error:
+        last = said.strip().splitlines()[-1][:200] if said.strip() else f"exit code {code}"
+        raise ImageMissing(f"image {reference}: does not hold collbench ({last}).") from error
+    if found.collbench != collbench.__version__:
+        held = f"image {reference}: holds collbench {found.collbench}, this is {collbench.__version__}."
+        raise ImageMissing(f"{held} Build it again: collbench image build {name}")
+    return found
+
+
+def _beside(plan: LaunchPlan, name: str, inside: Contents | None) -> tuple[Contents, Path]:
+    where = host.find_environment(name, plan.environments.get(name))
+    found = host.probe(where)
+    if inside is not None and found.vendor != inside.vendor:
+        raise PlanError(
+            f"policy host: image {name} holds {inside.vendor}, and the environment {where} {found.vendor or 'no MPI'}. "
+            f'Name one of the same MPI: environments = {{ {name} = "PATH" }}, or leave host out.'
+        )
+    return found, where
+
+
+def _image(name: str, found: Contents, known: dict[str, Any] | None = None) -> Image:
+    known = known or {}
+    labels = (known.get("Config") or {}).get("Labels") or {}
+    return Image(
+        name=name,
+        id=known.get("Id"),
+        digests=tuple(known.get("RepoDigests") or ()),
+        labels={key: str(value) for key, value in labels.items() if key.startswith("collbench.")},
+        python=found.python,
+        libraries=found.libraries,
+        packages=found.packages,
+    )
+
+
+def differences_of(beside: Contents, inside: Contents) -> list[str]:
+    """Where the host's environment and the image differ in anything but the container."""
+    found = []
+    if beside.python != inside.python:
+        found.append(f"Python {beside.python} on the host, {inside.python} in the image")
+    if beside.native != inside.native:
+        found.append(f"the native loop is missing {'in the image' if beside.native else 'on the host'}")
+    for out, within in zip(beside.libraries, inside.libraries, strict=False):
+        if out.version != within.version:
+            found.append(f"{out.name} {out.version} on the host, {within.version} in the image")
+        elif out.sha256 != within.sha256:
+            found.append(f"{out.name} {out.version}: two builds, {out.sha256} and {within.sha256}")
+    for package in sorted(set(beside.packages) | set(inside.packages)):
+        there, here = beside.packages.get(package), inside.packages.get(package)
+        if there != here and package != "torch":
+            found.append(f"{package} {there or 'missing'} on the host, {here or 'missing'} in the image")
+    return found

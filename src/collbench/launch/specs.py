@@ -1,0 +1,172 @@
+"""From a placement and an isolation step to container specifications: pure, and printable as docker commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from collbench.launch.isolation import Sharing
+from collbench.launch.placement.slots import Box, Placement
+
+#: Where a container finds what is mounted into it.
+PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
+
+#: Labels on everything that a launch creates: the run, this launch of it, and the process that drives it.
+RUN_LABEL, LAUNCH_LABEL, DRIVER_LABEL = "collbench.run", "collbench.launch", "collbench.driver"
+
+_SECURITY = "no-new-privileges"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of the host in a container."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One container, as it will be created. `joins` names the container whose namespaces it enters.
+
+    `lives` is the longest that it may live, in seconds: what a killed driver leaves behind ends by itself.
+    """
+
+    name: str
+    image: str
+    labels: tuple[tuple[str, str], ...]
+    user: str
+    lives: int
+    cores: str
+    nodes: str
+    network: str | None
+    aliases: tuple[str, ...]
+    joins_ipc: str | None
+    joins_net: str | None
+    donates: bool
+    shm_bytes: int
+    unlimited_memlock: bool
+    capabilities: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    mounts: tuple[Mount, ...]
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """It only waits; ranks are executed in it."""
+        return ("sleep", str(self.lives))
+
+
+@dataclass(frozen=True)
+class World:
+    """Names that belong to one launch. `run` is the experiment's, `name` this launch's, `driver` says who drives it."""
+
+    run: str
+    name: str
+    driver: str
+    image: str
+    user: str
+    lives: int
+    environment: dict[str, str]
+
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """On everything."""
+        return ((RUN_LABEL, self.run), (LAUNCH_LABEL, self.name), (DRIVER_LABEL, self.driver))
+
+    @property
+    def network(self) -> str:
+        """The network of its containers; without a way out."""
+        return f"{self.name}-net"
+
+    def container(self, box: str) -> str:
+        """The container of a box; also its hostname where it has one of its own."""
+        return f"{self.name}-{box}"
+
+
+def specs_of(
+    world: World, placement: Placement, sharing: Sharing, mounts: dict[str, tuple[Mount, ...]]
+) -> tuple[Spec, ...]:
+    """The containers of a world in the order in which they must start: the anchor first. `mounts` are by box."""
+    shared = sharing.needs_anchor and len(placement.boxes) > 1
+    anchor = world.container("anchor") if shared else None
+    found = [] if anchor is None else [_anchor(world, anchor, placement, sharing)]
+    found += [_member(world, box, anchor, sharing, mounts.get(box.name, ())) for box in placement.boxes]
+    return tuple(found)
+
+
+def _anchor(world: World, name: str, placement: Placement, sharing: Sharing) -> Spec:
+    """Owns what is shared; computes nothing. In a shared network it answers to every container's name."""
+    every = Box("anchor", (), tuple(placement.slots))
+    aliases = tuple(world.container(box.name) for box in placement.boxes) if sharing.shared_net else ()
+    return _spec(world, name, every, sharing, (), network=world.network, aliases=aliases, donates=True)
+
+
+def _member(world: World, box: Box, anchor: str | None, sharing: Sharing, mounts: tuple[Mount, ...]) -> Spec:
+    joins_net = anchor if sharing.shared_net else None
+    return _spec(
+        world, world.container(box.name), box, sharing, mounts,
+        network=None if joins_net else world.network,
+        joins_ipc=anchor if sharing.shared_ipc else None, joins_net=joins_net,
+    )  # fmt: skip
+
+
+def _spec(
+    world: World,
+    name: str,
+    box: Box,
+    sharing: Sharing,
+    mounts: tuple[Mount, ...],
+    *,
+    network: str | None,
+    aliases: tuple[str, ...] = (),
+    joins_ipc: str | None = None,
+    joins_net: str | None = None,
+    donates: bool = False,
+) -> Spec:
+    return Spec(
+        name=name,
+        image=world.image,
+        labels=world.labels,
+        user=world.user,
+        lives=world.lives,
+        cores=box.cores,
+        nodes=box.nodes,
+        network=network,
+        aliases=aliases,
+        joins_ipc=joins_ipc,
+        joins_net=joins_net,
+        donates=donates,
+        shm_bytes=sharing.shm_bytes,
+        unlimited_memlock=sharing.unlimited_memlock,
+        capabilities=sharing.capabilities,
+        environment=(*world.environment.items(), ("COLLBENCH_CONTAINER", box.name)),
+        mounts=mounts,
+    )
+
+
+def docker_command(spec: Spec) -> str:
+    """A docker command that creates the same container."""
+    return shlex.join(["docker", "run", "--detach", "--init", *_flags(spec), spec.image, *spec.command])
+
+
+def _flags(spec: Spec) -> Iterator[str]:
+    yield from (f"--name={spec.name}", f"--user={spec.user}", "--cap-drop=ALL", f"--security-opt={_SECURITY}")
+    yield from (f"--cpuset-cpus={spec.cores}", f"--cpuset-mems={spec.nodes}")
+    yield from (f"--cap-add={name}" for name in spec.capabilities)
+    yield from (f"--label={name}={value}" for name, value in spec.labels)
+    if spec.joins_net is not None:
+        yield f"--network=container:{spec.joins_net}"
+    else:
+        yield from (f"--network={spec.network}", f"--hostname={spec.name}")
+        yield from (f"--network-alias={alias}" for alias in spec.aliases)
+    if spec.joins_ipc is not None:
+        yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")
+    else:
+        yield from (f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")
+    if spec.unlimited_memlock:
+        yield "--ulimit=memlock=-1:-1"
+    yield from (f"--env={name}={value}" for name, value in spec.environment)
+    for mount in spec.mounts:
+        yield f"--volume={mount.source}:{mount.target}{'' if mount.writable else ':ro'}"

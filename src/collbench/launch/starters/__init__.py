@@ -1,0 +1,28 @@
+"""Starters: how each MPI starts its ranks across containers. One file is one library: a pure table of commands."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from collbench.errors import ImageMissing
+from collbench.launch.starters.starter import Starter
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every library that can be started."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "starter"))
+
+
+def get(vendor: str, image: str) -> Starter:
+    """The starter for what an image (or environment) says it holds.
+
+    Raises:
+        ImageMissing: it holds none that can be started.
+    """
+    if vendor not in names():
+        raise ImageMissing(f"image {image}: holds {vendor or 'no MPI'}; the launcher starts {', '.join(names())}.")
+    starter: Starter = importlib.import_module(f"{__name__}.{vendor}").STARTER
+    return starter

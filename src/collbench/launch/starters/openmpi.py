@@ -1,0 +1,62 @@
+"""Open MPI 5: prterun starts a daemon on each host through an agent that stands in for ssh (`collbench-relay`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from collbench.launch.starters.starter import Argv, Request, Starter
+
+_BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
+_PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
+#: What the variables below make Open MPI print.
+_OWN = re.compile(r"^\[[^\]]+:\d+\] (?:mca: |select: |btl:|selected |check:|\[\[)")
+
+
+def local(ranks: int, crowded: bool, program: Argv) -> Argv:
+    """All ranks here; they bind themselves."""
+    mapping = ("--map-by", ":OVERSUBSCRIBE") if crowded else ()
+    return ("mpirun", *mapping, "--bind-to", "none", "-n", str(ranks), *program)
+
+
+def across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
+    """Some ranks on each host, in order."""
+    listed = ",".join(f"{name}:{ranks}" for name, ranks in hosts)
+    total = str(sum(ranks for _, ranks in hosts))
+    return ("mpirun", "--host", listed, "--map-by", "slot", "--bind-to", "none", "-n", total, *program)
+
+
+def asks(line: str, hosts: tuple[str, ...]) -> Request | None:
+    """Never by a line: through the relay."""
+    return None
+
+
+def transport(log: Iterable[str]) -> str | None:
+    """The point-to-point layer and the transports it chose for other ranks: `ob1: sm`, `ob1: tcp`."""
+    pml, btls = None, dict[str, None]()
+    for line in log:
+        if match := _BTL.search(line):
+            btls[match["btl"]] = None
+        elif match := _PML.search(line):
+            pml = match["pml"] or match["other"]
+    others = [name for name in btls if name != "self"] or list(btls)
+    if not others:
+        return pml
+    return f"{pml or 'ob1'}: {', '.join(sorted(others))}"
+
+
+STARTER = Starter(
+    vendor="openmpi",
+    local=local,
+    across=across,
+    asks=asks,
+    relays=True,
+    environment={
+        "PRTE_MCA_plm_ssh_agent": "collbench-relay",
+        "OMPI_MCA_bml_base_verbose": "20",
+        "OMPI_MCA_btl_base_verbose": "20",
+        "OMPI_MCA_pml_base_verbose": "10",
+    },
+    transport=transport,
+    quiet=lambda line: _OWN.search(line) is not None,
+)

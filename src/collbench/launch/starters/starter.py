@@ -1,0 +1,35 @@
+"""What a starter is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+Argv = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A daemon that the launcher inside asks us to start in a container: `shell` text, as ssh would be given it."""
+
+    container: str
+    shell: str
+
+
+@dataclass(frozen=True)
+class Starter:
+    """A library's commands.
+
+    `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box
+    and asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through
+    the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that.
+    """
+
+    vendor: str
+    local: Callable[[int, bool, Argv], Argv]
+    across: Callable[[tuple[tuple[str, int], ...], Argv], Argv]
+    asks: Callable[[str, tuple[str, ...]], Request | None]
+    relays: bool
+    environment: dict[str, str]
+    transport: Callable[[Iterable[str]], str | None]
+    quiet: Callable[[str], bool]

@@ -1,0 +1,205 @@
+"""One launch: folders, network and containers are made, the ranks run, their records are taken over, all is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collbench.errors import CollbenchError, LaunchFailed
+from collbench.launch import host
+from collbench.launch.cells import Cell, Launch
+from collbench.launch.engine import Engine, Execution
+from collbench.launch.harvest import Taken, take_over
+from collbench.launch.isolation import in_force
+from collbench.launch.job import Job, Running, run_job
+from collbench.launch.log import Log
+from collbench.launch.placement.slots import Placement
+from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
+from collbench.launch.starters.starter import Argv, Starter
+from collbench.run import facts
+from collbench.run.facts import format_cores
+from collbench.run.placed import VARIABLE, Place
+from collbench.schema.case import Case
+from collbench.schema.launch_plan import LaunchPlan
+
+#: How much longer than its plan can take a container may live (s).
+SPARE = 600
+
+#: The user inside when the driver is root: nobody of the host.
+UNPRIVILEGED = (1000, 1000)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a cell runs in: a reference that the engine knows, or an environment on the host; and its MPI's starter.
+
+    `memlock`: the engine can grant unlimited locked memory.
+    """
+
+    starter: Starter
+    reference: str
+    environment: Path | None
+    memlock: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a launch gave. `failure` is None where the launcher inside ended well."""
+
+    taken: tuple[Taken, ...]
+    transport: str | None
+    failure: LaunchFailed | None
+
+
+@dataclass(frozen=True)
+class Folders:
+    """On the host: the inner plan, what the first rank may write to, and where daemons are asked for."""
+
+    plan: Path
+    out: Path
+    relay: Path
+
+
+@contextlib.contextmanager
+def folders(plan: LaunchPlan, user: tuple[int, int]) -> Iterator[Folders]:
+    """Temporary ones, which only the driver and the user inside can enter."""
+    root = Path(tempfile.mkdtemp(prefix="collbench-"))
+    try:
+        found = Folders(root / "plan.json", root / "out", root / "relay")
+        found.plan.write_bytes(msgspec.json.encode(plan.inner()))
+        found.plan.chmod(0o644)
+        for folder in (found.out, found.relay):
+            folder.mkdir(mode=0o700)
+            if os.getuid() == 0:
+                os.chown(folder, *user)
+        root.chmod(0o711)
+        yield found
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def user_inside() -> tuple[int, int]:
+    """The driver's own user, or an unprivileged one where that is root."""
+    return UNPRIVILEGED if os.getuid() == 0 else (os.getuid(), os.getgid())
+
+
+def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
+    """What each rank is told of its place, and holds against what it finds."""
+    by_rank: dict[int, str | None] = {rank: box.name for box in placement.boxes for rank in box.ranks}
+    if cell.policy == "host":
+        by_rank = dict.fromkeys(by_rank, facts.container())
+    slots = placement.slots
+    return tuple(Place(container=by_rank[rank], cores=format_cores(slots[rank].cores)) for rank in sorted(by_rank))
+
+
+def variables(cell: Cell, placement: Placement, starter: Starter) -> dict[str, str]:
+    """The environment that every rank shares."""
+    planned = msgspec.json.encode(places(cell, placement)).decode()
+    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **starter.environment}  # noqa: S108
+
+
+def specs_for(
+    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, run: str, driver: str, there: Folders
+) -> tuple[Spec, ...]:
+    """The containers of a launch; none on the host."""
+    cell = launch.cell
+    if cell.isolation is None:
+        return ()
+    user = user_inside()
+    lives = int(plan.timeout_seconds) + SPARE
+    environment = variables(cell, placement, side.starter)
+    name = f"{run}-{launch.sequence}"
+    world = World(run, name, driver, side.reference, f"{user[0]}:{user[1]}", lives, environment)
+    first = placement.boxes[0].name
+    everywhere: tuple[Mount, ...] = (Mount(str(there.plan), PLAN),)
+    alone = (Mount(str(there.out), OUT, True), Mount(str(there.relay), RELAY, True))
+    mounts = {box.name: everywhere + (alone if box.name == first else ()) for box in placement.boxes}
+    return specs_of(world, placement, in_force(cell.isolation, side.memlock), mounts)
+
+
+def start(
+    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine | None, run: str, driver: str,
+    asked: frozenset[Case],
+) -> Outcome:  # fmt: skip
+    """Carry out one launch. Nothing of it is left when this returns or raises.
+
+    Raises:
+        CollbenchError: what was left behind is not what a world writes.
+    """
+    log, failure = Log(), None
+    with folders(plan, user_inside()) as there:
+        specs = specs_for(plan, launch, side, placement, run, driver, there)
+        try:
+            if specs:
+                assert engine is not None
+                _in_containers(plan, launch, side, placement, engine, specs, there, log)
+            else:
+                _on_host(plan, launch, side, placement, there, log)
+        except LaunchFailed as error:
+            failure = error
+        except CollbenchError as error:
+            failure = LaunchFailed(str(error), log.tail(side.starter.quiet))
+        taken = tuple(take_over(there.out, asked))
+    return Outcome(taken, side.starter.transport(log.lines), failure)
+
+
+def _ended(code: int, log: Log, starter: Starter) -> None:
+    """Raise unless the launcher inside ended as it does after a measurement (1: a case failed, and is recorded)."""
+    if code != 0:
+        raise LaunchFailed(f"ended with exit code {code}", log.tail(starter.quiet))
+
+
+def _on_host(plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, there: Folders, log: Log) -> None:
+    assert side.environment is not None
+    programs = side.environment / "bin"
+    started: list[host.HostProcess] = []
+
+    def execute(container: str | None, argv: Argv, environment: dict[str, str], log: Log) -> Running:
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+        path = f"{programs}:{os.environ.get('PATH', '')}"
+        found = host.execute((str(programs / argv[0]), *argv[1:]), {**environment, **root, "PATH": path}, log)
+        started.append(found)
+        return found
+
+    program = (str(programs / "python"), "-m", "collbench", "run", str(there.plan), "--out", str(there.out),
+               "--style", "csv")  # fmt: skip
+    environment = {k: v for k, v in variables(launch.cell, placement, side.starter).items() if k != "HOME"}
+    job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None, plan.timeout_seconds)
+    try:
+        _ended(run_job(job, execute, log, lambda: None), log, side.starter)
+    finally:
+        for process in started:
+            process.end()
+
+
+def _in_containers(
+    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine, specs: tuple[Spec, ...],
+    there: Folders, log: Log,
+) -> None:  # fmt: skip
+    members = [spec for spec in specs if not spec.donates]
+    hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, placement.boxes, strict=True))
+
+    def execute(container: str | None, argv: Argv, environment: dict[str, str], log: Log) -> Execution:
+        assert container is not None
+        return engine.execute(container, argv, environment, log.add)
+
+    program = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
+    job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, program, {}, there.relay, plan.timeout_seconds)
+    name = next(spec.network for spec in specs if spec.network is not None)
+    label = f"{LAUNCH_LABEL}={dict(specs[0].labels)[LAUNCH_LABEL]}"
+    with engine.watch_deaths(label) as died:
+        try:
+            engine.create_network(name, dict(specs[0].labels))
+            for spec in specs:
+                engine.start(spec)
+            _ended(run_job(job, execute, log, died), log, side.starter)
+        finally:
+            died.stop()
+            engine.remove(engine.labelled(label), engine.networks(label))

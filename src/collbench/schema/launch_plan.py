@@ -1,0 +1,89 @@
+"""A launch plan: a plan, and where its ranks are to sit. Every combination of the placing lists is one cell."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal, get_args
+
+from collbench.errors import PlanError
+from collbench.schema.plan import Plan, load_plan_of
+from collbench.spelling import suggestion
+
+Isolation = Literal["strict", "limits", "ipc", "net", "visible"]
+Affinity = Literal["near", "far"]
+
+#: From the most isolated to the least; each step adds to the one before.
+ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
+
+#: As Docker spells a reference: no blank, no quote, nothing that a shell would read.
+_IMAGE = re.compile(r"[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?")
+_POLICY = re.compile(r"host|single|multi|packed:[1-9][0-9]{0,3}")
+
+MOST_LAUNCHES = 1000
+MOST_RANKS = 256
+
+
+class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each world measures is the `Plan` in it; how many worlds, and where, stands here.
+
+    `images` are names in `containers/` or references as Docker spells them. `environments` maps an image to the Python
+    environment that the host side uses beside it. `cores_per_rank` counts logical processors. `docker_host` is empty
+    for DOCKER_HOST or the engine's usual socket.
+    """
+
+    images: tuple[str, ...]
+    policies: tuple[str, ...] = ("host", "single", "multi")
+    isolation: tuple[Isolation, ...] = ("strict",)
+    ranks: tuple[int, ...] = (2,)
+    affinity: tuple[Affinity, ...] = ("near",)
+    launches: int = 6
+    seed: int = 1
+    device: Literal["cpu", "gpu"] = "cpu"
+    cores_per_rank: int = 1
+    oversubscribe: bool = False
+    docker_host: str = ""
+    environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+
+    def inner(self) -> Plan:
+        """What one world measures."""
+        return Plan(**{name: getattr(self, name) for name in Plan.__struct_fields__})
+
+
+def load_launch_plan(path: Path) -> LaunchPlan:
+    """Read a TOML launch plan.
+
+    Raises:
+        PlanError: as `load_plan_of`; a name that is none, or a number out of range.
+    """
+    plan = load_plan_of(LaunchPlan, path)
+    try:
+        return check_launch_plan(plan)
+    except PlanError as error:
+        raise PlanError(f"plan {path}: {error}") from error
+
+
+def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
+    """The plan itself, when its names and numbers make sense.
+
+    Raises:
+        PlanError: the first that does not, with what would.
+    """
+    for name in ("images", "policies", "isolation", "ranks", "affinity"):
+        if not getattr(plan, name):
+            raise PlanError(f"{name}: the list is empty; nothing would be started.")
+    for image in (*plan.images, *plan.environments):
+        if _IMAGE.fullmatch(image) is None:
+            raise PlanError(f"image {image!r}: not a name of an image. Write openmpi, or site/name:tag.")
+    for policy in plan.policies:
+        if _POLICY.fullmatch(policy) is None:
+            hint = suggestion(policy, ("host", "single", "multi", "packed:2"))
+            raise PlanError(f"policy {policy!r}: unknown. {hint}")
+    for unknown in set(plan.environments) - set(plan.images):
+        raise PlanError(f"environments: {unknown!r} is none of the images {', '.join(plan.images)}.")
+    numbers = [("launches", plan.launches, MOST_LAUNCHES), ("cores_per_rank", plan.cores_per_rank, MOST_RANKS)]
+    numbers += [("ranks", ranks, MOST_RANKS) for ranks in plan.ranks]
+    for name, value, most in numbers:
+        if not 1 <= value <= most:
+            raise PlanError(f"{name} {value}: must be from 1 to {most}.")
+    return plan
