@@ -20,6 +20,8 @@ from collbench.spelling import suggestion
 COMMANDS = (
     ("run", "run_plan", "Measure every case of a plan file in one world."),
     ("launch", "launch", "Start ranks on the host and in containers, as a plan says: one run."),
+    ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
+    ("image", "image", "Build the images that plans name; list what is inside them."),
     ("show", "show", "Print a run again, in any style, without MPI."),
     ("list", "list_here", "What can be measured here, and why the rest cannot."),
     ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),

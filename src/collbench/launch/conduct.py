@@ -22,7 +22,7 @@ from collbench.launch.cells import Cell, Launch, cells_of, order_of
 from collbench.launch.engine import Engine
 from collbench.launch.placement.slots import Placement, place
 from collbench.launch.sides import Sides, look_at
-from collbench.launch.world import Outcome, start
+from collbench.launch.world import Outcome, notes, start
 from collbench.run import facts
 from collbench.run.expand import cases_of
 from collbench.schema.case import Case
@@ -119,10 +119,12 @@ def _keep(outcome: Outcome, launch: Launch, prepared: Prepared, sink: Sink, know
     """A failed launch is one failed record, of the first case that it did not measure."""
     left = set(prepared.asked[launch.cell.ranks])
     failed_inside = False
+    said = notes(launch.cell, prepared.sides.start[launch.cell.image])
     for one in outcome.taken:
         left.discard(one.record.case)
         failed_inside |= one.record.status == "failed"
         record = stamped(one.record, launch, outcome.transport, prepared.placements[launch.cell].crowded)
+        record = msgspec.structs.replace(record, notes=(*record.notes, *said))
         if (record.case, record.launch) not in known:
             sink.add(record, one.samples)
     reason = None

@@ -6,8 +6,10 @@ Every call has a limit. What is created carries the run's label, so that it can 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +17,11 @@ from typing import Any
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch.specs import RUN_LABEL, Spec
 
-#: Longest wait for one answer of the engine (s), and for a container to stop.
-ANSWER, STOP = 60, 2
+#: Longest wait for one answer of the engine (s), and for the next line of a build.
+ANSWER, BUILD_SILENCE = 60, 600
+
+#: Lines of a failed build that its message holds.
+BUILD_LINES = 8
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
@@ -123,6 +128,41 @@ class Engine:
             raise EngineError(f"image {reference}: {error.explanation}") from error
         return found
 
+    def images(self, label: str) -> list[dict[str, Any]]:
+        """Images with a label, as the engine lists them."""
+        with _translated("listing images"):
+            found: list[dict[str, Any]] = self._client.api.images(filters={"label": label})
+            return found
+
+    def build(
+        self, context: bytes, dockerfile: str, tag: str, arguments: dict[str, str], no_cache: bool,
+        labels: dict[str, str], hear: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """Build and tag an image from a context in a tar; the builder's lines go to `hear`.
+
+        Raises:
+            EngineError: it failed; the builder's last lines are in the message.
+        """
+        said: deque[str] = deque(maxlen=BUILD_LINES)
+        with _translated(f"image {tag}"):
+            stream = self._client.api.build(
+                fileobj=io.BytesIO(context), custom_context=True, dockerfile=dockerfile, tag=tag, buildargs=arguments,
+                nocache=no_cache, labels=labels, rm=True, forcerm=True, decode=True, timeout=BUILD_SILENCE,
+            )  # fmt: skip
+            for piece in stream:
+                if "error" in piece:
+                    last = " | ".join(line.strip() for line in said)
+                    raise EngineError(f"image {tag}: the build failed: {piece['error'].strip()} Last lines: {last}")
+                for line in str(piece.get("stream", "")).splitlines():
+                    if line.strip():
+                        said.append(line)
+                        hear(line)
+
+    def untag(self, tag: str) -> None:
+        """Take a tag away from an image."""
+        with _translated(f"image {tag}"):
+            self._client.api.remove_image(tag, noprune=True)
+
     def run_once(self, reference: str, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
         """A command in a container of its own: exit code, and what it printed. The container is removed."""
         with _translated(f"image {reference}: cannot run {argv[0]}"):
@@ -168,7 +208,7 @@ class Engine:
                 spec.image,
                 list(spec.command),
                 name=spec.name,
-                hostname=None if spec.joins_net else spec.name,
+                hostname=spec.hostname,
                 user=spec.user,
                 labels=dict(spec.labels),
                 environment=dict(spec.environment),

@@ -55,7 +55,8 @@ def look_at(plan: LaunchPlan, engine: Engine | None) -> Sides:
         assert known is not None
         if engine is not None and set(plan.isolation) - {"strict"} and not start:
             memlock = engine.allows_memlock(reference_of(name))
-        start[name] = Side(starters.get(known.vendor, name), reference_of(name), where, memlock)
+        cma = engine is None or allows_cma(engine, reference_of(name))
+        start[name] = Side(starters.get(known.vendor, name), reference_of(name), where, memlock, cma)
         if engine is not None and inside is not None:
             images.append(_image(name, inside, engine.image(reference_of(name))))
         if beside is not None:
@@ -91,6 +92,16 @@ def contents_of(engine: Engine, name: str) -> Contents:
         held = f"image {reference}: holds collbench {found.collbench}, this is {collbench.__version__}."
         raise ImageMissing(f"{held} Build it again: collbench image build {name}")
     return found
+
+
+def allows_cma(engine: Engine, reference: str) -> bool:
+    """Whether processes in a container without capabilities may read each other's memory: tried, not guessed."""
+    settings = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
+    _, said = engine.run_once(reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **settings)
+    try:
+        return bool(msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]["readv"] == 0)
+    except (msgspec.DecodeError, KeyError):
+        return False
 
 
 def _beside(plan: LaunchPlan, name: str, inside: Contents | None) -> tuple[Contents, Path]:

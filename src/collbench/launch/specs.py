@@ -29,7 +29,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Spec:
-    """One container, as it will be created. `joins` names the container whose namespaces it enters.
+    """One container, as it will be created. `joins_ipc` and `joins_net` name the container whose namespaces it enters.
 
     `lives` is the longest that it may live, in seconds: what a killed driver leaves behind ends by itself.
     """
@@ -41,6 +41,7 @@ class Spec:
     lives: int
     cores: str
     nodes: str
+    hostname: str | None
     network: str | None
     aliases: tuple[str, ...]
     joins_ipc: str | None
@@ -100,13 +101,18 @@ def _anchor(world: World, name: str, placement: Placement, sharing: Sharing) -> 
     """Owns what is shared; computes nothing. In a shared network it answers to every container's name."""
     every = Box("anchor", (), tuple(placement.slots))
     aliases = tuple(world.container(box.name) for box in placement.boxes) if sharing.shared_net else ()
-    return _spec(world, name, every, sharing, (), network=world.network, aliases=aliases, donates=True)
+    # Open MPI's mpirun must find its own host among those that it is given, by this name.
+    hostname = aliases[0] if aliases else name
+    return _spec(
+        world, name, every, sharing, (), hostname=hostname, network=world.network, aliases=aliases, donates=True
+    )
 
 
 def _member(world: World, box: Box, anchor: str | None, sharing: Sharing, mounts: tuple[Mount, ...]) -> Spec:
     joins_net = anchor if sharing.shared_net else None
+    name = world.container(box.name)
     return _spec(
-        world, world.container(box.name), box, sharing, mounts,
+        world, name, box, sharing, mounts, hostname=None if joins_net else name,
         network=None if joins_net else world.network,
         joins_ipc=anchor if sharing.shared_ipc else None, joins_net=joins_net,
     )  # fmt: skip
@@ -119,6 +125,7 @@ def _spec(
     sharing: Sharing,
     mounts: tuple[Mount, ...],
     *,
+    hostname: str | None,
     network: str | None,
     aliases: tuple[str, ...] = (),
     joins_ipc: str | None = None,
@@ -133,6 +140,7 @@ def _spec(
         lives=world.lives,
         cores=box.cores,
         nodes=box.nodes,
+        hostname=hostname,
         network=network,
         aliases=aliases,
         joins_ipc=joins_ipc,
@@ -159,7 +167,7 @@ def _flags(spec: Spec) -> Iterator[str]:
     if spec.joins_net is not None:
         yield f"--network=container:{spec.joins_net}"
     else:
-        yield from (f"--network={spec.network}", f"--hostname={spec.name}")
+        yield from (f"--network={spec.network}", f"--hostname={spec.hostname}")
         yield from (f"--network-alias={alias}" for alias in spec.aliases)
     if spec.joins_ipc is not None:
         yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")

@@ -20,6 +20,7 @@ from collbench.launch.harvest import Taken, take_over
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
+from collbench.launch.placement import groups_of
 from collbench.launch.placement.slots import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
@@ -40,13 +41,14 @@ UNPRIVILEGED = (1000, 1000)
 class Side:
     """What a cell runs in: a reference that the engine knows, or an environment on the host; and its MPI's starter.
 
-    `memlock`: the engine can grant unlimited locked memory.
+    `memlock`: the engine can grant unlimited locked memory. `cma`: it allows process_vm_readv without SYS_PTRACE.
     """
 
     starter: Starter
     reference: str
     environment: Path | None
     memlock: bool = True
+    cma: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,41 @@ def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
     return tuple(Place(container=by_rank[rank], cores=format_cores(slots[rank].cores)) for rank in sorted(by_rank))
 
 
-def variables(cell: Cell, placement: Placement, starter: Starter) -> dict[str, str]:
+def refuses_cma(cell: Cell, side: Side) -> bool:
+    """Whether ranks in one container may not read each other's memory, though they share it."""
+    if cell.isolation is None or side.cma or in_force(cell.isolation).shared_ipc:
+        return False
+    return any(len(group) > 1 for group in groups_of(cell.policy, cell.ranks))
+
+
+def shares_hostname(cell: Cell) -> bool:
+    """Whether several containers share a network namespace, and so a hostname."""
+    alone = len(groups_of(cell.policy, cell.ranks)) == 1
+    return cell.isolation is not None and not alone and in_force(cell.isolation).shared_net
+
+
+def notes(cell: Cell, side: Side) -> tuple[str, ...]:
+    """What a reader of this cell's numbers must know."""
+    said = []
+    if refuses_cma(cell, side):
+        said.append(f"process_vm_readv is refused at this step: {side.starter.vendor} copies twice")
+        said += [
+            f"{name}={value}, because it would abort otherwise" for name, value in side.starter.without_cma.items()
+        ]
+    if shares_hostname(cell):
+        said += [
+            f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
+        ]
+    return tuple(said)
+
+
+def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:
     """The environment that every rank shares."""
     planned = msgspec.json.encode(places(cell, placement)).decode()
-    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **starter.environment}  # noqa: S108
+    more = dict(side.starter.without_cma) if refuses_cma(cell, side) else {}
+    if shares_hostname(cell):
+        more |= side.starter.one_hostname
+    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **side.starter.environment, **more}  # noqa: S108
 
 
 def specs_for(
@@ -114,7 +147,7 @@ def specs_for(
         return ()
     user = user_inside()
     lives = int(plan.timeout_seconds) + SPARE
-    environment = variables(cell, placement, side.starter)
+    environment = variables(cell, placement, side)
     name = f"{run}-{launch.sequence}"
     world = World(run, name, driver, side.reference, f"{user[0]}:{user[1]}", lives, environment)
     first = placement.boxes[0].name
@@ -170,7 +203,7 @@ def _on_host(plan: LaunchPlan, launch: Launch, side: Side, placement: Placement,
 
     program = (str(programs / "python"), "-m", "collbench", "run", str(there.plan), "--out", str(there.out),
                "--style", "csv")  # fmt: skip
-    environment = {k: v for k, v in variables(launch.cell, placement, side.starter).items() if k != "HOME"}
+    environment = {k: v for k, v in variables(launch.cell, placement, side).items() if k != "HOME"}
     job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None, plan.timeout_seconds)
     try:
         _ended(run_job(job, execute, log, lambda: None), log, side.starter)

@@ -49,6 +49,8 @@ STARTER = Starter(
     asks=asks,
     relays=False,
     environment={"UCX_LOG_LEVEL": "info"},
+    one_hostname={},
+    without_cma={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # else it aborts from 64 KiB on
     transport=transport,
     quiet=lambda line: _OWN.search(line) is not None,
 )

@@ -22,7 +22,9 @@ class Starter:
 
     `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box
     and asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through
-    the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that.
+    the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that, and
+    `quiet` knows such lines. `one_hostname` is set where containers share a hostname, `without_cma` where the kernel
+    refuses cross-memory attach: without them the library hangs, or aborts.
     """
 
     vendor: str
@@ -31,5 +33,7 @@ class Starter:
     asks: Callable[[str, tuple[str, ...]], Request | None]
     relays: bool
     environment: dict[str, str]
+    without_cma: dict[str, str]
+    one_hostname: dict[str, str]
     transport: Callable[[Iterable[str]], str | None]
     quiet: Callable[[str], bool]

@@ -1,0 +1,84 @@
+"""`collbench image`: build the images that plans name, and say what is inside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from collbench.errors import RequestError
+from collbench.launch import images
+from collbench.launch.engine import Engine
+from collbench.launch.sides import reference_of
+
+_COLUMNS = (
+    ("image", "tag"), ("id", "id"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),
+    ("CUDA", "collbench.mpi.cuda"), ("mpi4py", "collbench.package.mpi4py"), ("torch", "collbench.package.torch"),
+    ("NCCL", "collbench.nccl"), ("Python", "collbench.python"), ("native loop", "collbench.native"),
+    ("base", "collbench.base"),
+)  # fmt: skip
+
+_HOST = click.option("--docker-host", default="", metavar="URL", help="The engine.  [default: DOCKER_HOST, or its usual socket]")  # fmt: skip
+
+
+@click.group(name="image")
+def command() -> None:
+    """Build images, and list what is inside them."""
+
+
+@command.command(name="build")
+@click.argument("names", nargs=-1, metavar="NAME...")
+@click.option("--base", default=None, metavar="IMAGE", help="Base image, instead of the Dockerfile's.")
+@click.option("--no-cache", is_flag=True, help="Build every step anew.")
+@click.option(
+    "--ca-bundle",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Certificates to trust while building.",
+)
+@click.option(
+    "--wheelhouse",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Wheels to look into before the package index.",
+)
+@click.option("--no-index", is_flag=True, help="With --wheelhouse: no package index at all.")
+@_HOST
+def build(
+    names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
+    no_index: bool, docker_host: str,
+) -> None:  # fmt: skip
+    """Build containers/NAME.Dockerfile as collbench/NAME; without a name, all of them are listed."""
+    if not names:
+        known = ", ".join(images.dockerfiles(images.source_tree()))
+        raise RequestError(f"image build: name one or more of {known}.")
+    engine = Engine(docker_host)
+    recipe = images.Recipe(base, no_cache, ca_bundle, wheelhouse, no_index)
+    terminal = sys.stderr.isatty()
+    for name in dict.fromkeys(names):
+
+        def hear(line: str, name: str = name) -> None:
+            if terminal or line.startswith("Step "):
+                click.echo(f"{name}: {line[:160]}", err=True)
+
+        found = images.build(engine, name, recipe, hear)
+        held = ", ".join(f"{library.name} {library.version}" for library in found.libraries) or "no MPI"
+        click.echo(f"{reference_of(name)}: {held}, Python {found.python}, collbench {found.collbench}")
+
+
+@command.command(name="list")
+@_HOST
+def list_images(docker_host: str) -> None:
+    """What is inside each image, from its labels."""
+    from tabulate import tabulate
+
+    rows = images.listed(Engine(docker_host))
+    if not rows:
+        click.echo("no image of collbench on this engine; collbench image build NAME makes one")
+        return
+    shown = [(title, key) for title, key in _COLUMNS if any(row.get(key) for row in rows)]
+    cells = [[row.get(key, "") for _, key in shown] for row in rows]
+    click.echo(tabulate(cells, headers=[title for title, _ in shown], tablefmt="simple", disable_numparse=True))
