@@ -96,6 +96,32 @@ def test_memory_is_what_the_buffers_take(collbench: Collbench, arguments: tuple[
     assert f"need {buffers * 64}.00 TiB" in message_of(collbench(*FAKE, "-b", "64T", "-e", "64T", *arguments))
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('backends = ["mpi", "fake"]', "fake makes its times up"),
+        ("check = 2", "check 2: 0 or 1"),
+        ('timeout = "3000000h"', "timeout 3000000h: must be longer than 0 s, and at most 1e\\+06 s"),
+    ],
+)
+def test_plans_that_are_refused(collbench: Collbench, tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "plan.toml"
+    backend = "" if "backends" in line else 'backends = ["fake"]\n'
+    path.write_text(f'collectives = ["allreduce"]\n{backend}{line}\n')
+    done = collbench("run", path)
+    assert done.returncode == 2
+    assert re.search(message, message_of(done))
+
+
+def test_the_plan_is_not_overwritten(collbench: Collbench, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('collectives = ["allreduce"]\nbackends = ["fake"]\n')
+    done = collbench("run", path, "-J", path)
+    assert done.returncode == 2
+    assert "is the plan itself" in message_of(done)
+    assert path.read_text().startswith("collectives")
+
+
 def test_a_plan_with_an_unknown_key(collbench: Collbench, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text("collectives = ['bcast']\nbackend = 'fake'\n")

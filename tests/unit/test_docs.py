@@ -16,9 +16,10 @@ from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.schema.case import OPS, Case
-from collbench.schema.manifest import Host, Library, Manifest, Protocol
+from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
+from collbench.schema.manifest import Experiment, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, Sizes, load_plan
-from collbench.schema.record import Check, Ranks, Record, Samples, Work
+from collbench.schema.record import Check, Confinement, Ranks, Record, Samples, Work
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 
@@ -51,11 +52,30 @@ def rows(text: str, *head: str) -> dict[str, list[str]]:
     return found
 
 
+def command_of(words: str) -> click.Command | None:
+    """`image build` is the command `build` of the group `image`; no word is collbench itself."""
+    found: click.Command | None = cli
+    for word in words.split():
+        assert isinstance(found, click.Group)
+        found = found.get_command(PARENT, word)
+    return found
+
+
+def names_of_commands() -> set[str]:
+    """Every command; of a group, its commands."""
+    found = set()
+    for name, _, _ in COMMANDS:
+        command = command_of(name)
+        below = command.commands if isinstance(command, click.Group) else {}
+        found |= {f"{name} {inner}" for inner in below} or {name}
+    return found
+
+
 def commands(name: str) -> list[click.Command]:
     """The commands that a section of flags.md speaks of."""
     assert isinstance(cli, LazyGroup)
     known = collectives.names() if name == "COLLECTIVE" else (name,)
-    found = [cli.get_command(PARENT, one) if one else cli for one in known]
+    found = [command_of(one) for one in known]
     assert all(found), name
     return [command for command in found if command is not None]
 
@@ -69,13 +89,13 @@ def options(command: click.Command) -> list[click.Option]:
 
 
 TITLES = {
-    match.split()[0] if match else "": f"`collbench{match}`"
+    " ".join(word for word in match.split() if word == "COLLECTIVE" or word.islower()): f"`collbench{match}`"
     for match in re.findall(r"^## `collbench(.*)`$", PAGES["flags.md"], re.MULTILINE)
 }
 
 
 def test_every_command_and_name_has_its_place() -> None:
-    assert set(TITLES) == {"", "COLLECTIVE", *(name for name, _, _ in COMMANDS)}
+    assert set(TITLES) == {"", "COLLECTIVE", *names_of_commands()}
     for name in (*collectives.names(), *backend_names(), *OPS):
         assert f"`{name}`" in PAGES["flags.md"], name
         assert name not in collectives.names() or f"**{name}, " in section("method.md", "Bus factors"), name
@@ -127,6 +147,7 @@ def test_links_lead_somewhere(page: str) -> None:
 FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "work": Work, "check": Check, "samples (of a record)": Samples, "seconds": Seconds,
     "ranks": Ranks, "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
+    "confinement": Confinement, "experiment": Experiment, "image": Image,
 }  # fmt: skip
 
 
@@ -134,6 +155,17 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
 def test_record_fields(title: str) -> None:
     text = section("record.md", title).split("\n#")[0]
     assert [name.strip("`") for name in rows(text, "field", "type", "meaning")] == list(FIELDS[title].__struct_fields__)
+
+
+def test_keys_of_launch_plans() -> None:
+    documented = rows(section("containers.md", "A launch plan"), "key", "default", "meaning")
+    fields = [field for field in msgspec.structs.fields(LaunchPlan) if field.name not in Plan.__struct_fields__]
+    assert [name.strip("`") for name in documented] == [field.name for field in fields]
+    for field in fields:
+        if field.default is not msgspec.NODEFAULT:
+            assert f"`{json.dumps(field.default)}`" == documented[f"`{field.name}`"][0], field.name
+    steps = rows(section("containers.md", "The ladder"), "step", "adds")
+    assert [step.strip("`") for step in steps] == list(ISOLATIONS)
 
 
 def test_plan_keys_and_defaults() -> None:

@@ -48,3 +48,13 @@ def test_a_pipe_in_place_of_records_is_refused(stored_run: Path, tmp_path: Path)
 
 def test_control_characters_are_written_out() -> None:
     assert harmless("a\x1b[31mb\rc\nd\x9b") == "a\\x1b[31mb\\x0dc\nd\\x9b"
+
+
+@pytest.mark.parametrize("field", ["work", "samples", "seconds"])
+def test_a_measured_case_without_its_numbers_is_refused(stored_run: Path, tmp_path: Path, field: str) -> None:
+    def change(record: dict[str, Any]) -> None:
+        assert record["status"] == "ok"
+        record[field] = None
+
+    with pytest.raises(RunReadError, match=f"line 1: status ok without {field}"):
+        read_run(edited(stored_run, tmp_path, change))

@@ -19,7 +19,7 @@ _COLUMNS = (
     ("base", "collbench.base"),
 )  # fmt: skip
 
-_HOST = click.option("--docker-host", default="", metavar="URL", help="The engine.  [default: DOCKER_HOST, or its usual socket]")  # fmt: skip
+_HOST = click.option("--docker-host", default=None, metavar="URL", help="The engine.  [default: DOCKER_HOST, or its usual socket]")  # fmt: skip
 
 
 @click.group(name="image")
@@ -49,13 +49,13 @@ def command() -> None:
 @_HOST
 def build(
     names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
-    no_index: bool, docker_host: str,
+    no_index: bool, docker_host: str | None,
 ) -> None:  # fmt: skip
     """Build containers/NAME.Dockerfile as collbench/NAME; without a name, all of them are listed."""
     if not names:
         known = ", ".join(images.dockerfiles(images.source_tree()))
         raise RequestError(f"image build: name one or more of {known}.")
-    engine = Engine(docker_host)
+    engine = Engine(docker_host or "")
     recipe = images.Recipe(base, no_cache, ca_bundle, wheelhouse, no_index)
     terminal = sys.stderr.isatty()
     for name in dict.fromkeys(names):
@@ -71,11 +71,11 @@ def build(
 
 @command.command(name="list")
 @_HOST
-def list_images(docker_host: str) -> None:
+def list_images(docker_host: str | None) -> None:
     """What is inside each image, from its labels."""
     from tabulate import tabulate
 
-    rows = images.listed(Engine(docker_host))
+    rows = images.listed(Engine(docker_host or ""))
     if not rows:
         click.echo("no image of collbench on this engine; collbench image build NAME makes one")
         return

@@ -97,7 +97,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None) -> int:
         run = read_run(resume)
         import msgspec
 
-        if run.manifest.plan != msgspec.to_builtins(plan):
+        if run.manifest.plan != msgspec.json.decode(msgspec.json.encode(plan)):
             raise RequestError(f"--resume {resume}: was made with another plan. Use that plan, or another --out.")
         records = list(run.records)
         writer = RunWriter.resume(resume)

@@ -10,7 +10,7 @@ import click
 from collbench.backends.parts import launcher
 from collbench.backends.parts.interface import Options
 from collbench.cli.sink import TerminalSink
-from collbench.errors import RequestError
+from collbench.errors import RequestError, RunWriteError
 from collbench.run.experiment import perform, plan_experiment
 from collbench.schema.plan import Plan, check_plan
 
@@ -37,7 +37,8 @@ def carry_out(
     try:
         perform(experiment, sink)
     except BaseException as error:
-        if found := sink.rescue():
+        found = sink.rescue()
+        if found and not isinstance(error, RunWriteError):  # which says itself what is on disk
             error.add_note(found)
         raise
     sink.finish()

@@ -8,6 +8,7 @@ import click
 
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, WORLD, flags
+from collbench.errors import RequestError
 from collbench.schema.plan import load_plan
 
 
@@ -30,6 +31,8 @@ def command(
     import msgspec
 
     loaded = load_plan(plan)
+    if output_file is not None and output_file.resolve() == plan.resolve():
+        raise RequestError(f"-J {output_file}: is the plan itself. Name another file.")
     source = click.get_current_context().get_parameter_source("timeout")
     if source is not None and source.name != "DEFAULT":
         loaded = msgspec.structs.replace(loaded, timeout=timeout)

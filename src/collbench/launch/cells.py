@@ -68,5 +68,5 @@ def order_of(plan: LaunchPlan) -> tuple[Launch, ...]:
     for number in range(plan.launches):
         order = random.Random(f"{plan.seed}/{number}")  # noqa: S311 - an order, not a secret
         block = order.sample(cells, len(cells))
-        found.extend(Launch(cell, number, len(found) + position) for position, cell in enumerate(block))
+        found += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(found))]
     return tuple(found)

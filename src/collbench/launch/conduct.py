@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
-import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,12 +13,12 @@ import msgspec
 from numpy.typing import NDArray
 
 import collbench
-from collbench.errors import Interrupted
 from collbench.launch import topology
 from collbench.launch.cells import Cell, Launch, cells_of, order_of
 from collbench.launch.engine import Engine
 from collbench.launch.placement.slots import Placement, place
 from collbench.launch.sides import Sides, look_at
+from collbench.launch.stopping import Stopping
 from collbench.launch.world import Outcome, notes, start
 from collbench.run import facts
 from collbench.run.expand import cases_of
@@ -96,22 +93,20 @@ def conduct(
     Raises:
         Interrupted: told to stop. Everything of the launch that was under way is removed.
     """
-    with stoppable():
+    stopping = Stopping()
+    with stopping.listening():
         for launch in prepared.order:
             if (launch.cell, launch.number) in done:
                 continue
-            try:
-                outcome = _started(prepared, launch)
-            except KeyboardInterrupt:
-                raise Interrupted("interrupted.") from None
-            _keep(outcome, launch, prepared, sink, known)
+            _keep(_started(prepared, launch, stopping), launch, prepared, sink, known)
+            stopping.check()
 
 
-def _started(prepared: Prepared, launch: Launch) -> Outcome:
+def _started(prepared: Prepared, launch: Launch, stopping: Stopping) -> Outcome:
     plan, cell = prepared.plan, launch.cell
     return start(
         plan, launch, prepared.sides.start[cell.image], prepared.placements[cell], prepared.engine, prepared.run,
-        driver_identity(), prepared.asked[cell.ranks],
+        driver_identity(), prepared.asked[cell.ranks], stopping,
     )  # fmt: skip
 
 
@@ -147,8 +142,8 @@ def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool
 
 def place_of(cell: Cell) -> dict[str, str | None]:
     """The fields of a case that name its place."""
-    affinity = None if cell.affinity == "near" else cell.affinity
-    return {"image": cell.image, "policy": cell.policy, "isolation": cell.isolation, "affinity": affinity}
+    policy = cell.policy if cell.affinity == "near" else f"{cell.policy}/{cell.affinity}"
+    return {"image": cell.image, "policy": policy, "isolation": cell.isolation}
 
 
 def driver_identity() -> str:
@@ -156,20 +151,6 @@ def driver_identity() -> str:
     started = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{boot}/{os.getpid()}/{started}"
-
-
-@contextlib.contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGTERM as Ctrl-C."""
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
@@ -206,7 +187,7 @@ def finished(prepared: Prepared, records: tuple[Record, ...]) -> frozenset[tuple
     by_place: dict[tuple[tuple[Any, ...], int, int], list[Record]] = {}
     for record in records:
         case = record.case
-        place = (case.image, case.policy, case.isolation, case.affinity)
+        place = (case.image, case.policy, case.isolation)
         by_place.setdefault((place, case.ranks, record.launch), []).append(record)
     found = set()
     for launch in prepared.order:

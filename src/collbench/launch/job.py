@@ -59,10 +59,10 @@ class Job:
         return self.starter.local(self.ranks, self.crowded, self.program)
 
 
-def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None]) -> int:
+def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None], check: Callable[[], None]) -> int:
     """Start a world and wait for its end; returns the exit code of its launcher.
 
-    `died` says what is gone, a container or the engine; None while all are there.
+    `died` says what is gone, a container or the engine; None while all are there. `check` raises when we are to stop.
 
     Raises:
         LaunchFailed: a container died, a daemon could not be started, or nothing was heard for too long.
@@ -72,6 +72,7 @@ def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None]
     head = execute(names[0] if names else None, job.argv, job.environment, log)
     daemons: list[Running] = []
     while head.code is None:
+        check()
         daemons.extend(execute(request.container, ("sh", "-c", request.shell), {}, log) for request in asked.new())
         if (lost := died()) is not None:
             raise LaunchFailed(lost, log.tail(job.starter.quiet))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collbench.launch.isolation import Sharing
@@ -87,7 +87,7 @@ class World:
 
 
 def specs_of(
-    world: World, placement: Placement, sharing: Sharing, mounts: dict[str, tuple[Mount, ...]]
+    world: World, placement: Placement, sharing: Sharing, mounts: Mapping[str, tuple[Mount, ...]]
 ) -> tuple[Spec, ...]:
     """The containers of a world in the order in which they must start: the anchor first. `mounts` are by box."""
     shared = sharing.needs_anchor and len(placement.boxes) > 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.errors import CollbenchError, LaunchFailed
+from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import host
 from collbench.launch.cells import Cell, Launch
 from collbench.launch.engine import Engine, Execution
@@ -24,6 +24,7 @@ from collbench.launch.placement import groups_of
 from collbench.launch.placement.slots import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
+from collbench.launch.stopping import Stopping
 from collbench.run import facts
 from collbench.run.facts import format_cores
 from collbench.run.placed import VARIABLE, Place
@@ -159,7 +160,7 @@ def specs_for(
 
 def start(
     plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine | None, run: str, driver: str,
-    asked: frozenset[Case],
+    asked: frozenset[Case], stopping: Stopping,
 ) -> Outcome:  # fmt: skip
     """Carry out one launch. Nothing of it is left when this returns or raises.
 
@@ -172,9 +173,11 @@ def start(
         try:
             if specs:
                 assert engine is not None
-                _in_containers(plan, launch, side, placement, engine, specs, there, log)
+                _in_containers(plan, launch, side, placement, engine, specs, there, log, stopping)
             else:
-                _on_host(plan, launch, side, placement, there, log)
+                _on_host(plan, launch, side, placement, there, log, stopping)
+        except Interrupted:
+            raise
         except LaunchFailed as error:
             failure = error
         except CollbenchError as error:
@@ -189,7 +192,15 @@ def _ended(code: int, log: Log, starter: Starter) -> None:
         raise LaunchFailed(f"ended with exit code {code}", log.tail(starter.quiet))
 
 
-def _on_host(plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, there: Folders, log: Log) -> None:
+def _on_host(
+    plan: LaunchPlan,
+    launch: Launch,
+    side: Side,
+    placement: Placement,
+    there: Folders,
+    log: Log,
+    stopping: Stopping,
+) -> None:
     assert side.environment is not None
     programs = side.environment / "bin"
     started: list[host.HostProcess] = []
@@ -206,7 +217,7 @@ def _on_host(plan: LaunchPlan, launch: Launch, side: Side, placement: Placement,
     environment = {k: v for k, v in variables(launch.cell, placement, side).items() if k != "HOME"}
     job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None, plan.timeout_seconds)
     try:
-        _ended(run_job(job, execute, log, lambda: None), log, side.starter)
+        _ended(run_job(job, execute, log, lambda: None, stopping.check), log, side.starter)
     finally:
         for process in started:
             process.end()
@@ -214,7 +225,7 @@ def _on_host(plan: LaunchPlan, launch: Launch, side: Side, placement: Placement,
 
 def _in_containers(
     plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine, specs: tuple[Spec, ...],
-    there: Folders, log: Log,
+    there: Folders, log: Log, stopping: Stopping,
 ) -> None:  # fmt: skip
     members = [spec for spec in specs if not spec.donates]
     hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, placement.boxes, strict=True))
@@ -231,8 +242,9 @@ def _in_containers(
         try:
             engine.create_network(name, dict(specs[0].labels))
             for spec in specs:
+                stopping.check()
                 engine.start(spec)
-            _ended(run_job(job, execute, log, died), log, side.starter)
+            _ended(run_job(job, execute, log, died, stopping.check), log, side.starter)
         finally:
             died.stop()
             engine.remove(engine.labelled(label), engine.networks(label))

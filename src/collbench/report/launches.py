@@ -51,8 +51,8 @@ def _table(records: list[Record]) -> str:
     return text
 
 
-def _place(case: Case) -> tuple[str | None, str, str | None, str | None]:
-    return (case.image, case.policy, case.isolation, case.affinity)
+def _place(case: Case) -> tuple[str | None, str, str | None]:
+    return (case.image, case.policy, case.isolation)
 
 
 def _rank(case: Case) -> tuple[str, int, int]:
@@ -75,8 +75,7 @@ def _row(size: int, records: list[Record], host: float | None) -> tuple[str, ...
     case, found = records[0].case, _medians(records)
     failed = sum(record.status == "failed" for record in records)
     transports = ", ".join(sorted({record.transport for record in records if record.transport}))
-    policy = case.policy if case.affinity is None else f"{case.policy} {case.affinity}"
-    start = (case.image or "", policy, case.isolation or "", format_size(size), str(len(found)), str(failed))
+    start = (case.image or "", case.policy, case.isolation or "", format_size(size), str(len(found)), str(failed))
     if not found:
         return (*start, "", "", "", transports)
     ratio = "" if host is None else f"{median(found) / host:.2f}"

@@ -59,12 +59,12 @@ class OsuStyle:
         return "".join(f"# {line}\n" for line in cautions(rows))
 
     def _shown(self, record: Record, group: Group) -> str:
-        if record.seconds is None or record.work is None:
-            return f"# {record.status} at {record.case.bytes} B: {record.reason}\n"
         text = ""
         if group != self._group:
             text = self._title(record)
             self._group, self._in_place = group, record.case.in_place
+        if record.seconds is None or record.work is None:
+            return text + f"# {record.status} at {record.case.bytes} B: {record.reason}\n"
         self._rows.append(record)
         s = record.seconds
         valid = record.samples.n - record.samples.invalid if record.samples else 0
@@ -82,7 +82,7 @@ class OsuStyle:
         lines = [
             f"# OSU MPI {title} Latency Test",
             f"# Datatype: {case.dtype}. Written by collbench {self._manifest.collbench}{simulated}: "
-            f"backend {case.backend}, driver {record.driver}, {case.ranks} ranks{place}",
+            f"backend {case.backend}, driver {record.driver or case.driver}, {case.ranks} ranks{place}",
         ]
         columns = f"{'Avg Latency(us)':>20}{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
         lines.append(("#" + columns[1:]) if case.collective == "barrier" else f"{'# Size':<10}" + columns)

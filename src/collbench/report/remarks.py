@@ -15,7 +15,7 @@ def remarks(rows: list[Record]) -> list[str]:
         (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
     ):
         sizes = [format_size(record.case.bytes) for record in group]
-        span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} .. {sizes[-1]}"
+        span = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} .. {sizes[-1]}"
         lines.append(f"! {status} at {span}: {reason}")
     return lines + [f"* {line}" for line in cautions(rows)]
 
@@ -26,7 +26,7 @@ def cautions(rows: list[Record]) -> list[str]:
     lines = list(dict.fromkeys(note for record in measured for note in record.notes))
     if any(record.oversubscribed for record in measured):
         lines.append("more ranks than cores: these times are the scheduler's, not the library's")
-    empty = sum(record.work is not None and record.work.bytes == 0 < record.case.bytes for record in measured)
+    empty = len({r.case.bytes for r in measured if r.work is not None and r.work.bytes == 0 < r.case.bytes})
     if empty:
         lines.append(f"{empty} of these sizes round to 0 bytes, less than one element a block: empty calls")
     contended = [format_size(record.work.bytes) for record in measured if record.contended and record.work]

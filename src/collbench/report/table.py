@@ -58,7 +58,7 @@ def _tabulated(measured: list[Record]) -> str:
     """The table; a column more for each fact in which its rows differ beside the size."""
     from tabulate import tabulate
 
-    places = ["in" if record.case.in_place else "out" for record in measured]
+    places = ["in" if record.in_place else "out" for record in measured]
     gates = [record.gate or "" for record in measured]
     more = {name: cells for name, cells in (("place", places), ("gate", gates)) if len(set(cells)) > 1}
     rows = [(*_cells(record), *extra) for record, *extra in zip(measured, *more.values(), strict=True)]
@@ -73,8 +73,8 @@ def _ranks(n: int) -> str:
 
 
 def _heading(group: Group, measured: list[Record]) -> str:
-    what = " ".join(filter(None, (group.collective, group.op, group.dtype if measured and measured[0].work and
-                                  measured[0].work.count else None)))  # fmt: skip
+    dtype = None if group.collective == "barrier" else group.dtype
+    what = " ".join(word for word in (group.collective, group.op, dtype) if word)
     root = None if group.root is None else f"root {group.root}"
     drivers = "/".join(sorted({record.driver or group.driver for record in measured})) or group.driver
     gates = "/".join(sorted({record.gate for record in measured if record.gate}))

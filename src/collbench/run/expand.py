@@ -53,10 +53,10 @@ def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[Case, ...]:
         PlanError: an unknown dtype or operation, or a root that is no rank.
         RequestError: an unknown collective or backend.
     """
-    for root in plan.roots:
+    rows = [collectives.get(name) for name in plan.collectives]
+    for root in plan.roots if any(row.rooted for row in rows) else ():
         if not 0 <= root < ranks:
             raise PlanError(f"root {root}: there are {ranks} ranks, 0 to {ranks - 1}.")
-    rows = [collectives.get(name) for name in plan.collectives]
     dtypes, ops, sizes = dtypes_of(plan, backend), ops_of(plan), plan.sizes_in_bytes()
     found = [case for row in rows for case in _cases_of_row(row, plan, backend, ranks, dtypes, ops, sizes)]
     return tuple(dict.fromkeys(found))

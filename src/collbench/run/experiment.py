@@ -83,6 +83,8 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
         RequestError: something asked for does not exist, or is not usable here.
     """
     chosen = tuple(backends.usable(name) for name in dict.fromkeys(plan.backends or (default_backend(),)))
+    if len({backend.simulated for backend in chosen}) > 1:
+        raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")
     if options.fault is not None and not all(backend.simulated for backend in chosen):
         raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     if plan.cadence == "streaming":

@@ -33,9 +33,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What is asked for. What was really used (the driver after a fall-back, say) stands in the record.
 
     `bytes` is the size as asked for; the size after rounding to whole blocks is `Record.work.bytes`.
-    `image`, `policy`, `isolation` and `affinity` say where the ranks sat, when a launcher placed them; on the host
-    `image` is the one that the host stands beside. `op` is None where nothing is reduced, `root` is None where no rank
-    is special.
+    `op` is None where nothing is reduced, `root` is None where no rank is special. `image`, `policy` and `isolation`
+    say where a launcher placed the ranks: on the host, `image` is the one that the host stands beside; `policy` ends in
+    `/far` where memory is on another node than the cores.
     """
 
     collective: str
@@ -51,7 +51,6 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     image: str | None = None
     policy: str = "host"
     isolation: str | None = None
-    affinity: str | None = None
 
     @property
     def key(self) -> str:

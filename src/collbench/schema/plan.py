@@ -16,6 +16,9 @@ from collbench.units import parse_duration, parse_size
 MOST_SIZES = 10_000
 
 
+#: A time-out or a budget longer than eleven days is a slip of the keyboard too (s).
+LONGEST = 1e6
+
 #: Every sample of a case is held by its rank until the case is done.
 MOST_SAMPLES = 10_000_000
 
@@ -119,8 +122,8 @@ def check_plan(plan: Plan) -> Plan:
         if not getattr(plan, name):
             raise PlanError(f"{name}: the list is empty; nothing would be measured.")
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
-        if seconds <= 0:
-            raise PlanError(f"{name} {getattr(plan, name)}: must be longer than 0 s.")
+        if not 0 < seconds <= LONGEST:
+            raise PlanError(f"{name} {getattr(plan, name)}: must be longer than 0 s, and at most {LONGEST:g} s.")
     if not plan.sizes_in_bytes():
         raise PlanError("sizes: the list is empty; nothing would be measured.")
     return plan
@@ -137,7 +140,9 @@ def _check_numbers(plan: Plan) -> None:
         if value < least:
             raise PlanError(f"{name} {value}: must be at least {least}.")
         if value > MOST_SAMPLES:
-            raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,} fit into memory; measure in several runs.")
+            raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,}; measure in several runs.")
+    if plan.check > 1:
+        raise PlanError(f"check {plan.check}: 0 or 1.")
     if plan.cap < plan.floor:
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 

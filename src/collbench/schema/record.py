@@ -147,6 +147,10 @@ def decode(line: bytes, what: str = "record") -> Record:
         document = msgspec.json.decode(line)
         if not isinstance(document, dict):
             raise RunReadError(f"{what}: not a record.")
-        return msgspec.convert(migrate(document, what), Record)
+        record = msgspec.convert(migrate(document, what), Record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunReadError(f"{what}: {error}") from error
+    lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
+    if record.status == "ok" and lacking:
+        raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
+    return record

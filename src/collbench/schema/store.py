@@ -7,6 +7,7 @@ measured before stays readable.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -126,8 +127,10 @@ def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
     if len(samples) > ALL_RANKS_LIMIT:
         samples = extremes(samples)
     narrow = samples.astype(np.int32) if np.abs(samples).max() < 2**31 else samples
+    content = io.BytesIO()
+    np.save(content, narrow, allow_pickle=False)
     with path.open("wb") as file:
-        np.save(file, narrow, allow_pickle=False)
+        file.write(content.getbuffer())  # not by NumPy, which forgets why a write failed
         file.flush()
         os.fsync(file.fileno())
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import re
+import signal
 import warnings
 from functools import cache
 from pathlib import Path
@@ -121,6 +123,8 @@ def initialise(mpi: Any, launcher: Launcher, level: ThreadLevel) -> ThreadLevel:
 
 
 def _finalise(mpi: Any) -> None:
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process here, and prints no traceback
     if not mpi.Is_finalized():
         mpi.Finalize()
 

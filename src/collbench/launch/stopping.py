@@ -1,0 +1,45 @@
+"""Ctrl-C and SIGTERM, heard at safe points: between two calls of the engine, never in the middle of one.
+
+An exception out of the middle of a request would leave behind what the engine was just making.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+from collbench.errors import Interrupted
+
+#: What ends an experiment.
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopping:
+    """Whether somebody asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def check(self) -> None:
+        """A safe point.
+
+        Raises:
+            Interrupted: somebody asked to stop.
+        """
+        if self.asked:
+            raise Interrupted("interrupted.")
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """From now on signals are heard here; afterwards as before."""
+
+        def hear(number: int, frame: object) -> None:
+            self.asked = True
+
+        before = {number: signal.signal(number, hear) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

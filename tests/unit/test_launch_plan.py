@@ -1,0 +1,53 @@
+"""Launch plans: what is refused, and with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collbench.errors import PlanError
+from collbench.schema.launch_plan import load_launch_plan
+
+READY = sorted(Path(__file__).parents[2].joinpath("launch").glob("*.toml"))
+
+
+def written(folder: Path, more: str) -> Path:
+    path = folder / "plan.toml"
+    path.write_text(f'collectives = ["bcast"]\n{more}\n', encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", READY, ids=lambda path: path.stem)
+def test_the_ready_plans_can_be_read(path: Path) -> None:
+    assert load_launch_plan(path).images
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("", "missing required field `images`"),
+        ('images = ["openmpi"]\npolicy = ["single"]', "unknown key 'policy'. Did you mean policies"),
+        ('images = ["openmpi"]\npolicies = ["singel"]', "policy 'singel': unknown. Did you mean single"),
+        ('images = ["openmpi"]\npolicies = ["packed:0"]', "policy 'packed:0': unknown"),
+        ('images = ["openmpi"]\nisolation = ["loose"]', "isolation"),
+        ('images = ["a; rm -rf /"]', "not a name of an image"),
+        ('images = ["$(touch x)"]', "not a name of an image"),
+        ('images = ["-v/:/host"]', "not a name of an image"),
+        ('images = []', "images: the list is empty"),
+        ('images = ["openmpi"]\nranks = [0]', "ranks 0: must be from 1 to 256"),
+        ('images = ["openmpi"]\nlaunches = 0', "launches 0: must be from 1"),
+        ('images = ["openmpi"]\nenvironments = { mpich = "x" }', "'mpich' is none of the images openmpi"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(tmp_path: Path, more: str, message: str) -> None:
+    path = written(tmp_path, more)
+    with pytest.raises(PlanError, match=f"plan {path}") as caught:
+        load_launch_plan(path)
+    assert message in str(caught.value)
+
+
+def test_the_inner_plan_is_what_one_world_measures(tmp_path: Path) -> None:
+    plan = load_launch_plan(written(tmp_path, 'images = ["openmpi"]\nbudget = "2s"\nlaunches = 3'))
+    assert plan.inner().budget_seconds == 2
+    assert not hasattr(plan.inner(), "images")

@@ -1,0 +1,136 @@
+"""Containers as they are described: the ladder step by step, and the docker command that does the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collbench.launch import starters
+from collbench.launch.cells import Cell
+from collbench.launch.isolation import in_force
+from collbench.launch.placement.slots import place
+from collbench.launch.specs import Mount, Spec, World, docker_command, specs_of
+from collbench.launch.topology import Core, Topology
+from collbench.launch.world import Side, notes, refuses_cma, shares_hostname
+from collbench.schema.launch_plan import ISOLATIONS, Isolation
+
+MACHINE = Topology(tuple(Core(n) for n in range(4)))
+WORLD = World("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
+
+
+def specs(step: Isolation, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
+    cell = Cell("mpich", policy, step, 2)
+    mounts = {"c0": (Mount("/tmp/plan", "/plan"), Mount("/tmp/out", "/out", True))}  # noqa: S108
+    return specs_of(WORLD, place(MACHINE, cell), in_force(step, memlock), mounts)
+
+
+def test_strict_shares_nothing() -> None:
+    first, second = specs("strict")
+    assert (first.cores, second.cores) == ("0", "1")
+    for spec in (first, second):
+        assert (spec.joins_ipc, spec.joins_net, spec.capabilities, spec.donates) == (None, None, (), False)
+        assert (spec.shm_bytes, spec.unlimited_memlock, spec.network) == (64 << 20, False, "cb1-0-net")
+        assert dict(spec.environment)["COLLBENCH_CONTAINER"] in ("c0", "c1")
+    assert [mount.target for mount in second.mounts] == []
+
+
+def test_each_step_adds_to_the_one_before() -> None:
+    limits = specs("limits")
+    assert all(spec.unlimited_memlock and spec.shm_bytes == 1 << 30 for spec in limits)
+    assert all(spec.capabilities == ("SYS_NICE",) for spec in limits)
+    anchor, *members = specs("ipc")
+    assert anchor.donates
+    assert anchor.cores == "0-1"
+    assert all(spec.joins_ipc == anchor.name and spec.joins_net is None for spec in members)
+    assert all(spec.capabilities == ("SYS_NICE", "SYS_PTRACE") for spec in members)
+    anchor, *members = specs("net")
+    assert anchor.aliases == ("cb1-0-c0", "cb1-0-c1")
+    assert all(spec.joins_net == anchor.name and spec.hostname is None for spec in members)
+    assert anchor.hostname == members[0].name
+
+
+def test_a_lone_container_needs_no_anchor() -> None:
+    (only,) = specs("ipc", "multi")
+    assert (only.joins_ipc, only.capabilities) == (None, ("SYS_NICE", "SYS_PTRACE"))
+
+
+def test_an_engine_that_may_not_lock_memory_is_not_asked_to() -> None:
+    assert not any(spec.unlimited_memlock for spec in specs("visible", memlock=False))
+
+
+@pytest.mark.parametrize("step", ISOLATIONS)
+@pytest.mark.parametrize("policy", ["single", "multi"])
+def test_no_container_is_given_the_host(step: Isolation, policy: str) -> None:
+    for spec in specs(step, policy):
+        command = docker_command(spec)
+        assert spec.user == "1000:1000"
+        for never in ("privileged", "docker.sock", "=host", "unconfined", "SYS_ADMIN"):
+            assert never not in command
+        for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 660"):
+            assert always in command
+
+
+def test_the_docker_command_says_it_all() -> None:
+    _, member, _ = specs("net")
+    assert docker_command(member) == (
+        "docker run --detach --init --name=cb1-0-c0 --user=1000:1000 --cap-drop=ALL --security-opt=no-new-privileges "
+        "--cpuset-cpus=0 --cpuset-mems=0 --cap-add=SYS_NICE --cap-add=SYS_PTRACE --label=collbench.run=cb1 "
+        "--label=collbench.launch=cb1-0 --label=collbench.driver=boot/1/2 --network=container:cb1-0-anchor "
+        "--ipc=container:cb1-0-anchor --pid=container:cb1-0-anchor --ulimit=memlock=-1:-1 --env=A=b "
+        "--env=COLLBENCH_CONTAINER=c0 --volume=/tmp/plan:/plan:ro --volume=/tmp/out:/out collbench/mpich sleep 660"
+    )
+
+
+# Starters -------------------------------------------------------------------------------------------------------------
+
+MPICH, OPENMPI = starters.get("mpich", "x"), starters.get("openmpi", "x")
+
+
+def test_mpich_asks_by_lines_and_only_for_hosts_that_there_are() -> None:
+    line = "HYDRA_LAUNCH: /opt/collbench/bin/hydra_pmi_proxy --control-port a:1 --pgid 0 --proxy-id 1 "
+    found = MPICH.asks(line, ("a", "b"))
+    assert found is not None
+    assert (found.container, found.shell.split()[0]) == ("b", "/opt/collbench/bin/hydra_pmi_proxy")
+    assert MPICH.asks(line, ("a",)) is None
+    assert MPICH.asks("HYDRA_LAUNCH_END", ("a", "b")) is None
+
+
+def test_commands_of_the_starters() -> None:
+    hosts = (("a", 2), ("b", 1))
+    assert MPICH.across(hosts, ("p",)) == (
+        "mpiexec", "-launcher", "manual", "-genvnone", "-bind-to", "none", "-hosts", "a:2,b:1", "-n", "3", "p"
+    )  # fmt: skip
+    assert OPENMPI.across(hosts, ("p",)) == (
+        "mpirun", "--host", "a:2,b:1", "--map-by", "slot", "--bind-to", "none", "-n", "3", "p"
+    )  # fmt: skip
+    assert "--map-by" not in OPENMPI.local(2, False, ("p",))
+    assert ":OVERSUBSCRIBE" in OPENMPI.local(2, True, ("p",))
+
+
+def test_transports_are_read_from_the_log() -> None:
+    ucx = "[17.3] [c1:14   :0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 {} cfg#1 tag({})  rma_am(x)"
+    assert MPICH.transport([ucx.format("self", "self/memory")]) == "ch4:shm (posix, cma)"
+    assert MPICH.transport([ucx.format("inter-node", "tcp/eth0")] * 2) == "ucx inter-node tcp/eth0"
+    assert MPICH.transport(["nothing"]) is None
+    btl = "[c0:00063] mca: bml: Using {} btl for send to [[953,1],0] on node c0"
+    assert OPENMPI.transport([btl.format("self"), btl.format("tcp")]) == "ob1: tcp"
+    assert OPENMPI.transport(["select: component cm selected"]) == "cm"
+
+
+def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
+    side = Side(MPICH, "collbench/mpich", None, cma=False)
+    strict = Cell("mpich", "multi", "strict", 2)
+    assert refuses_cma(strict, side)
+    assert any("MPIR_CVAR_CH4_CMA_ENABLE=0" in note for note in notes(strict, side))
+    for other in (
+        replace(strict, isolation="ipc"),
+        replace(strict, policy="single"),
+        replace(strict, policy="host", isolation=None),
+    ):
+        assert not refuses_cma(other, side)
+    assert not refuses_cma(strict, replace(side, cma=True))
+    net = Cell("openmpi", "single", "net", 2)
+    assert shares_hostname(net)
+    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, Side(OPENMPI, "x", Path("y"))))
