@@ -12,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -106,6 +106,7 @@ documents = st.builds(
 
 @given(complete)
 def test_a_record_survives_its_line(record: Record) -> None:
+    assume(record.status != "ok" or None not in (record.work, record.samples, record.seconds))
     line = records.encode(record)
     assert b"\n" not in line
     assert records.decode(line) == record
