@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from collbench.schema.launch_plan import ISOLATIONS, Isolation
+
 if TYPE_CHECKING:
     from collbench.doctor.parts.finding import Finding
 
@@ -21,11 +23,21 @@ _NARROWEST, _WIDEST = 60, 120
 
 @click.command(name="doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON document.")
-def command(as_json: bool) -> None:
+@click.option("--image", default=None, metavar="NAME", help="Look inside a container of this image instead.")
+@click.option(
+    "--policy", default="single", show_default=True, metavar="NAME", help="With --image: single, multi or packed:K."
+)
+@click.option(
+    "--isolation", default="strict", show_default=True, type=click.Choice(ISOLATIONS), help="With --image: the step."
+)
+@click.option("--docker-host", default=None, metavar="URL", help="With --image: the engine.")
+def command(as_json: bool, image: str | None, policy: str, isolation: Isolation, docker_host: str | None) -> None:
     """Look for what would spoil a measurement on this machine: cause, effect, and the command that mends it.
 
     Under mpirun it also sees ranks and binding. Exit code 1 when a check failed; warnings do not count.
     """
+    if image is not None:
+        raise click.exceptions.Exit(_inside(image, policy, isolation, docker_host or "", as_json))
     from collbench.backends.parts import launcher
 
     started_by = launcher.detect()
@@ -48,6 +60,21 @@ def command(as_json: bool) -> None:
         click.echo(f"\n{verdict(findings)}")
     if any(finding.status == "fail" for finding in findings.values()):
         raise click.exceptions.Exit(1)
+
+
+def _inside(image: str, policy: str, isolation: Isolation, docker_host: str, as_json: bool) -> int:
+    """Doctor in a container, as a launch would make it."""
+    from collbench.launch.engine import Engine
+    from collbench.launch.examine import examine
+
+    argv = ("collbench", "doctor", *(("--json",) if as_json else ()))
+    found = examine(Engine(docker_host), image, policy, isolation, argv)
+    if not as_json:
+        click.echo(f"image {found.title}")
+        for note in found.notes:
+            click.echo(f"note: {note}")
+    click.echo("\n".join(found.lines))
+    return found.code
 
 
 def _width() -> int:

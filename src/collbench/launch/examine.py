@@ -1,0 +1,73 @@
+"""A command inside such containers as a launch would make of an image: how doctor looks into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collbench.errors import EngineError
+from collbench.launch import starters, topology
+from collbench.launch.cells import Cell, Launch, steps_of
+from collbench.launch.conduct import driver_identity
+from collbench.launch.engine import Engine
+from collbench.launch.log import Log
+from collbench.launch.placement.slots import place
+from collbench.launch.sides import allows_cma, contents_of, reference_of
+from collbench.launch.specs import LAUNCH_LABEL, Spec
+from collbench.launch.starters.starter import Argv
+from collbench.launch.world import Side, folders, notes, specs_for, user_inside
+from collbench.schema.launch_plan import Isolation, LaunchPlan, check_launch_plan
+
+#: Longest wait for the command (s), and the ranks whose containers are made.
+LIMIT, RANKS = 120.0, 2
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the command printed in the first container, its exit code, and what the launcher would do of itself."""
+
+    lines: tuple[str, ...]
+    code: int
+    title: str
+    notes: tuple[str, ...]
+
+
+def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv: Argv) -> Examined:
+    """Make the containers of two ranks, run the command in the first one, remove them.
+
+    Raises:
+        CollbenchError: no such image or policy, or no answer within the limit.
+    """
+    plan = check_launch_plan(LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,)))
+    inside, reference = contents_of(engine, image), reference_of(image)
+    memlock, cma = engine.allows_memlock(reference), allows_cma(engine, reference)
+    side = Side(starters.get(inside.vendor, image), reference, None, memlock, cma)
+    cell = Cell(image, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
+    placement = place(topology.here(), cell, oversubscribe=True)
+    driver = driver_identity()
+    with folders(plan, user_inside()) as there:
+        run = f"cbdoctor{driver.split('/')[1]}"
+        specs = specs_for(plan, Launch(cell, 0, 0), side, placement, run, driver, there)
+        log = Log()
+        code = _run_in_first(engine, specs, argv, log)
+    said = notes(cell, side)
+    if not memlock and cell.isolation != "strict":
+        said += ("the engine cannot grant unlimited memlock; the launcher goes without",)
+    boxes = len(placement.boxes)
+    title = f"{reference}, {policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
+    return Examined(log.lines, code, title, said)
+
+
+def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log) -> int:
+    labels = dict(specs[0].labels)
+    label = f"{LAUNCH_LABEL}={labels[LAUNCH_LABEL]}"
+    try:
+        engine.create_network(next(spec.network for spec in specs if spec.network), labels)
+        for spec in specs:
+            engine.start(spec)
+        first = next(spec for spec in specs if not spec.donates)
+        running = engine.execute(first.name, argv, {"COLLBENCH_PLACEMENT": ""}, log.add)
+        if not running.finished.wait(LIMIT):
+            raise EngineError(f"container {first.name}: {argv[0]} gave no answer within {LIMIT:g} s.")
+        return running.code or 0
+    finally:
+        engine.remove(engine.labelled(label), engine.networks(label))
