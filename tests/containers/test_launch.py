@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -222,6 +225,66 @@ def test_told_to_stop_and_resumed(clean: Engine, launch: Launch, tmp_path: Path,
     records = read_run(tmp_path / "run").records
     assert len(records) == 12
     assert len({(record.case, record.launch) for record in records}) == 12
+
+
+@pytest.mark.docker
+def test_two_launches_at_once(clean: Engine, launch: Launch, tmp_path: Path) -> None:
+    plan = LONG.format(image="mpich", step="strict", launches=1).replace('"10s"', '"0.1s"')
+    first, second = launch(plan), launch(plan, "--out", str(tmp_path / "other"))
+    for process, where in ((first, "run"), (second, "other")):
+        code, out, err = ended(process)
+        assert code == 0, (out, err)
+        assert len(read_run(tmp_path / where).records) == 6
+
+
+#: Instead of measuring it makes links out of its folder, and tries to write wherever it can.
+HOSTILE = """\
+FROM collbench/mpich
+USER root
+RUN printf '#!/bin/sh\\nln -s /etc/passwd /collbench/out/records.jsonl\\nln -s / /collbench/out/samples\\n\\
+ln -s /etc/shadow /collbench/relay/1.request\\necho x >> /collbench/plan.json\\necho x > /collbench/else\\nid >&2\\n' \\
+  > /opt/collbench/bin/collbench
+USER collbench
+"""
+
+
+@pytest.mark.docker
+def test_a_hostile_image_gets_nowhere(clean: Engine, launch: Launch, tmp_path: Path) -> None:
+    tag = "collbench-test/hostile:latest"
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        member = tarfile.TarInfo("Dockerfile")
+        member.size = len(HOSTILE)
+        tar.addfile(member, io.BytesIO(HOSTILE.encode()))
+    clean.build(context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
+    try:
+        before = Path("/etc/passwd").read_bytes()
+        code, _, _ = ended(launch(LONG.format(image=tag, step="strict", launches=1)))
+        assert code == 1
+        (record,) = read_run(tmp_path / "run").records
+        assert record.status == "failed"
+        assert "records.jsonl" in (record.reason or "") or "exit code" in (record.reason or "")
+        assert "root:" not in (tmp_path / "run" / "records.jsonl").read_text()
+        assert any("uid=" in note and "uid=0" not in note for note in record.notes), record.notes
+        assert Path("/etc/passwd").read_bytes() == before
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+            "manifest.json",
+            "records.jsonl",
+            "samples",
+        ]
+    finally:
+        clean.untag(tag)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("policy", ["single", "multi"])
+def test_doctor_looks_into_an_image(clean: Engine, policy: str) -> None:
+    command = [sys.executable, "-m", "collbench", "doctor", "--image", "mpich", "--policy", policy, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    findings = {row["check"]: row for row in json.loads(done.stdout)["findings"]}
+    assert findings["mpi"]["status"] == "ok"
+    assert findings["shm"]["status"] == "warn"
+    assert "MPICH 5" in findings["mpi"]["seen"]
 
 
 @pytest.mark.docker

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,11 +15,13 @@ import msgspec
 from numpy.typing import NDArray
 
 import collbench
+from collbench.errors import CollbenchError
 from collbench.launch import topology
 from collbench.launch.cells import Cell, Launch, cells_of, order_of
 from collbench.launch.engine import Engine
 from collbench.launch.placement.slots import Placement, place
 from collbench.launch.sides import Sides, look_at
+from collbench.launch.specs import RUN_LABEL
 from collbench.launch.stopping import Stopping
 from collbench.launch.world import Outcome, notes, start
 from collbench.run import facts
@@ -94,12 +98,24 @@ def conduct(
         Interrupted: told to stop. Everything of the launch that was under way is removed.
     """
     stopping = Stopping()
-    with stopping.listening():
+    with stopping.listening(), _nothing_left(prepared):
         for launch in prepared.order:
             if (launch.cell, launch.number) in done:
                 continue
             _keep(_started(prepared, launch, stopping), launch, prepared, sink, known)
             stopping.check()
+
+
+@contextlib.contextmanager
+def _nothing_left(prepared: Prepared) -> Iterator[None]:
+    """What a launch could not remove, because the engine was away, is removed at the end."""
+    try:
+        yield
+    finally:
+        if prepared.engine is not None:
+            with contextlib.suppress(CollbenchError):
+                label = f"{RUN_LABEL}={prepared.run}"
+                prepared.engine.remove(prepared.engine.labelled(label), prepared.engine.networks(label))
 
 
 def _started(prepared: Prepared, launch: Launch, stopping: Stopping) -> Outcome:

@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from collbench.launch.specs import RUN_LABEL, Spec
 
 #: Longest wait for one answer of the engine (s), and for the next line of a build.
 ANSWER, BUILD_SILENCE = 60, 600
+
+#: Longest wait for an engine that was there a moment ago (s).
+RESTART = 30.0
 
 #: Lines of a failed build that its message holds.
 BUILD_LINES = 8
@@ -99,16 +103,36 @@ class Engine:
     """
 
     def __init__(self, host: str = "") -> None:
-        import docker
-        import docker.errors
-        import requests.exceptions
-
+        try:
+            import docker
+            import docker.errors
+            import requests.exceptions
+        except ImportError as error:
+            missing = "the Docker SDK for Python is not installed; in a clone: pip install '.[launch]'"
+            raise EngineError(f"containers: {missing}") from error
         self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
         try:
             self._client: Any = docker.DockerClient(base_url=self.host, timeout=ANSWER)
             self.version: str = self._client.version()["Version"]
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise EngineError(_unreachable(self.host, error)) from error
+
+    def wait(self, limit: float = RESTART) -> None:
+        """Until the engine answers: it may be restarting.
+
+        Raises:
+            EngineError: it does not within `limit` seconds.
+        """
+        until = time.monotonic() + limit
+        while True:
+            try:
+                with _translated(f"Docker Engine at {self.host}"):
+                    self._client.api.ping()
+                return
+            except EngineError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
 
     # Images --------------------------------------------------------------------------------------------------------
 

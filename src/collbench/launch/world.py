@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.errors import CollbenchError, Interrupted, LaunchFailed
+from collbench.errors import CollbenchError, Interrupted, LaunchFailed, RunReadError
 from collbench.launch import host
 from collbench.launch.cells import Cell, Launch
 from collbench.launch.engine import Engine, Execution
@@ -165,7 +165,7 @@ def start(
     """Carry out one launch. Nothing of it is left when this returns or raises.
 
     Raises:
-        CollbenchError: what was left behind is not what a world writes.
+        Interrupted: told to stop.
     """
     log, failure = Log(), None
     with folders(plan, user_inside()) as there:
@@ -182,8 +182,15 @@ def start(
             failure = error
         except CollbenchError as error:
             failure = LaunchFailed(str(error), log.tail(side.starter.quiet))
-        taken = tuple(take_over(there.out, asked))
-    return Outcome(taken, side.starter.transport(log.lines), failure)
+        taken: list[Taken] = []
+        try:
+            for one in take_over(there.out, asked):
+                taken.append(one)  # noqa: PERF402 - those before a bad one are kept
+        except RunReadError as error:
+            failure = failure or LaunchFailed(
+                f"left a run that is not read further: {error}", log.tail(side.starter.quiet)
+            )
+    return Outcome(tuple(taken), side.starter.transport(log.lines), failure)
 
 
 def _ended(code: int, log: Log, starter: Starter) -> None:
@@ -238,6 +245,7 @@ def _in_containers(
     job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, program, {}, there.relay, plan.timeout_seconds)
     name = next(spec.network for spec in specs if spec.network is not None)
     label = f"{LAUNCH_LABEL}={dict(specs[0].labels)[LAUNCH_LABEL]}"
+    engine.wait()
     with engine.watch_deaths(label) as died:
         try:
             engine.create_network(name, dict(specs[0].labels))
