@@ -80,6 +80,8 @@ def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None]
             reason = f"nothing was heard for {job.timeout + GRACE:g} s"
             raise LaunchFailed(reason, log.tail(job.starter.quiet))
         time.sleep(SELDOM if asked.complete else OFTEN)
+    if (lost := died()) is not None:  # the engine may say 0 of a command whose container was killed
+        raise LaunchFailed(lost, log.tail(job.starter.quiet))
     return head.code
 
 

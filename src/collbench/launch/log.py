@@ -37,9 +37,13 @@ class Log:
             return tuple(line for _, line in self._lines)
 
     def tail(self, quiet: object = None) -> tuple[str, ...]:
-        """The last lines of standard error; without those that `quiet`, a predicate, knows as harmless."""
+        """The last lines of standard error, or of standard output where that is empty.
+
+        Without those that `quiet`, a predicate, knows as harmless.
+        """
         with self._lock:
             said = [line for is_error, line in self._lines if is_error and line.strip()]
+            said = said or [line for _, line in self._lines if line.strip()]
         if callable(quiet):
             said = [line for line in said if not quiet(line)]
         return tuple(said[-TAIL:])

@@ -190,6 +190,9 @@ def start(
             failure = failure or LaunchFailed(
                 f"left a run that is not read further: {error}", log.tail(side.starter.quiet)
             )
+    if failure is None and len(taken) < len(asked):
+        reason = f"ended early, with {len(taken)} of {len(asked)} cases"
+        failure = LaunchFailed(reason, log.tail(side.starter.quiet))
     return Outcome(tuple(taken), side.starter.transport(log.lines), failure)
 
 
