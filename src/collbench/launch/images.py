@@ -79,7 +79,7 @@ def labels_of(found: Contents) -> dict[str, str]:
     """What an image says of itself, as labels."""
     own = {"collbench.version": found.collbench, "collbench.python": found.python}
     own["collbench.native"] = "yes" if found.native else "no"
-    if found.libraries:  # one MPI per image
+    if found.libraries and found.vendor != "torch":  # one MPI per image
         own["collbench.mpi"] = f"{found.libraries[0].name} {found.libraries[0].version}"
         own["collbench.mpi.sha256"] = found.libraries[0].sha256 or ""
     return own | {f"collbench.package.{name}": version for name, version in found.packages.items()}

@@ -52,6 +52,13 @@ class Job:
     timeout: float
 
     @property
+    def starts(self) -> tuple[tuple[str | None, dict[str, str]], ...]:
+        """Where the command runs at the beginning, and with which variables: once, or once for each rank."""
+        if len(self.hosts) > 1 and self.starter.direct is not None:
+            return tuple((name, self.environment | more) for name, more in self.starter.direct(self.hosts))
+        return ((self.hosts[0][0] if self.hosts else None, self.environment),)
+
+    @property
     def argv(self) -> Argv:
         """The first command."""
         if len(self.hosts) > 1:
@@ -69,8 +76,7 @@ def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None]
     """
     names = tuple(name for name, _ in job.hosts)
     asked = Daemons(job, names, log)
-    head = execute(names[0] if names else None, job.argv, job.environment, log)
-    daemons: list[Running] = []
+    head, *daemons = [execute(container, job.argv, more, log) for container, more in job.starts]
     while head.code is None:
         check()
         daemons.extend(execute(request.container, ("sh", "-c", request.shell), {}, log) for request in asked.new())
@@ -97,7 +103,7 @@ class Daemons:
     @property
     def complete(self) -> bool:
         """Whether every container that needs one has its daemon."""
-        return len(self._names) <= 1 or len(self._seen) >= self._expected
+        return len(self._names) <= 1 or self._job.starter.direct is not None or len(self._seen) >= self._expected
 
     def new(self) -> list[Request]:
         """Those that came since the last call.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 
 import msgspec
 
 import collbench
+from collbench import backends
 from collbench.backends.parts.mpi_loading import library_path, load_mpi, vendor, version_line
 from collbench.errors import CollbenchError
 from collbench.run.describe import hashed, packages
@@ -15,7 +17,10 @@ from collbench.timing.loop import native_loop
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`vendor` is empty where there is no MPI; `native` says whether the C loop was built."""
+    """`vendor` is `torch` where there is torch and no MPI, and empty where there is neither.
+
+    `native` says whether the C loop was built.
+    """
 
     collbench: str
     python: str
@@ -35,7 +40,8 @@ def contents() -> Contents:
         name, _, version = version_line(mpi).rpartition(" ")
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
     except CollbenchError:
-        pass
+        if importlib.util.find_spec("torch") is not None:
+            kind, libraries = "torch", backends.get("torch-gloo").libraries()
     return Contents(
         collbench=collbench.__version__,
         python=sys.version.split()[0],

@@ -88,9 +88,9 @@ class RunWriter:
                 save_samples(path, samples)
                 where = f"samples/{path.name}"
                 record = msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file=where))
-            line = records.encode(record) + b"\n"
-            if self._records.write(line) != len(line):
-                raise OSError(None, "the line was written in part (is the disk full?)")
+            rest = memoryview(records.encode(record) + b"\n")
+            while rest:  # what does not fit in one write tells why in the next
+                rest = rest[self._records.write(rest) :]
             os.fsync(self._records.fileno())
         except OSError as error:
             self._take_back(before, path)

@@ -24,7 +24,8 @@ class Starter:
     and asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through
     the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that, and
     `quiet` knows such lines. `one_hostname` is set where containers share a hostname, `without_cma` where the kernel
-    refuses cross-memory attach: without them the library hangs, or aborts.
+    refuses cross-memory attach: without them the library hangs, or aborts. Where a library needs no launcher, `direct`
+    gives each rank's container and variables, and `across` is what each of them runs.
     """
 
     vendor: str
@@ -37,3 +38,4 @@ class Starter:
     one_hostname: dict[str, str]
     transport: Callable[[Iterable[str]], str | None]
     quiet: Callable[[str], bool]
+    direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
