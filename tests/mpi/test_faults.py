@@ -117,11 +117,11 @@ def test_ctrl_c_and_sigterm(mpirun: Command, vendor: str, tmp_path: Path, number
 
 @pytest.mark.mpi
 def test_a_full_disk(mpirun: Command, tmp_path: Path) -> None:
-    """200 KiB of disk hold three samples files of 64 KB and not a fourth."""
+    """208 KiB of disk hold three samples files of 64 KB and not a fourth."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=208k", "tmpfs", disk], capture_output=True, check=False
     )
     if mounted.returncode != 0:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
