@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collbench.errors import CollbenchError
 from collbench.launch.engine import Engine
+from collbench.launch.specs import DRIVER_LABEL
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 180.0
@@ -37,27 +39,54 @@ def engine() -> Engine:
     return found
 
 
-@pytest.fixture
-def clean(engine: Engine) -> Iterator[Engine]:
-    """Nothing of ours may be left behind by a test."""
-    before = {found["Id"] for found in (*engine.labelled(), *engine.networks())}
-    yield engine
-    left = [found for found in (*engine.labelled(), *engine.networks()) if found["Id"] not in before]
-    assert left == []
+class Started:
+    """The launches of one test; others may use the same engine meanwhile."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.processes: list[int] = []
+
+    def _of_ours(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        drivers = [(one.get("Labels") or {}).get(DRIVER_LABEL, "//").split("/")[1] for one in found]
+        return [one for one, driver in zip(found, drivers, strict=True) if driver in map(str, self.processes)]
+
+    def containers(self) -> list[dict[str, Any]]:
+        """Those of this test's launches."""
+        return self._of_ours(self.engine.labelled())
+
+    def networks(self) -> list[dict[str, Any]]:
+        """Those of this test's launches."""
+        return self._of_ours(self.engine.networks())
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def started(engine: Engine) -> Started:
+    return Started(engine)
+
+
+@pytest.fixture
+def clean(started: Started) -> Iterator[Started]:
+    """Nothing may be left behind by a test's launches."""
+    yield started
+    assert started.containers() == []
+    assert started.networks() == []
+
+
+@pytest.fixture
+def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Launch:
     """`launch(toml, *arguments)`: collbench launch of a plan, from the root of the source tree."""
 
     def start(plan: str, *arguments: str) -> subprocess.Popen[str]:
         path = tmp_path / "plan.toml"
         path.write_text(plan, encoding="utf-8")
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "collbench", "launch", str(path), "--out", str(tmp_path / "run"), *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
             start_new_session=True,
         )  # fmt: skip
+        if "started" in request.fixturenames:
+            request.getfixturevalue("started").processes.append(process.pid)
+        return process
 
     return start
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engine import Engine
+from collbench.errors import ImageMissing
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
-from tests.containers.conftest import ROOT, Launch, ended
+from tests.containers.conftest import ROOT, Launch, Started, ended
 
 LADDER = """
 collectives = ["allreduce"]
@@ -57,7 +57,9 @@ def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
 
 @pytest.mark.docker
 @pytest.mark.parametrize("image", ["openmpi", "mpich"])
-def test_every_step_measures_and_shares_what_it_says(clean: Engine, launch: Launch, tmp_path: Path, image: str) -> None:
+def test_every_step_measures_and_shares_what_it_says(
+    clean: Started, launch: Launch, tmp_path: Path, image: str
+) -> None:
     code, out, err = ended(launch(LADDER.format(image=image, policies='"multi", "single"')))
     assert code == 0, (out, err)
     found = by_step(read_run(tmp_path / "run"))
@@ -92,7 +94,7 @@ def _assert_confined(record: Record, policy: str, step: str | None) -> None:
 
 
 @pytest.mark.docker
-def test_host_and_container_in_one_run(clean: Engine, launch: Launch, tmp_path: Path) -> None:
+def test_host_and_container_in_one_run(clean: Started, launch: Launch, tmp_path: Path) -> None:
     if not (ROOT / ".venvs" / "openmpi").exists() and "OMPI" not in os.environ.get("COLLBENCH_HOST_MPI", ""):
         pytest.skip("no environment .venvs/openmpi beside the image (make test makes one)")
     plan = LADDER.format(image="openmpi", policies='"host", "multi"').replace('"limits", "ipc", "net", "visible"', "")
@@ -107,6 +109,22 @@ def test_host_and_container_in_one_run(clean: Engine, launch: Launch, tmp_path: 
     assert experiment.images[0].id is not None
 
 
+@pytest.mark.docker
+def test_torch_in_containers(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    try:
+        clean.engine.image("collbench/torch")
+    except ImageMissing as error:
+        pytest.skip(f"{error} It needs a CPU build of torch for the base's Python: make images does not build it")
+    plan = LADDER.format(image="torch", policies='"multi", "single"').replace(
+        '"limits", "ipc", "net", "visible"', '"net"'
+    )
+    code, out, err = ended(launch('backends = ["torch-gloo"]\n' + plan))
+    assert code == 0, (out, err)
+    found = by_step(read_run(tmp_path / "run"))
+    assert set(found) == {("multi", "strict"), ("multi", "ipc"), ("single", "strict"), ("single", "net")}
+    assert {record.transport for records in found.values() for record in records} == {"tcp"}
+
+
 def test_no_engine(launch: Launch) -> None:
     plan = LONG.format(image="openmpi", step="strict", launches=1) + 'docker_host = "unix:///nowhere/docker.sock"\n'
     code, _, err = ended(launch(plan))
@@ -116,7 +134,7 @@ def test_no_engine(launch: Launch) -> None:
 
 
 @pytest.mark.docker
-def test_an_image_that_is_not_there(clean: Engine, launch: Launch, tmp_path: Path) -> None:
+def test_an_image_that_is_not_there(clean: Started, launch: Launch, tmp_path: Path) -> None:
     code, _, err = ended(launch(LONG.format(image="nosuch", step="strict", launches=1)))
     assert code == 2
     assert "image collbench/nosuch: not on this engine" in err
@@ -125,8 +143,8 @@ def test_an_image_that_is_not_there(clean: Engine, launch: Launch, tmp_path: Pat
 
 
 @pytest.mark.docker
-def test_an_image_without_collbench(clean: Engine, launch: Launch) -> None:
-    bases = [tag for found in clean.images("collbench.image") for tag in found.get("RepoTags") or []]
+def test_an_image_without_collbench(clean: Started, launch: Launch) -> None:
+    bases = [tag for found in clean.engine.images("collbench.image") for tag in found.get("RepoTags") or []]
     assert bases
     code, _, err = ended(launch(LONG.format(image="debian:bookworm-slim", step="strict", launches=1)))
     assert code == 2
@@ -134,7 +152,7 @@ def test_an_image_without_collbench(clean: Engine, launch: Launch) -> None:
 
 
 @pytest.mark.docker
-def test_more_cores_than_there_are(clean: Engine, launch: Launch) -> None:
+def test_more_cores_than_there_are(clean: Started, launch: Launch) -> None:
     code, _, err = ended(launch(LONG.format(image="openmpi", step="strict", launches=1) + "ranks = [200]\n"))
     assert code == 2
     assert "200 ranks with 1 cores each want 200 cores" in err
@@ -148,10 +166,10 @@ def wait_for(what: Callable[[], Any], limit: float = 40.0) -> Any:
     return found
 
 
-def ranks_of(engine: Engine) -> list[dict[str, Any]]:
+def ranks_of(started: Started) -> list[dict[str, Any]]:
     """Containers in which collbench runs."""
-    api = engine._client.api
-    names = [found for found in engine.labelled() if found["Names"][0].endswith(("c0", "c1"))]
+    api = started.engine._client.api
+    names = [found for found in started.containers() if found["Names"][0].endswith(("c0", "c1"))]
     busy = [found for found in names if any("collbench" in " ".join(p) and "run" in p for p in _processes(api, found))]
     return busy if len(busy) == 2 else []
 
@@ -163,21 +181,21 @@ def _processes(api: Any, found: dict[str, Any]) -> list[list[str]]:
         return []
 
 
-def kill_container(engine: Engine) -> None:
-    engine._client.api.kill(wait_for(lambda: ranks_of(engine))[0]["Id"])
+def kill_container(started: Started) -> None:
+    started.engine._client.api.kill(wait_for(lambda: ranks_of(started))[0]["Id"])
 
 
-def remove_network(engine: Engine) -> None:
-    wait_for(lambda: ranks_of(engine))
-    (network,) = engine.networks()
-    for container in ranks_of(engine):
-        engine._client.api.disconnect_container_from_network(container["Id"], network["Id"], force=True)
+def remove_network(started: Started) -> None:
+    there = wait_for(lambda: ranks_of(started))
+    (network,) = started.networks()
+    for container in there:
+        started.engine._client.api.disconnect_container_from_network(container["Id"], network["Id"], force=True)
 
 
-def kill_rank(engine: Engine) -> None:
-    container = wait_for(lambda: ranks_of(engine))[-1]
-    number = engine._client.api.exec_create(container["Id"], ["sh", "-c", KILL])["Id"]
-    engine._client.api.exec_start(number)
+def kill_rank(started: Started) -> None:
+    container = wait_for(lambda: ranks_of(started))[-1]
+    api = started.engine._client.api
+    api.exec_start(api.exec_create(container["Id"], ["sh", "-c", KILL])["Id"])
 
 
 #: Kills the process whose command is `collbench run`; there is no pkill in the image.
@@ -191,7 +209,7 @@ KILL = (
 @pytest.mark.parametrize("disturb", [kill_container, kill_rank, remove_network])
 @pytest.mark.parametrize("image", ["openmpi", "mpich"])
 def test_a_world_that_is_disturbed_is_one_failed_record(
-    clean: Engine, launch: Launch, tmp_path: Path, image: str, disturb: Callable[[Engine], None]
+    clean: Started, launch: Launch, tmp_path: Path, image: str, disturb: Callable[[Started], None]
 ) -> None:
     process = launch(LONG.format(image=image, step="strict", launches=1))
     try:
@@ -209,7 +227,7 @@ def test_a_world_that_is_disturbed_is_one_failed_record(
 
 @pytest.mark.docker
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_told_to_stop_and_resumed(clean: Engine, launch: Launch, tmp_path: Path, number: int) -> None:
+def test_told_to_stop_and_resumed(clean: Started, launch: Launch, tmp_path: Path, number: int) -> None:
     plan = LONG.format(image="mpich", step="strict", launches=2).replace('"10s"', '"0.2s"')
     process = launch(plan)
     wait_for(lambda: (tmp_path / "run" / "records.jsonl").exists()
@@ -219,7 +237,7 @@ def test_told_to_stop_and_resumed(clean: Engine, launch: Launch, tmp_path: Path,
     assert code == 130
     assert "interrupted" in err
     assert f"--resume {tmp_path / 'run'}" in err
-    assert clean.labelled() == []
+    assert clean.containers() == []
     code, out, err = ended(launch(plan, "--resume", str(tmp_path / "run")))
     assert code == 0, (out, err)
     records = read_run(tmp_path / "run").records
@@ -228,7 +246,7 @@ def test_told_to_stop_and_resumed(clean: Engine, launch: Launch, tmp_path: Path,
 
 
 @pytest.mark.docker
-def test_two_launches_at_once(clean: Engine, launch: Launch, tmp_path: Path) -> None:
+def test_two_launches_at_once(clean: Started, launch: Launch, tmp_path: Path) -> None:
     plan = LONG.format(image="mpich", step="strict", launches=1).replace('"10s"', '"0.1s"')
     first, second = launch(plan), launch(plan, "--out", str(tmp_path / "other"))
     for process, where in ((first, "run"), (second, "other")):
@@ -249,14 +267,14 @@ USER collbench
 
 
 @pytest.mark.docker
-def test_a_hostile_image_gets_nowhere(clean: Engine, launch: Launch, tmp_path: Path) -> None:
+def test_a_hostile_image_gets_nowhere(clean: Started, launch: Launch, tmp_path: Path) -> None:
     tag = "collbench-test/hostile:latest"
     context = io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as tar:
         member = tarfile.TarInfo("Dockerfile")
         member.size = len(HOSTILE)
         tar.addfile(member, io.BytesIO(HOSTILE.encode()))
-    clean.build(context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
+    clean.engine.build(context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
     try:
         before = Path("/etc/passwd").read_bytes()
         code, _, _ = ended(launch(LONG.format(image=tag, step="strict", launches=1)))
@@ -273,12 +291,12 @@ def test_a_hostile_image_gets_nowhere(clean: Engine, launch: Launch, tmp_path: P
             "samples",
         ]
     finally:
-        clean.untag(tag)
+        clean.engine.untag(tag)
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize("policy", ["single", "multi"])
-def test_doctor_looks_into_an_image(clean: Engine, policy: str) -> None:
+def test_doctor_looks_into_an_image(clean: Started, policy: str) -> None:
     command = [sys.executable, "-m", "collbench", "doctor", "--image", "mpich", "--policy", policy, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     findings = {row["check"]: row for row in json.loads(done.stdout)["findings"]}
@@ -288,19 +306,24 @@ def test_doctor_looks_into_an_image(clean: Engine, policy: str) -> None:
 
 
 @pytest.mark.docker
-def test_a_killed_driver_is_swept_and_nothing_else(engine: Engine, launch: Launch, tmp_path: Path) -> None:
+def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Launch, tmp_path: Path) -> None:
+    engine = started.engine
     mine = engine._client.api.create_container("debian:bookworm-slim", ["sleep", "60"], name="not-of-collbench")
     process = launch(LONG.format(image="mpich", step="ipc", launches=1))
     try:
-        wait_for(lambda: ranks_of(engine))
+        wait_for(lambda: ranks_of(started))
         sweep = [sys.executable, "-m", "collbench", "launch", "--sweep"]
         alive = subprocess.run(sweep, capture_output=True, text=True, timeout=60, check=True).stdout
-        assert alive.startswith("nothing to remove\nleft 4, whose launch may still run: ")
+        names = [found["Names"][0].lstrip("/") for found in started.containers()]
+        assert len(names) == 3
+        assert "whose launch may still run: " in alive
+        assert all(name in alive.partition("may still run")[2] for name in names)
         process.kill()
         process.communicate()
         swept = subprocess.run(sweep, capture_output=True, text=True, timeout=60, check=True).stdout
-        assert swept.startswith("removed 4: ")
-        assert engine.labelled() == [] and engine.networks() == []
+        assert swept.startswith("removed ")
+        assert all(name in swept.splitlines()[0] for name in names)
+        assert started.containers() == [] and started.networks() == []
         assert engine._client.api.inspect_container(mine["Id"])
     finally:
         process.kill()

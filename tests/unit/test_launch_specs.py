@@ -109,6 +109,17 @@ def test_commands_of_the_starters() -> None:
     assert ":OVERSUBSCRIBE" in OPENMPI.local(2, True, ("p",))
 
 
+def test_torch_is_started_rank_by_rank() -> None:
+    torch = starters.get("torch", "x")
+    assert torch.local(2, False, ("p", "run"))[:3] == ("torchrun", "--standalone", "--nproc-per-node")
+    assert torch.direct is not None
+    started = torch.direct((("a", 2), ("b", 1)))
+    assert [name for name, _ in started] == ["a", "a", "b"]
+    assert [(more["RANK"], more["LOCAL_RANK"], more["WORLD_SIZE"], more["MASTER_ADDR"]) for _, more in started] == [
+        ("0", "0", "3", "a"), ("1", "1", "3", "a"), ("2", "0", "3", "a")
+    ]  # fmt: skip
+
+
 def test_transports_are_read_from_the_log() -> None:
     ucx = "[17.3] [c1:14   :0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 {} cfg#1 tag({})  rma_am(x)"
     assert MPICH.transport([ucx.format("self", "self/memory")]) == "ch4:shm (posix, cma)"
