@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from collbench.errors import PlanError
 from collbench.launch import placement
 from collbench.launch.cells import Cell, cells_of, order_of, steps_of
-from collbench.launch.placement.slots import place
+from collbench.launch.slots import place
 from collbench.launch.topology import Core, Topology
 from collbench.run.facts import parse_cores
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan

@@ -10,10 +10,10 @@ import pytest
 from collbench.launch import starters
 from collbench.launch.cells import Cell
 from collbench.launch.isolation import in_force
-from collbench.launch.placement.slots import place
+from collbench.launch.slots import place
 from collbench.launch.specs import Mount, Spec, World, docker_command, specs_of
+from collbench.launch.told import Side, notes, refuses_cma, shares_hostname
 from collbench.launch.topology import Core, Topology
-from collbench.launch.world import Side, notes, refuses_cma, shares_hostname
 from collbench.schema.launch_plan import ISOLATIONS, Isolation
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))

@@ -11,7 +11,8 @@ from collbench.launch.cells import cells_of, order_of
 from collbench.launch.conduct import cases_by_ranks, driver_identity, placements_of
 from collbench.launch.sides import reference_of
 from collbench.launch.specs import docker_command
-from collbench.launch.world import Folders, Side, specs_for
+from collbench.launch.told import Side
+from collbench.launch.world import Folders, specs_for
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_duration
 

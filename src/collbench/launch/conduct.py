@@ -19,11 +19,12 @@ from collbench.errors import CollbenchError
 from collbench.launch import topology
 from collbench.launch.cells import Cell, Launch, cells_of, order_of
 from collbench.launch.engine import Engine
-from collbench.launch.placement.slots import Placement, place
 from collbench.launch.sides import Sides, look_at
+from collbench.launch.slots import Placement, place
 from collbench.launch.specs import RUN_LABEL
 from collbench.launch.stopping import Stopping
-from collbench.launch.world import Outcome, notes, start
+from collbench.launch.told import notes
+from collbench.launch.world import Outcome, start
 from collbench.run import facts
 from collbench.run.expand import cases_of
 from collbench.schema.case import Case

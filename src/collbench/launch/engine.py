@@ -12,10 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from collbench.errors import EngineError, ImageMissing
+from collbench.launch.following import Deaths, Execution, Listener, lines
+from collbench.launch.settings import host_settings
 from collbench.launch.specs import RUN_LABEL, Spec
 
 #: Longest wait for one answer of the engine (s), and for the next line of a build.
@@ -28,9 +29,6 @@ RESTART = 30.0
 BUILD_LINES = 8
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-
-#: Receives a line of a running command: (is standard error, text).
-Listener = Callable[[bool, str], None]
 
 
 @contextlib.contextmanager
@@ -49,50 +47,6 @@ def _translated(what: str) -> Iterator[None]:
 
 def _gist(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-@dataclass
-class Execution:
-    """A command in a container. `code` is None while it runs; -1 when the engine lost it."""
-
-    container: str
-    code: int | None = None
-    finished: threading.Event = field(default_factory=threading.Event)
-
-
-class Deaths:
-    """Containers that ended, from the engine's events; until `stop`, when they end because they are removed."""
-
-    def __init__(self, events: Any) -> None:
-        self._events = events
-        self._first: str | None = None
-        self._stopped = False
-        threading.Thread(target=self._follow, daemon=True).start()
-
-    def __call__(self) -> str | None:
-        """What is gone, if anything is."""
-        return self._first
-
-    def _follow(self) -> None:
-        try:
-            for event in self._events:
-                if self._stopped:
-                    return
-                name = event["Actor"]["Attributes"].get("name", event["Actor"]["ID"][:12])
-                self._first = self._first or f"container {name} died"
-        except Exception as error:  # the engine went away, in one of many ways
-            if not self._stopped:
-                self._first = self._first or f"the engine is gone ({type(error).__name__})"
-                return
-        if not self._stopped:
-            self._first = self._first or "the engine is gone"
-
-    def stop(self) -> None:
-        """From now on an end is no news."""
-        if not self._stopped:
-            self._stopped = True
-            with contextlib.suppress(Exception):
-                self._events.close()
 
 
 class Engine:
@@ -223,7 +177,7 @@ class Engine:
         """Create and start a container."""
         with _translated(f"container {spec.name}"):
             api = self._client.api
-            settings = api.create_host_config(**_host_settings(spec))
+            settings = api.create_host_config(**host_settings(spec))
             network = None
             if spec.joins_net is None:
                 end = api.create_endpoint_config(aliases=list(spec.aliases))
@@ -302,38 +256,6 @@ class Engine:
     def _kill(self, number: str) -> None:
         with contextlib.suppress(Exception):
             self._client.api.remove_container(number, force=True, v=True)
-
-
-def lines(stream: Any) -> Iterator[tuple[bool, str]]:
-    """(is standard error, line) of a stream that comes in pieces (standard output, standard error)."""
-    rest = [b"", b""]
-    for pieces in stream:
-        for which, piece in enumerate(pieces):
-            *whole, rest[which] = (rest[which] + (piece or b"")).split(b"\n")
-            yield from ((bool(which), line.decode("utf-8", "replace")) for line in whole)
-    yield from ((bool(which), left.decode("utf-8", "replace")) for which, left in enumerate(rest) if left)
-
-
-def _host_settings(spec: Spec) -> dict[str, Any]:
-    """Keyword arguments of the SDK's host configuration: the same as `docker_command` writes."""
-    import docker.types
-
-    network = f"container:{spec.joins_net}" if spec.joins_net else spec.network
-    joined = {"ipc_mode": f"container:{spec.joins_ipc}", "pid_mode": f"container:{spec.joins_ipc}"}
-    own = {"ipc_mode": "shareable" if spec.donates else "private", "shm_size": spec.shm_bytes}
-    limits = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if spec.unlimited_memlock else []
-    return {
-        "init": True,
-        "network_mode": network,
-        "cap_drop": ["ALL"],
-        "cap_add": list(spec.capabilities),
-        "security_opt": ["no-new-privileges"],
-        "cpuset_cpus": spec.cores,
-        "cpuset_mems": spec.nodes,
-        "ulimits": limits,
-        "binds": [f"{m.source}:{m.target}:{'rw' if m.writable else 'ro'}" for m in spec.mounts],
-        **(joined if spec.joins_ipc else own),
-    }
 
 
 def _unreachable(host: str, error: BaseException) -> str:

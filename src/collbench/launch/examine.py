@@ -10,11 +10,12 @@ from collbench.launch.cells import Cell, Launch, steps_of
 from collbench.launch.conduct import driver_identity
 from collbench.launch.engine import Engine
 from collbench.launch.log import Log
-from collbench.launch.placement.slots import place
 from collbench.launch.sides import allows_cma, contents_of, reference_of
+from collbench.launch.slots import place
 from collbench.launch.specs import LAUNCH_LABEL, Spec
 from collbench.launch.starters.starter import Argv
-from collbench.launch.world import Side, folders, notes, specs_for, user_inside
+from collbench.launch.told import Side, notes
+from collbench.launch.world import folders, specs_for, user_inside
 from collbench.schema.launch_plan import Isolation, LaunchPlan, check_launch_plan
 
 #: Longest wait for the command (s), and the ranks whose containers are made.

@@ -18,6 +18,7 @@ from collbench.errors import RunReadError
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.record import Record
+from collbench.schema.store import decode_samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,8 +79,6 @@ def read_plain(folder: int, name: str, missing_is_empty: bool = False) -> bytes:
 
 
 def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
-    import numpy as np
-
     if record.samples is None or record.samples.file is None:
         return None
     folder, _, name = record.samples.file.partition("/")
@@ -93,11 +92,4 @@ def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
         content = read_plain(inner, name)
     finally:
         os.close(inner)
-    try:
-        array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except Exception as error:  # of a damaged header NumPy raises whatever Python's tokenizer does
-        raise RunReadError(f"{record.samples.file}: {error}") from error
-    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
-        raise RunReadError(f"{record.samples.file}: expected integers [ranks, samples].")
-    widened: NDArray[np.int64] = array.astype(np.int64)
-    return widened
+    return decode_samples(io.BytesIO(content), record.samples.file)

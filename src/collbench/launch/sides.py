@@ -13,7 +13,7 @@ from collbench.errors import ImageMissing, PlanError
 from collbench.launch import host, starters
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Contents
-from collbench.launch.world import Side
+from collbench.launch.told import Side
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Image
 

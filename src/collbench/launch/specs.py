@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collbench.launch.isolation import Sharing
-from collbench.launch.placement.slots import Box, Placement
+from collbench.launch.slots import Box, Placement
 
 #: Where a container finds what is mounted into it.
 PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"

@@ -14,20 +14,18 @@ import msgspec
 
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed, RunReadError
 from collbench.launch import host
-from collbench.launch.cells import Cell, Launch
-from collbench.launch.engine import Engine, Execution
+from collbench.launch.cells import Launch
+from collbench.launch.engine import Engine
+from collbench.launch.following import Execution
 from collbench.launch.harvest import Taken, take_over
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
-from collbench.launch.placement import groups_of
-from collbench.launch.placement.slots import Placement
+from collbench.launch.slots import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Stopping
-from collbench.run import facts
-from collbench.run.facts import format_cores
-from collbench.run.placed import VARIABLE, Place
+from collbench.launch.told import Side, variables
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -36,20 +34,6 @@ SPARE = 600
 
 #: The user inside when the driver is root: nobody of the host.
 UNPRIVILEGED = (1000, 1000)
-
-
-@dataclass(frozen=True)
-class Side:
-    """What a cell runs in: a reference that the engine knows, or an environment on the host; and its MPI's starter.
-
-    `memlock`: the engine can grant unlimited locked memory. `cma`: it allows process_vm_readv without SYS_PTRACE.
-    """
-
-    starter: Starter
-    reference: str
-    environment: Path | None
-    memlock: bool = True
-    cma: bool = True
 
 
 @dataclass(frozen=True)
@@ -91,52 +75,6 @@ def folders(plan: LaunchPlan, user: tuple[int, int]) -> Iterator[Folders]:
 def user_inside() -> tuple[int, int]:
     """The driver's own user, or an unprivileged one where that is root."""
     return UNPRIVILEGED if os.getuid() == 0 else (os.getuid(), os.getgid())
-
-
-def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
-    """What each rank is told of its place, and holds against what it finds."""
-    by_rank: dict[int, str | None] = {rank: box.name for box in placement.boxes for rank in box.ranks}
-    if cell.policy == "host":
-        by_rank = dict.fromkeys(by_rank, facts.container())
-    slots = placement.slots
-    return tuple(Place(container=by_rank[rank], cores=format_cores(slots[rank].cores)) for rank in sorted(by_rank))
-
-
-def refuses_cma(cell: Cell, side: Side) -> bool:
-    """Whether ranks in one container may not read each other's memory, though they share it."""
-    if cell.isolation is None or side.cma or in_force(cell.isolation).shared_ipc:
-        return False
-    return any(len(group) > 1 for group in groups_of(cell.policy, cell.ranks))
-
-
-def shares_hostname(cell: Cell) -> bool:
-    """Whether several containers share a network namespace, and so a hostname."""
-    alone = len(groups_of(cell.policy, cell.ranks)) == 1
-    return cell.isolation is not None and not alone and in_force(cell.isolation).shared_net
-
-
-def notes(cell: Cell, side: Side) -> tuple[str, ...]:
-    """What a reader of this cell's numbers must know."""
-    said = []
-    if refuses_cma(cell, side):
-        said.append(f"process_vm_readv is refused at this step: {side.starter.vendor} copies twice")
-        said += [
-            f"{name}={value}, because it would abort otherwise" for name, value in side.starter.without_cma.items()
-        ]
-    if shares_hostname(cell):
-        said += [
-            f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
-        ]
-    return tuple(said)
-
-
-def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:
-    """The environment that every rank shares."""
-    planned = msgspec.json.encode(places(cell, placement)).decode()
-    more = dict(side.starter.without_cma) if refuses_cma(cell, side) else {}
-    if shares_hostname(cell):
-        more |= side.starter.one_hostname
-    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **side.starter.environment, **more}  # noqa: S108
 
 
 def specs_for(

@@ -135,6 +135,24 @@ def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
         os.fsync(file.fileno())
 
 
+def decode_samples(file: BinaryIO, what: str) -> NDArray[np.int64]:
+    """Samples [ranks, n] in nanoseconds from an open samples file.
+
+    Raises:
+        RunReadError: no plain array of integers; `what` names it.
+    """
+    import numpy as np
+
+    try:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # of a damaged header NumPy raises whatever Python's tokenizer does
+        raise RunReadError(f"{what}: {error}") from error
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+        raise RunReadError(f"{what}: expected integers [ranks, samples], found {array.dtype} {array.shape}.")
+    widened: NDArray[np.int64] = array.astype(np.int64)
+    return widened
+
+
 def extremes(samples: NDArray[np.int64]) -> NDArray[np.int64]:
     """[2, n]: per sample the largest and the smallest value over the ranks; a late sample stays negative."""
     import numpy as np
@@ -172,8 +190,6 @@ class Run:
         Raises:
             RunReadError: the file is missing, is no plain array, or its name leaves the run.
         """
-        import numpy as np
-
         if record.samples is None or record.samples.file is None:
             return None
         name = record.samples.file
@@ -182,13 +198,9 @@ class Run:
             raise RunReadError(f"{self.directory}: samples file {name!r} is not inside samples/.")
         try:
             with path.open("rb") as file:
-                array = np.lib.format.read_array(file, allow_pickle=False)
-        except Exception as error:  # of a damaged header NumPy raises whatever Python's tokenizer does
+                return decode_samples(file, str(path))
+        except OSError as error:
             raise RunReadError(f"{path}: {error}") from error
-        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
-            raise RunReadError(f"{path}: expected integers [ranks, samples], found {array.dtype} {array.shape}.")
-        widened: NDArray[np.int64] = array.astype(np.int64)
-        return widened
 
     def find(self, case: Case, launch: int = 0) -> Record | None:
         """The record of a case in a launch, or None."""

@@ -10,7 +10,7 @@ from collbench.errors import PlanError
 from collbench.launch.placement.policy import Policy
 from collbench.spelling import suggestion
 
-_NO_POLICY = ("policy", "slots")
+_NO_POLICY = ("policy",)
 
 
 @cache

@@ -1,0 +1,66 @@
+"""What goes on in containers, followed from threads: lines of running commands, and containers that end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Receives a line of a running command: (is standard error, text).
+Listener = Callable[[bool, str], None]
+
+
+@dataclass
+class Execution:
+    """A command in a container. `code` is None while it runs; -1 when the engine lost it."""
+
+    container: str
+    code: int | None = None
+    finished: threading.Event = field(default_factory=threading.Event)
+
+
+class Deaths:
+    """Containers that ended, from the engine's events; until `stop`, when they end because they are removed."""
+
+    def __init__(self, events: Any) -> None:
+        self._events = events
+        self._first: str | None = None
+        self._stopped = False
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def __call__(self) -> str | None:
+        """What is gone, if anything is."""
+        return self._first
+
+    def _follow(self) -> None:
+        try:
+            for event in self._events:
+                if self._stopped:
+                    return
+                name = event["Actor"]["Attributes"].get("name", event["Actor"]["ID"][:12])
+                self._first = self._first or f"container {name} died"
+        except Exception as error:  # the engine went away, in one of many ways
+            if not self._stopped:
+                self._first = self._first or f"the engine is gone ({type(error).__name__})"
+                return
+        if not self._stopped:
+            self._first = self._first or "the engine is gone"
+
+    def stop(self) -> None:
+        """From now on an end is no news."""
+        if not self._stopped:
+            self._stopped = True
+            with contextlib.suppress(Exception):
+                self._events.close()
+
+
+def lines(stream: Any) -> Iterator[tuple[bool, str]]:
+    """(is standard error, line) of a stream that comes in pieces (standard output, standard error)."""
+    rest = [b"", b""]
+    for pieces in stream:
+        for which, piece in enumerate(pieces):
+            *whole, rest[which] = (rest[which] + (piece or b"")).split(b"\n")
+            yield from ((bool(which), line.decode("utf-8", "replace")) for line in whole)
+    yield from ((bool(which), left.decode("utf-8", "replace")) for which, left in enumerate(rest) if left)

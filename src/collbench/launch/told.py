@@ -1,0 +1,77 @@
+"""What the ranks of a cell are told by their environment, and what a reader of its numbers must be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collbench.launch.cells import Cell
+from collbench.launch.isolation import in_force
+from collbench.launch.placement import groups_of
+from collbench.launch.slots import Placement
+from collbench.launch.starters.starter import Starter
+from collbench.run import facts
+from collbench.run.facts import format_cores
+from collbench.run.placed import VARIABLE, Place
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a cell runs in: a reference that the engine knows, or an environment on the host; and its MPI's starter.
+
+    `memlock`: the engine can grant unlimited locked memory. `cma`: it allows process_vm_readv without SYS_PTRACE.
+    """
+
+    starter: Starter
+    reference: str
+    environment: Path | None
+    memlock: bool = True
+    cma: bool = True
+
+
+def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
+    """What each rank is told of its place, and holds against what it finds."""
+    by_rank: dict[int, str | None] = {rank: box.name for box in placement.boxes for rank in box.ranks}
+    if cell.policy == "host":
+        by_rank = dict.fromkeys(by_rank, facts.container())
+    slots = placement.slots
+    return tuple(Place(container=by_rank[rank], cores=format_cores(slots[rank].cores)) for rank in sorted(by_rank))
+
+
+def refuses_cma(cell: Cell, side: Side) -> bool:
+    """Whether ranks in one container may not read each other's memory, though they share it."""
+    if cell.isolation is None or side.cma or in_force(cell.isolation).shared_ipc:
+        return False
+    return any(len(group) > 1 for group in groups_of(cell.policy, cell.ranks))
+
+
+def shares_hostname(cell: Cell) -> bool:
+    """Whether several containers share a network namespace, and so a hostname."""
+    alone = len(groups_of(cell.policy, cell.ranks)) == 1
+    return cell.isolation is not None and not alone and in_force(cell.isolation).shared_net
+
+
+def notes(cell: Cell, side: Side) -> tuple[str, ...]:
+    """What a reader of this cell's numbers must know."""
+    said = []
+    if refuses_cma(cell, side):
+        said.append(f"process_vm_readv is refused at this step: {side.starter.vendor} copies twice")
+        said += [
+            f"{name}={value}, because it would abort otherwise" for name, value in side.starter.without_cma.items()
+        ]
+    if shares_hostname(cell):
+        said += [
+            f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
+        ]
+    return tuple(said)
+
+
+def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:
+    """The environment that every rank shares."""
+    planned = msgspec.json.encode(places(cell, placement)).decode()
+    more = dict(side.starter.without_cma) if refuses_cma(cell, side) else {}
+    if shares_hostname(cell):
+        more |= side.starter.one_hostname
+    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **side.starter.environment, **more}  # noqa: S108
