@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from collbench.errors import EngineError, ImageMissing
@@ -21,6 +22,9 @@ from collbench.launch.specs import RUN_LABEL, Spec
 
 #: Longest wait for one answer of the engine (s), and for the next line of a build.
 ANSWER, BUILD_SILENCE = 60, 600
+
+#: Containers that are started side by side.
+STARTING = 8
 
 #: Longest wait for an engine that was there a moment ago (s).
 RESTART = 30.0
@@ -194,6 +198,12 @@ class Engine:
                 networking_config=network,
             )
             api.start(made["Id"])
+
+    def start_together(self, specs: tuple[Spec, ...]) -> None:
+        """Create and start containers side by side."""
+        with ThreadPoolExecutor(STARTING) as pool:
+            for started in [pool.submit(self.start, spec) for spec in specs]:
+                started.result()
 
     def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
         """Start a command in a container; its lines go to `hear` from another thread."""

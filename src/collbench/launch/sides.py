@@ -45,6 +45,7 @@ def look_at(plan: LaunchPlan, engine: Engine | None) -> Sides:
     """
     start: dict[str, Side] = {}
     memlock = True
+    shares_containers = any(policy not in ("host", "single") for policy in plan.policies)
     images: list[Image] = []
     environments: list[Image] = []
     differences: list[str] = []
@@ -55,7 +56,7 @@ def look_at(plan: LaunchPlan, engine: Engine | None) -> Sides:
         assert known is not None
         if engine is not None and set(plan.isolation) - {"strict"} and not start:
             memlock = engine.allows_memlock(reference_of(name))
-        cma = engine is None or allows_cma(engine, reference_of(name))
+        cma = engine is None or not shares_containers or allows_cma(engine, reference_of(name))
         start[name] = Side(starters.get(known.vendor, name), reference_of(name), where, memlock, cma)
         if engine is not None and inside is not None:
             images.append(_image(name, inside, engine.image(reference_of(name))))

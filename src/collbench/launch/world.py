@@ -190,9 +190,11 @@ def _in_containers(
     with engine.watch_deaths(label) as died:
         try:
             engine.create_network(name, dict(specs[0].labels))
-            for spec in specs:
-                stopping.check()
-                engine.start(spec)
+            stopping.check()
+            for alone in (spec for spec in specs if spec.donates):
+                engine.start(alone)
+            stopping.check()
+            engine.start_together(tuple(members))
             _ended(run_job(job, execute, log, died, stopping.check), log, side.starter)
         finally:
             died.stop()
