@@ -8,7 +8,8 @@ import click
 
 from collbench.launch import starters, topology
 from collbench.launch.cells import cells_of, order_of
-from collbench.launch.conduct import cases_by_ranks, driver_identity, placements_of
+from collbench.launch.conduct import cases_by_ranks, placements_of
+from collbench.launch.identity import driver_identity
 from collbench.launch.sides import reference_of
 from collbench.launch.specs import docker_command
 from collbench.launch.told import Side

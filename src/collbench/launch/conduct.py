@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +18,7 @@ from collbench.errors import CollbenchError
 from collbench.launch import topology
 from collbench.launch.cells import Cell, Launch, cells_of, order_of
 from collbench.launch.engine import Engine
+from collbench.launch.identity import driver_identity
 from collbench.launch.sides import Sides, look_at
 from collbench.launch.slots import Placement, place
 from collbench.launch.specs import RUN_LABEL
@@ -161,13 +161,6 @@ def place_of(cell: Cell) -> dict[str, str | None]:
     """The fields of a case that name its place."""
     policy = cell.policy if cell.affinity == "near" else f"{cell.policy}/{cell.affinity}"
     return {"image": cell.image, "policy": policy, "isolation": cell.isolation}
-
-
-def driver_identity() -> str:
-    """Names this process for good: boot, process number, and when it started (clock ticks after boot)."""
-    started = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{os.getpid()}/{started}"
 
 
 def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:

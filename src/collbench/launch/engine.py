@@ -17,8 +17,9 @@ from typing import Any
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch.following import Deaths, Execution, Listener, lines
+from collbench.launch.identity import driver_identity
 from collbench.launch.settings import host_settings
-from collbench.launch.specs import RUN_LABEL, Spec
+from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL, Spec
 
 #: Longest wait for one answer of the engine (s), and for the next line of a build.
 ANSWER, BUILD_SILENCE = 60, 600
@@ -148,7 +149,8 @@ class Engine:
     def run_once(self, reference: str, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
         """A command in a container of its own: exit code, and what it printed. The container is removed."""
         with _translated(f"image {reference}: cannot run {argv[0]}"):
-            made = self._client.containers.create(reference, list(argv), init=True, **settings)
+            labels = {RUN_LABEL: "probe", DRIVER_LABEL: driver_identity()}  # to be swept if we are killed
+            made = self._client.containers.create(reference, list(argv), init=True, labels=labels, **settings)
         try:
             with _translated(f"image {reference}: cannot run {argv[0]}"):
                 made.start()

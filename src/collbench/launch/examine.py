@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from collbench.errors import EngineError
 from collbench.launch import starters, topology
 from collbench.launch.cells import Cell, Launch, steps_of
-from collbench.launch.conduct import driver_identity
 from collbench.launch.engine import Engine
+from collbench.launch.identity import driver_identity
 from collbench.launch.log import Log
 from collbench.launch.sides import allows_cma, contents_of, reference_of
 from collbench.launch.slots import place
