@@ -36,6 +36,7 @@ def test_the_ready_plans_can_be_read(path: Path) -> None:
         ('images = ["-v/:/host"]', "not a name of an image"),
         ('images = []', "images: the list is empty"),
         ('images = ["openmpi"]\nranks = [0]', "ranks 0: must be from 1 to 256"),
+        ('images = ["openmpi"]\ndevice = "gpu"', "device gpu: no GPU backend is installed"),
         ('images = ["openmpi"]\nlaunches = 0', "launches 0: must be from 1"),
         ('images = ["openmpi"]\nenvironments = { mpich = "x" }', "'mpich' is none of the images openmpi"),
     ],

@@ -28,7 +28,6 @@ class RunSink:
         from tqdm import tqdm
 
         self.writer, self.records = writer, records
-        self.failures = 0
         self._bar: Any = tqdm(total=launches, initial=done, unit="launch", file=sys.stderr, leave=False,
                               dynamic_ncols=True, disable=not sys.stderr.isatty())  # fmt: skip
 
@@ -41,7 +40,6 @@ class RunSink:
         self._bar.set_description(launch.cell.title, refresh=False)
         self._bar.update()
         if failure is not None:
-            self.failures += 1
             self._bar.clear()
             click.echo(f"collbench: launch {launch.sequence} ({launch.cell.title}) failed: {failure}", err=True)
 

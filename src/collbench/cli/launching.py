@@ -13,7 +13,7 @@ from collbench.launch.identity import driver_identity
 from collbench.launch.sides import reference_of
 from collbench.launch.specs import docker_command
 from collbench.launch.told import Side
-from collbench.launch.world import Folders, specs_for
+from collbench.launch.world import INSIDE, Folders, specs_for
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_duration
 
@@ -64,10 +64,9 @@ def show_commands(plan: LaunchPlan) -> None:
         for spec in specs:
             click.echo(docker_command(spec))
         members = [spec for spec in specs if not spec.donates]
-        program = ("collbench", "run", "/collbench/plan.json", "--out", "/collbench/out", "--style", "csv")
         if len(members) > 1:
             hosts = tuple((s.name, len(b.ranks)) for s, b in zip(members, placements[launch.cell].boxes, strict=True))
-            argv = side.starter.across(hosts, program)
+            argv = side.starter.across(hosts, INSIDE)
         else:
-            argv = side.starter.local(launch.cell.ranks, placements[launch.cell].crowded, program)
+            argv = side.starter.local(launch.cell.ranks, placements[launch.cell].crowded, INSIDE)
         click.echo(f"docker exec {members[0].name} {' '.join(argv)}" if members else " ".join(argv))

@@ -26,11 +26,11 @@ from collbench.launch.stopping import Stopping
 from collbench.launch.told import notes
 from collbench.launch.world import Outcome, start
 from collbench.run import facts
+from collbench.run.describe import protocol
 from collbench.run.expand import cases_of
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
-from collbench.schema.manifest import Protocol as Method
 from collbench.schema.record import Record
 
 
@@ -174,10 +174,7 @@ def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
         command=tuple(facts.printable(word) for word in command),
         title=plan.title,
         ranks=max(plan.ranks),
-        protocol=Method(
-            gate=plan.gate, cadence=plan.cadence, warmup=plan.warmup, check=plan.check, iters=plan.iters,
-            budget=plan.budget_seconds, floor=plan.floor, cap=plan.cap, timeout=plan.timeout_seconds,
-        ),
+        protocol=protocol(plan, plan.gate, plan.cadence),
         thread_level={"requested": plan.thread_level},
         launcher="collbench launch",
         libraries=tuple(libraries),

@@ -1,4 +1,4 @@
-"""The Docker Engine, as far as a launch needs it. The only file that imports the SDK.
+"""The Docker Engine, as far as a launch needs it. With settings.py the only file that imports the SDK.
 
 Every call has a limit. What is created carries the run's label, so that it can be found and removed by it alone.
 """

@@ -20,6 +20,9 @@ from collbench.schema.manifest import Image
 #: Where `collbench image build` and the Dockerfiles put an image that is named without a slash or a colon.
 REPOSITORY = "collbench"
 
+#: How an image is asked: as strictly as ranks are held at the first step.
+_CONFINED = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -82,8 +85,7 @@ def contents_of(engine: Engine, name: str) -> Contents:
         engine.image(reference)
     except ImageMissing as error:
         raise ImageMissing(f"{error} Build it: collbench image build {name}") from error
-    settings = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
-    code, said = engine.run_once(reference, ("python", "-m", "collbench.launch.probe"), **settings)
+    code, said = engine.run_once(reference, ("python", "-m", "collbench.launch.probe"), **_CONFINED)
     try:
         found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
     except msgspec.DecodeError as error:
@@ -97,8 +99,7 @@ def contents_of(engine: Engine, name: str) -> Contents:
 
 def allows_cma(engine: Engine, reference: str) -> bool:
     """Whether processes in a container without capabilities may read each other's memory: tried, not guessed."""
-    settings = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
-    _, said = engine.run_once(reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **settings)
+    _, said = engine.run_once(reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **_CONFINED)
     try:
         return bool(msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]["readv"] == 0)
     except (msgspec.DecodeError, KeyError):

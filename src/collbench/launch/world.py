@@ -29,8 +29,11 @@ from collbench.launch.told import Side, variables
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 
-#: How much longer than its plan can take a container may live (s).
-SPARE = 600
+#: A container lives so long (s), for nobody knows how long a world takes: what a killed driver leaves ends by itself.
+LIVES = 24 * 3600
+
+#: What every rank in a container runs.
+INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
 
 #: The user inside when the driver is root: nobody of the host.
 UNPRIVILEGED = (1000, 1000)
@@ -85,10 +88,9 @@ def specs_for(
     if cell.isolation is None:
         return ()
     user = user_inside()
-    lives = int(plan.timeout_seconds) + SPARE
     environment = variables(cell, placement, side)
     name = f"{run}-{launch.sequence}"
-    world = World(run, name, driver, side.reference, f"{user[0]}:{user[1]}", lives, environment)
+    world = World(run, name, driver, side.reference, f"{user[0]}:{user[1]}", LIVES, environment)
     first = placement.boxes[0].name
     everywhere: tuple[Mount, ...] = (Mount(str(there.plan), PLAN),)
     alone = (Mount(str(there.out), OUT, True), Mount(str(there.relay), RELAY, True))
@@ -135,7 +137,7 @@ def start(
 
 
 def _ended(code: int, log: Log, starter: Starter) -> None:
-    """Raise unless the launcher inside ended as it does after a measurement (1: a case failed, and is recorded)."""
+    """Raise unless the launcher ended well; with 1 because a case failed, that case is recorded beside this."""
     if code != 0:
         raise LaunchFailed(f"ended with exit code {code}", log.tail(starter.quiet))
 
@@ -182,8 +184,7 @@ def _in_containers(
         assert container is not None
         return engine.execute(container, argv, environment, log.add)
 
-    program = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
-    job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, program, {}, there.relay, plan.timeout_seconds)
+    job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, INSIDE, {}, there.relay, plan.timeout_seconds)
     name = next(spec.network for spec in specs if spec.network is not None)
     label = f"{LAUNCH_LABEL}={dict(specs[0].labels)[LAUNCH_LABEL]}"
     engine.wait()

@@ -35,7 +35,7 @@ def manifest(
         command=tuple(facts.printable(word) for word in command),
         title=plan.title,
         ranks=session.world.size,
-        protocol=_protocol(plan, method),
+        protocol=protocol(plan, method.gate, method.cadence),
         thread_level={"requested": plan.thread_level, "granted": session.thread_level},
         launcher=launcher.detect().title,
         libraries=tuple(library for backend in backends for library in backend.libraries()),
@@ -66,10 +66,11 @@ def hashed(library: Library) -> Library:
     return msgspec.structs.replace(library, sha256=digest)
 
 
-def _protocol(plan: Plan, method: Method) -> Protocol:
+def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:
+    """How a plan measures, with the gate and the cadence that its cases begin with."""
     return Protocol(
-        gate=method.gate,
-        cadence=method.cadence,
+        gate=gate,
+        cadence=cadence,
         warmup=plan.warmup,
         check=plan.check,
         iters=plan.iters,

@@ -72,18 +72,24 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     for name in ("images", "policies", "isolation", "ranks", "affinity"):
         if not getattr(plan, name):
             raise PlanError(f"{name}: the list is empty; nothing would be started.")
-    for image in (*plan.images, *plan.environments):
-        if _IMAGE.fullmatch(image) is None:
-            raise PlanError(f"image {image!r}: not a name of an image. Write openmpi, or site/name:tag.")
-    for policy in plan.policies:
-        if _POLICY.fullmatch(policy) is None:
-            hint = suggestion(policy, ("host", "single", "multi", "packed:2"))
-            raise PlanError(f"policy {policy!r}: unknown. {hint}")
-    for unknown in set(plan.environments) - set(plan.images):
-        raise PlanError(f"environments: {unknown!r} is none of the images {', '.join(plan.images)}.")
+    _check_names(plan)
     numbers = [("launches", plan.launches, MOST_LAUNCHES), ("cores_per_rank", plan.cores_per_rank, MOST_RANKS)]
     numbers += [("ranks", ranks, MOST_RANKS) for ranks in plan.ranks]
     for name, value, most in numbers:
         if not 1 <= value <= most:
             raise PlanError(f"{name} {value}: must be from 1 to {most}.")
     return plan
+
+
+def _check_names(plan: LaunchPlan) -> None:
+    for image in (*plan.images, *plan.environments):
+        if _IMAGE.fullmatch(image) is None:
+            raise PlanError(f"image {image!r}: not a name of an image. Write openmpi, or site/name:tag.")
+    if plan.device == "gpu":
+        raise PlanError('device gpu: no GPU backend is installed. Use device = "cpu".')
+    for policy in plan.policies:
+        if _POLICY.fullmatch(policy) is None:
+            hint = suggestion(policy, ("host", "single", "multi", "packed:2"))
+            raise PlanError(f"policy {policy!r}: unknown. {hint}")
+    for unknown in set(plan.environments) - set(plan.images):
+        raise PlanError(f"environments: {unknown!r} is none of the images {', '.join(plan.images)}.")
