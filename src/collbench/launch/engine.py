@@ -166,7 +166,8 @@ class Engine:
 
         unlimited = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
         try:
-            return self.run_once(reference, ("true",), network_mode="none", ulimits=[unlimited])[0] == 0
+            confined = {"network_mode": "none", "cap_drop": ["ALL"], "user": "1000:1000"}
+            return self.run_once(reference, ("true",), ulimits=[unlimited], **confined)[0] == 0
         except EngineError as error:
             if "rlimit" in str(error):
                 return False
