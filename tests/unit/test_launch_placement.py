@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.errors import PlanError
 from collbench.launch import placement
-from collbench.launch.cells import Cell, cells_of, order_of, steps_of
-from collbench.launch.slots import place
-from collbench.launch.topology import Core, Topology
+from collbench.launch.cells import Cell, cases_in, cells_of, order_of, steps_of
+from collbench.launch.memory import refuse_too_large
+from collbench.launch.placing import place
+from collbench.launch.topology import Core, Gpu, Topology
 from collbench.run.facts import parse_cores
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 
@@ -23,8 +28,18 @@ def machine(nodes: int, cores: int, threads: int = 1) -> Topology:
     return Topology(tuple(Core(thread * len(whole) + n, n // cores, n) for thread in range(threads) for n in whole))
 
 
-def cell(policy: str, ranks: int) -> Cell:
-    return Cell("openmpi", policy, None if policy == "host" else "strict", ranks)
+def with_gpus(nodes: int, cores: int, gpus: int) -> Topology:
+    """The same with so many GPUs on each node, numbered node by node."""
+    there = tuple(Gpu(f"GPU-{n}", n // gpus) for n in range(nodes * gpus))
+    return replace(machine(nodes, cores), gpus=there)
+
+
+def cell(policy: str, ranks: int, server: bool = False, far: bool = False) -> Cell:
+    return Cell("openmpi", policy, None if policy == "host" else "strict", ranks, "far" if far else "near", server)
+
+
+def plan(**more: Any) -> LaunchPlan:
+    return LaunchPlan(collectives=("allreduce",), images=("openmpi",), **more)
 
 
 def test_the_policies_are_known_by_their_files() -> None:
@@ -55,9 +70,9 @@ def test_every_rank_has_a_slot_of_its_own(
     there = machine(nodes, cores, threads)
     if ranks * each > len(there.cores) and not oversubscribe:
         with pytest.raises(PlanError, match="oversubscribe = true"):
-            place(there, cell(policy, ranks), each)
+            place(there, cell(policy, ranks), plan(cores_per_rank=each))
         return
-    found = place(there, cell(policy, ranks), each, oversubscribe)
+    found = place(there, cell(policy, ranks), plan(cores_per_rank=each, oversubscribe=oversubscribe))
     assert sorted(rank for box in found.boxes for rank in box.ranks) == list(range(ranks))
     assert found.crowded == (ranks * each > len(there.cores))
     used = [core for slot in found.slots for core in slot.cores]
@@ -65,6 +80,7 @@ def test_every_rank_has_a_slot_of_its_own(
     assert len(found.slots) == ranks
     if not found.crowded:
         assert len(used) == len(set(used)) == ranks * each
+        assert sorted((*used, *found.idle)) == sorted(core.number for core in there.cores)
     node_of = {core.number: core.node for core in there.cores}
     for box in found.boxes:
         mine = {core for slot in box.slots for core in slot.cores}
@@ -74,17 +90,124 @@ def test_every_rank_has_a_slot_of_its_own(
 
 def test_whole_cores_come_before_second_threads_and_nodes_are_filled_one_by_one() -> None:
     there = machine(nodes=2, cores=2, threads=2)
-    assert [slot.cores for slot in place(there, cell("single", 8)).slots] == [
+    assert [slot.cores for slot in place(there, cell("single", 8), plan()).slots] == [
         (0,), (1,), (4,), (5,), (2,), (3,), (6,), (7,)
     ]  # fmt: skip
 
 
 def test_far_takes_memory_from_the_other_node_or_says_that_there_is_none() -> None:
-    far = Cell("openmpi", "single", "strict", 2, "far")
-    found = place(machine(2, 1), far)
+    far = cell("single", 2, far=True)
+    found = place(machine(2, 1), far, plan())
     assert [(box.cores, box.nodes) for box in found.boxes] == [("0", "1"), ("1", "0")]
     with pytest.raises(PlanError, match="affinity far: this machine has one memory node"):
-        place(machine(1, 2), far)
+        place(machine(1, 2), far, plan())
+
+
+def room(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:
+    """Whether every node has cores for the GPUs that it serves, and one core somewhere is left for a server."""
+    homes = [(gpu // gpus + far) % nodes for gpu in range(workers)]
+    left = nodes * cores
+    for node in set(homes):
+        others = homes.count(node) + (server and node == homes[0])
+        taken = homes.count(node) * (max(1, cores // others) if each == "share" else int(each))
+        if taken > cores:
+            return False
+        left -= taken
+    return not server or left > 0
+
+
+@given(
+    st.sampled_from(POLICIES), st.integers(1, 8), st.booleans(), st.booleans(),
+    st.integers(1, 3), st.integers(1, 6), st.integers(1, 4), st.sampled_from((1, 2, "share")),
+)  # fmt: skip
+def test_every_worker_has_a_gpu_with_cores_of_its_node_and_a_server_has_none(
+    policy: str, workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str
+) -> None:
+    there = with_gpus(nodes, cores, gpus)
+    asked, wanted = cell(policy, workers + server, server, far), plan(device="gpu", cores_per_rank=each)
+    if workers > nodes * gpus or (far and nodes == 1) or not room(workers, server, far, nodes, cores, gpus, each):
+        with pytest.raises(PlanError):
+            place(there, asked, wanted)
+        return
+    found = place(there, asked, wanted)
+    assert sorted(rank for box in found.boxes for rank in box.ranks) == list(range(workers + server))
+    slots = found.slots
+    assert [slot.gpu for slot in slots[server:]] == [gpu.uuid for gpu in there.gpus[:workers]]
+    assert not server or slots[0].gpu is None
+    used = [core for slot in slots for core in slot.cores]
+    assert len(used) == len(set(used)) and all(slot.cores for slot in slots)
+    node_of = {core.number: core.node for core in there.cores}
+    for gpu, slot in zip(there.gpus, slots[server:], strict=False):
+        assert all((node_of[core] == gpu.node) != far for core in slot.cores)
+        assert set(slot.nodes) == {node_of[core] for core in slot.cores}
+
+
+def test_cores_are_shared_out_between_the_gpus_of_a_node() -> None:
+    found = place(with_gpus(2, 8, 2), cell("single", 4), plan(device="gpu"))
+    assert [(box.cores, box.gpus) for box in found.boxes] == [
+        ("0-3", ("GPU-0",)), ("4-7", ("GPU-1",)), ("8-11", ("GPU-2",)), ("12-15", ("GPU-3",))
+    ]  # fmt: skip
+    with_server = place(with_gpus(1, 8, 2), cell("single", 3, server=True), plan(device="gpu"))
+    assert [(box.cores, box.gpus) for box in with_server.boxes] == [
+        ("4-5", ()), ("0-1", ("GPU-0",)), ("2-3", ("GPU-1",))
+    ]  # fmt: skip
+    assert with_server.idle == (6, 7)
+
+
+@pytest.mark.parametrize(
+    ("there", "workers", "message"),
+    [
+        (machine(1, 4), 2, "2 workers want a GPU each, and this machine offers none"),
+        (replace(machine(1, 4), no_gpus="NVML: no driver"), 1, "offers none (NVML: no driver)"),
+        (with_gpus(1, 4, 2), 3, "3 workers want a GPU each, and this machine offers 2"),
+    ],
+)
+def test_more_gpus_than_there_are(there: Topology, workers: int, message: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(message)):
+        place(there, cell("multi", workers), plan(device="gpu"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups"),
+    [
+        ("host", ((0, 1, 2, 3),)),
+        ("multi", ((0, 1, 2, 3),)),
+        ("single", ((0,), (1,), (2,), (3,))),
+        ("packed:2", ((0,), (1, 2), (3,))),
+    ],
+)
+def test_a_parameter_server_shares_the_workers_container_or_has_its_own(
+    policy: str, groups: tuple[tuple[int, ...], ...]
+) -> None:
+    assert placement.groups_of(policy, 4, server=True) == groups
+
+
+def test_workers_make_two_kinds_of_worlds() -> None:
+    asked = LaunchPlan(
+        collectives=("ps_bcast", "allreduce", "ps_gather"), images=("openmpi",), policies=("single",), workers=(1, 4)
+    )
+    cells = cells_of(asked)
+    assert [(one.ranks, one.server) for one in cells] == [(1, False), (2, True), (4, False), (5, True)]
+    assert [{case.collective for case in cases_in(asked, one)} for one in cells] == [
+        {"allreduce"}, {"ps_bcast", "ps_gather"}, {"allreduce"}, {"ps_bcast", "ps_gather"}
+    ]  # fmt: skip
+    assert cells[3].title == "openmpi single strict, a server and 4 workers"
+
+
+def test_an_image_has_backends_of_its_own() -> None:
+    asked = LaunchPlan(
+        collectives=("allreduce",), images=("openmpi", "torch"), image_backends={"torch": ("torch-gloo",)}
+    )
+    found = {one.image: {case.backend for case in cases_in(asked, one)} for one in cells_of(asked)}
+    assert found == {"openmpi": {"mpi"}, "torch": {"torch-gloo"}}
+
+
+def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
+    asked = LaunchPlan(collectives=("ps_gather",), images=("openmpi",), sizes=("1G",), workers=(4,))
+    cases = {one: frozenset(cases_in(asked, one)) for one in cells_of(asked)}
+    refuse_too_large(asked, cases, free=9 << 30)
+    with pytest.raises(PlanError, match=r"ps_gather of 1\.00 GiB needs 8\.00 GiB of buffers, and 8\.00 GiB are free"):
+        refuse_too_large(asked, cases, free=8 << 30)
 
 
 def test_steps_that_differ() -> None:
@@ -95,13 +218,13 @@ def test_steps_that_differ() -> None:
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
-    plan = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=3)
-    cells = cells_of(plan)
-    order = order_of(plan)
+    asked = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=3)
+    cells = cells_of(asked)
+    order = order_of(asked)
     assert [launch.sequence for launch in order] == list(range(len(cells) * 5))
     blocks = [[launch.cell for launch in order if launch.number == block] for block in range(5)]
     assert all(sorted(map(repr, block)) == sorted(map(repr, cells)) for block in blocks)
     assert len({tuple(map(repr, block)) for block in blocks}) > 1
-    assert order == order_of(plan)
+    assert order == order_of(asked)
     other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=4)
     assert order != order_of(other)

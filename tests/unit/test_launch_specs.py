@@ -5,25 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collbench.launch import starters
+from collbench.launch.abilities import knows_cdi
 from collbench.launch.cells import Cell
 from collbench.launch.isolation import in_force
-from collbench.launch.slots import place
+from collbench.launch.placing import place
+from collbench.launch.settings import host_settings
 from collbench.launch.specs import Mount, Spec, World, docker_command, specs_of
 from collbench.launch.told import Side, notes, refuses_cma, shares_hostname
-from collbench.launch.topology import Core, Topology
-from collbench.schema.launch_plan import ISOLATIONS, Isolation
+from collbench.launch.topology import Core, Gpu, Topology
+from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
+PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
 WORLD = World("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
 
 
 def specs(step: Isolation, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
     cell = Cell("mpich", policy, step, 2)
     mounts = {"c0": (Mount("/tmp/plan", "/plan"), Mount("/tmp/out", "/out", True))}  # noqa: S108
-    return specs_of(WORLD, place(MACHINE, cell), in_force(step, memlock), mounts)
+    return specs_of(WORLD, place(MACHINE, cell, PLAN), in_force(step, memlock), mounts)
 
 
 def test_strict_shares_nothing() -> None:
@@ -54,6 +58,58 @@ def test_each_step_adds_to_the_one_before() -> None:
 def test_a_lone_container_needs_no_anchor() -> None:
     (only,) = specs("ipc", "multi")
     assert (only.joins_ipc, only.capabilities) == (None, ("SYS_NICE", "SYS_PTRACE"))
+
+
+def gpu_specs(step: Isolation, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
+    """A parameter server and two workers on a machine with three GPUs."""
+    there = replace(MACHINE, gpus=tuple(Gpu(f"GPU-{letter}") for letter in "abc"))
+    cell = Cell("mpich", policy, step, 3, server=True)
+    placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
+    return specs_of(replace(WORLD, cdi=cdi), placement, in_force(step), {})
+
+
+def test_a_container_sees_its_ranks_gpus_and_the_servers_none() -> None:
+    assert [spec.gpus for spec in gpu_specs("strict", "single")] == [(), ("GPU-a",), ("GPU-b",)]
+    assert [spec.gpus for spec in gpu_specs("net", "single")] == [(), (), ("GPU-a",), ("GPU-b",)]
+    assert [spec.gpus for spec in gpu_specs("strict", "multi")] == [("GPU-a", "GPU-b")]
+
+
+def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
+    anchor, *members = gpu_specs("visible", "single")
+    assert anchor.gpus == ()
+    assert [spec.gpus for spec in members] == [("GPU-a", "GPU-b")] * 3
+    cell = Cell("mpich", "single", "visible", 2)
+    side = Side(starters.get("mpich", "mpich"), "collbench/mpich", None)
+    assert any("devices are not isolated" in line for line in notes(cell, side, gpus=True))
+    assert not any("devices are not isolated" in line for line in notes(cell, side))
+
+
+@pytest.mark.parametrize("cdi", [False, True])
+def test_gpus_are_asked_for_by_device_request_or_by_cdi_name(cdi: bool) -> None:
+    (spec,) = gpu_specs("strict", "multi", cdi)
+    (request,) = host_settings(spec)["device_requests"]
+    command = docker_command(spec)
+    if cdi:
+        assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"])
+        assert "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b" in command
+    else:
+        assert request["DeviceIDs"] == ["GPU-a", "GPU-b"]
+        assert request["Capabilities"] == [["gpu", "compute", "utility"]]
+        assert """'--gpus="device=GPU-a,GPU-b","capabilities=gpu,compute,utility"'""" in command
+    assert "device_requests" not in host_settings(specs("strict")[0])
+
+
+def test_cdi_is_used_where_the_engine_reads_a_specification_of_nvidias(tmp_path: Path) -> None:
+    folder = tmp_path / "etc" / "cdi"
+    folder.mkdir(parents=True)
+    description = {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}
+    assert not knows_cdi(description, tmp_path)
+    (folder / "other.yaml").write_text("kind: example.com/nic\n")
+    assert not knows_cdi(description, tmp_path)
+    (folder / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
+    assert knows_cdi(description, tmp_path)
+    assert not knows_cdi({}, tmp_path)
+    assert knows_cdi({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, tmp_path)
 
 
 def test_an_engine_that_may_not_lock_memory_is_not_asked_to() -> None:

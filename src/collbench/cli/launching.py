@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from collbench.launch import starters, topology
-from collbench.launch.cells import cells_of, order_of
-from collbench.launch.conduct import cases_by_ranks, placements_of
+from collbench.launch.cells import cases_in, cells_of, order_of
+from collbench.launch.conduct import placements_of
 from collbench.launch.identity import driver_identity
 from collbench.launch.sides import reference_of
 from collbench.launch.specs import docker_command
@@ -25,22 +25,21 @@ CASE = 0.05
 
 def seconds_of(plan: LaunchPlan) -> float:
     """An estimate of an experiment's length."""
-    cases = {ranks: len(found) for ranks, found in cases_by_ranks(plan).items()}
     total = 0.0
     for cell, placement in placements_of(plan, topology.here()).items():
         boxes = len(placement.boxes)
         start = START_HOST if cell.isolation is None else START_BOX + START_MORE * (boxes - 1)
-        total += plan.launches * (start + cases[cell.ranks] * (plan.budget_seconds + CASE))
+        total += plan.launches * (start + len(cases_in(plan, cell)) * (plan.budget_seconds + CASE))
     return total
 
 
 def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how the two sides differ in anything but the container."""
     cells, launches = len(cells_of(plan)), len(order_of(plan))
-    cases = sum(len(found) for found in cases_by_ranks(plan).values())
+    cases = sum(len(cases_in(plan, cell)) for cell in cells_of(plan)) * plan.launches
     about = f"about {format_duration(round(seconds_of(plan)))}" if plan.iters is None else "length by -n"
     click.echo(f"# {plan.title or 'launch'}: {cells} cells x {plan.launches} launches = {launches} starts, "
-               f"{cases} cases each, {about}", err=True)  # fmt: skip
+               f"{cases} measurements, {about}", err=True)  # fmt: skip
     for line in differences:
         click.echo(f"# {line}", err=True)
 

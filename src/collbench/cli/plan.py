@@ -8,8 +8,10 @@ import click
 
 from collbench.cli.launching import seconds_of
 from collbench.launch import topology
-from collbench.launch.cells import cells_of, order_of
-from collbench.launch.conduct import cases_by_ranks, placements_of
+from collbench.launch.cells import cases_in, cells_of, order_of
+from collbench.launch.conduct import placements_of
+from collbench.launch.placing import Box, Placement
+from collbench.run.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.units import format_duration
 
@@ -20,17 +22,12 @@ def command(plan: Path) -> None:
     """Print the cells of PLAN, where their ranks sit here, the order of launches, and about how long it takes."""
     loaded = load_launch_plan(plan)
     placements = placements_of(loaded, topology.here())
-    cases = cases_by_ranks(loaded)
     cells = cells_of(loaded)
     click.echo(f"{loaded.title or plan.stem}: {len(cells)} cells, {loaded.launches} launches each, seed {loaded.seed}")
     for number, cell in enumerate(cells):
-        boxes = placements[cell].boxes
-        where = "; ".join(
-            f"{'host' if cell.isolation is None else box.name}: ranks {_span(box.ranks)} on cores {box.cores}"
-            for box in boxes
-        )
-        crowded = ", more ranks than cores" if placements[cell].crowded else ""
-        click.echo(f"  {number:3d}  {cell.title}: {len(cases[cell.ranks])} cases; {where}{crowded}")
+        cases = len(cases_in(loaded, cell))
+        where = _where(placements[cell], cell.isolation is None)
+        click.echo(f"  {number:3d}  {cell.title}: {cases} case{'s' if cases > 1 else ''}; {where}")
     click.echo("order of launches, block by block:")
     numbers = {cell: number for number, cell in enumerate(cells)}
     order = order_of(loaded)
@@ -39,6 +36,20 @@ def command(plan: Path) -> None:
     click.echo(
         f"about {format_duration(round(seconds_of(loaded)))}" if loaded.iters is None else "how long depends on iters"
     )
+
+
+def _where(placement: Placement, on_host: bool) -> str:
+    """`c0: ranks 0-1 on cores 0-1; ...`, and what is out of the ordinary."""
+    found = "; ".join(_said(box, on_host) for box in placement.boxes)
+    idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
+    return f"{found}{', more ranks than cores' if placement.crowded else ''}{idle}"
+
+
+def _said(box: Box, on_host: bool) -> str:
+    many = len(box.ranks) > 1
+    gpus = f", GPU{'s' if len(box.gpus) > 1 else ''} {' '.join(box.gpus)}" if box.gpus else ""
+    name = "host" if on_host else box.name
+    return f"{name}: rank{'s' if many else ''} {_span(box.ranks)} on cores {box.cores}{gpus}"
 
 
 def _span(ranks: tuple[int, ...]) -> str:

@@ -48,4 +48,5 @@ ROW = Collective(
     rooted=True,
     has_in_place=False,
     min_ranks=2,
+    has_server=True,
 )

@@ -74,7 +74,10 @@ Dialect = Callable[[Any], Prepared]
 
 @dataclass(frozen=True, eq=False)
 class Collective:
-    """One operation, independent of any library. `split`: the size asked for is shared out over the ranks."""
+    """One operation, independent of any library. `split`: the size asked for is shared out over the ranks.
+
+    `has_server`: the root is a parameter server, which keeps its data in host memory and is no worker.
+    """
 
     name: str
     title: str
@@ -89,6 +92,7 @@ class Collective:
     moves_data: bool = True
     has_in_place: bool = True
     min_ranks: int = 1
+    has_server: bool = False
 
     def count(self, size: int, itemsize: int, ranks: int) -> int:
         """Elements per block for a size in bytes, rounded down as nccl-tests does.

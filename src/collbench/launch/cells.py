@@ -5,25 +5,45 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+import msgspec
+
+from collbench import collectives
 from collbench.launch.placement import groups_of
+from collbench.run.expand import cases_of
+from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, Affinity, Isolation, LaunchPlan
+from collbench.schema.plan import Plan
+
+#: What a plan that names none means.
+DEFAULT_RANKS, DEFAULT_BACKENDS = (2,), ("mpi",)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One way to start a world. `isolation` is None on the host. `image` names the MPI on the host too."""
+    """One way to start a world. `isolation` is None on the host. `image` names the MPI on the host too.
+
+    `server`: rank 0 is a parameter server, and the others are its workers.
+    """
 
     image: str
     policy: str
     isolation: Isolation | None
     ranks: int
     affinity: Affinity = "near"
+    server: bool = False
 
     @property
     def title(self) -> str:
-        """As it is shown: `openmpi single strict, 2 ranks`."""
+        """As it is shown: `openmpi single strict, 2 ranks`, or `... a server and 2 workers`."""
         words = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity)
-        return f"{' '.join(word for word in words if word)}, {self.ranks} rank{'s' if self.ranks > 1 else ''}"
+        number, what = (self.ranks - 1, "worker") if self.server else (self.ranks, "rank")
+        who = f"{'a server and ' if self.server else ''}{number} {what}{'s' if number > 1 else ''}"
+        return f"{' '.join(word for word in words if word)}, {who}"
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each container; on the host, of the one place they share."""
+        return groups_of(self.policy, self.ranks, self.server)
 
 
 @dataclass(frozen=True)
@@ -38,24 +58,57 @@ class Launch:
 def cells_of(plan: LaunchPlan) -> tuple[Cell, ...]:
     """Every combination, each once, in the plan's order."""
     found = [
-        Cell(image, policy, step, ranks, affinity)
-        for ranks in plan.ranks
+        Cell(image, policy, step, ranks, affinity, server)
+        for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
-        for step in steps_of(policy, ranks, plan.isolation)
+        for step in steps_of(policy, ranks, plan.isolation, server)
     ]
     return tuple(dict.fromkeys(found))
 
 
-def steps_of(policy: str, ranks: int, asked: tuple[Isolation, ...]) -> tuple[Isolation | None, ...]:
+def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
+    """(ranks, with a parameter server) of every world. W workers are W ranks, and one more where there is a server."""
+    if not plan.workers:
+        return tuple((ranks, False) for ranks in plan.ranks or DEFAULT_RANKS)
+    kinds = sorted({collectives.get(name).has_server for name in plan.collectives})
+    return tuple((workers + server, server) for workers in plan.workers for server in kinds)
+
+
+def cases_in(plan: LaunchPlan, cell: Cell) -> tuple[Case, ...]:
+    """What a world of a cell measures.
+
+    Raises:
+        PlanError: an unknown name, or a root that is no rank.
+    """
+    inner = inner_plan(plan, cell)
+    return tuple(case for backend in inner.backends for case in cases_of(inner, backend, cell.ranks))
+
+
+def inner_plan(plan: LaunchPlan, cell: Cell) -> Plan:
+    """The plan that a world of a cell is given: its image's backends; with workers, the collectives of its kind."""
+    wanted = plan.collectives
+    if plan.workers:
+        wanted = tuple(name for name in wanted if collectives.get(name).has_server == cell.server)
+    return msgspec.structs.replace(plan.inner(), collectives=wanted, backends=backends_of(plan, cell.image))
+
+
+def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
+    """What is measured with an image."""
+    return plan.image_backends.get(image, plan.backends) or DEFAULT_BACKENDS
+
+
+def steps_of(
+    policy: str, ranks: int, asked: tuple[Isolation, ...], server: bool = False
+) -> tuple[Isolation | None, ...]:
     """The steps that differ for a policy: none on the host; a lone container has nobody to share namespaces with.
 
     What a step adds inside one container (limits, capabilities) it has up to `ipc`; a later one counts as that.
     """
     if policy == "host":
         return (None,)
-    if len(groups_of(policy, ranks)) > 1:
+    if len(groups_of(policy, ranks, server)) > 1:
         return asked
     last = ISOLATIONS.index("ipc")
     return tuple(dict.fromkeys(ISOLATIONS[min(ISOLATIONS.index(step), last)] for step in asked))

@@ -14,20 +14,20 @@ import msgspec
 from numpy.typing import NDArray
 
 import collbench
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, PlanError
 from collbench.launch import topology
-from collbench.launch.cells import Cell, Launch, cells_of, order_of
+from collbench.launch.cells import Cell, Launch, cases_in, cells_of, order_of
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
+from collbench.launch.memory import refuse_too_large
+from collbench.launch.placing import Placement, place
 from collbench.launch.sides import Sides, look_at
-from collbench.launch.slots import Placement, place
 from collbench.launch.specs import RUN_LABEL
 from collbench.launch.stopping import Stopping
 from collbench.launch.told import notes
 from collbench.launch.world import Outcome, start
 from collbench.run import facts
 from collbench.run.describe import protocol
-from collbench.run.expand import cases_of
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
@@ -46,7 +46,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan with everything that is known before the first launch. `asked` are the cases of a world by its ranks."""
+    """A plan with everything that is known before the first launch. `asked` are the cases of each cell's worlds."""
 
     plan: LaunchPlan
     run: str
@@ -54,7 +54,7 @@ class Prepared:
     sides: Sides
     placements: dict[Cell, Placement]
     order: tuple[Launch, ...]
-    asked: dict[int, frozenset[Case]]
+    asked: dict[Cell, frozenset[Case]]
 
 
 def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Placement]:
@@ -63,17 +63,13 @@ def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Pl
     Raises:
         PlanError: more is asked for than there is.
     """
-    return {cell: place(machine, cell, plan.cores_per_rank, plan.oversubscribe) for cell in cells_of(plan)}
-
-
-def cases_by_ranks(plan: LaunchPlan) -> dict[int, tuple[Case, ...]]:
-    """What a world of so many ranks measures.
-
-    Raises:
-        PlanError: an unknown name, or a root that is no rank.
-    """
-    backends = plan.backends or ("mpi",)
-    return {n: tuple(case for name in backends for case in cases_of(plan.inner(), name, n)) for n in plan.ranks}
+    found = {}
+    for cell in cells_of(plan):
+        try:
+            found[cell] = place(machine, cell, plan)
+        except PlanError as error:
+            raise PlanError(f"{cell.title}: {error}") from error
+    return found
 
 
 def prepare(plan: LaunchPlan) -> Prepared:
@@ -83,11 +79,13 @@ def prepare(plan: LaunchPlan) -> Prepared:
         CollbenchError: something that the plan needs is not there.
     """
     placements = placements_of(plan, topology.here())
-    asked = {ranks: frozenset(cases) for ranks, cases in cases_by_ranks(plan).items()}
+    asked = {cell: frozenset(cases_in(plan, cell)) for cell in placements}
+    refuse_too_large(plan, asked)
     contained = any(cell.isolation is not None for cell in placements)
     engine = Engine(plan.docker_host) if contained else None
     run = f"cb{os.getpid():x}{datetime.datetime.now(datetime.UTC):%H%M%S}"
-    return Prepared(plan, run, engine, look_at(plan, engine), placements, order_of(plan), asked)
+    gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
+    return Prepared(plan, run, engine, look_at(plan, engine, gpus), placements, order_of(plan), asked)
 
 
 def conduct(
@@ -123,15 +121,16 @@ def _started(prepared: Prepared, launch: Launch, stopping: Stopping) -> Outcome:
     plan, cell = prepared.plan, launch.cell
     return start(
         plan, launch, prepared.sides.start[cell.image], prepared.placements[cell], prepared.engine, prepared.run,
-        driver_identity(), prepared.asked[cell.ranks], stopping,
+        driver_identity(), prepared.asked[cell], stopping,
     )  # fmt: skip
 
 
 def _keep(outcome: Outcome, launch: Launch, prepared: Prepared, sink: Sink, known: frozenset[tuple[Case, int]]) -> None:
     """A failed launch is one failed record, of the first case that it did not measure."""
-    left = set(prepared.asked[launch.cell.ranks])
+    left = set(prepared.asked[launch.cell])
     failed_inside = False
-    said = notes(launch.cell, prepared.sides.start[launch.cell.image])
+    gpus = bool(prepared.placements[launch.cell].gpus)
+    said = notes(launch.cell, prepared.sides.start[launch.cell.image], gpus)
     for one in outcome.taken:
         left.discard(one.record.case)
         failed_inside |= one.record.status == "failed"
@@ -142,7 +141,7 @@ def _keep(outcome: Outcome, launch: Launch, prepared: Prepared, sink: Sink, know
     reason = None
     if outcome.failure is not None and (left or not failed_inside):
         reason = str(outcome.failure)
-        case = min(left or prepared.asked[launch.cell.ranks], key=lambda case: (case.collective, case.bytes))
+        case = min(left or prepared.asked[launch.cell], key=lambda case: (case.collective, case.bytes))
         record = Record(case=case, launch=0, status="failed", reason=reason, notes=outcome.failure.log)
         sink.add(stamped(record, launch, outcome.transport, False), None)
     sink.launched(launch, reason)
@@ -166,6 +165,7 @@ def place_of(cell: Cell) -> dict[str, str | None]:
 def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
     """Of the whole experiment."""
     plan, sides = prepared.plan, prepared.sides
+    ranks = max(cell.ranks for cell in prepared.placements)
     libraries = {lib: None for side in (*sides.environments, *sides.images) for lib in side.libraries}
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -173,12 +173,12 @@ def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
         python=sys.version.split()[0],
         command=tuple(facts.printable(word) for word in command),
         title=plan.title,
-        ranks=max(plan.ranks),
+        ranks=ranks,
         protocol=protocol(plan, plan.gate, plan.cadence),
         thread_level={"requested": plan.thread_level},
         launcher="collbench launch",
         libraries=tuple(libraries),
-        hosts=(facts.host(range(max(plan.ranks))),),
+        hosts=(facts.host(range(ranks)),),
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
         experiment=Experiment(
@@ -191,15 +191,12 @@ def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
 
 def finished(prepared: Prepared, records: tuple[Record, ...]) -> frozenset[tuple[Cell, int]]:
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
-    by_place: dict[tuple[tuple[Any, ...], int, int], list[Record]] = {}
-    for record in records:
-        case = record.case
-        place = (case.image, case.policy, case.isolation)
-        by_place.setdefault((place, case.ranks, record.launch), []).append(record)
+    by_case = {(record.case, record.launch): record for record in records}
     found = set()
     for launch in prepared.order:
-        cell = launch.cell
-        there = by_place.get((tuple(place_of(cell).values()), cell.ranks, launch.number), [])
-        if len(there) >= len(prepared.asked[cell.ranks]) or any(one.status == "failed" for one in there):
+        cell, asked = launch.cell, prepared.asked[launch.cell]
+        cases = (msgspec.structs.replace(case, **place_of(cell)) for case in asked)
+        there = [one for case in cases if (one := by_case.get((case, launch.number))) is not None]
+        if len(there) == len(asked) or any(one.status == "failed" for one in there):
             found.add((cell, launch.number))
     return frozenset(found)

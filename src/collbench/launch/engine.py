@@ -160,18 +160,11 @@ class Engine:
             with contextlib.suppress(Exception):
                 made.remove(force=True)
 
-    def allows_memlock(self, reference: str) -> bool:
-        """Whether a container may lock memory without limit: not where the engine itself may not."""
-        import docker.types
-
-        unlimited = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
-        try:
-            confined = {"network_mode": "none", "cap_drop": ["ALL"], "user": "1000:1000"}
-            return self.run_once(reference, ("true",), ulimits=[unlimited], **confined)[0] == 0
-        except EngineError as error:
-            if "rlimit" in str(error):
-                return False
-            raise
+    def describe(self) -> dict[str, Any]:
+        """What it says of itself (docker info)."""
+        with _translated(f"Docker Engine at {self.host}"):
+            found: dict[str, Any] = self._client.api.info()
+            return found
 
     # Containers ----------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from collbench.errors import EngineError
 from collbench.launch import starters, topology
+from collbench.launch.abilities import allows_cma, allows_memlock
 from collbench.launch.cells import Cell, Launch, steps_of
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
 from collbench.launch.log import Log
-from collbench.launch.sides import allows_cma, contents_of, reference_of
-from collbench.launch.slots import place
+from collbench.launch.placing import place
+from collbench.launch.sides import contents_of, reference_of
 from collbench.launch.specs import LAUNCH_LABEL, Spec
 from collbench.launch.starters.starter import Argv
 from collbench.launch.told import Side, notes
@@ -38,14 +39,15 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     Raises:
         CollbenchError: no such image or policy, or no answer within the limit.
     """
-    plan = check_launch_plan(LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,)))
+    asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), oversubscribe=True)
+    plan = check_launch_plan(asked)
     inside, reference = contents_of(engine, image), reference_of(image)
-    memlock, cma = engine.allows_memlock(reference), allows_cma(engine, reference)
+    memlock, cma = allows_memlock(engine, reference), allows_cma(engine, reference)
     side = Side(starters.get(inside.vendor, image), reference, None, memlock, cma)
     cell = Cell(image, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
-    placement = place(topology.here(), cell, oversubscribe=True)
+    placement = place(topology.here(), cell, plan)
     driver = driver_identity()
-    with folders(plan, user_inside()) as there:
+    with folders(plan.inner(), user_inside()) as there:
         run = f"cbdoctor{driver.split('/')[1]}"
         specs = specs_for(plan, Launch(cell, 0, 0), side, placement, run, driver, there)
         log = Log()

@@ -80,15 +80,16 @@ def find_environment(image: str, given: str | None) -> Path:
     return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
 
 
-def probe(environment: Path) -> Contents:
-    """What an environment holds.
+def probe(environment: Path, vendor: str = "") -> Contents:
+    """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
 
     Raises:
         PlanError: collbench is not installed there, or it does not answer.
     """
     import msgspec
 
-    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe")
+    more = ("--torch",) if vendor == "torch" else ()
+    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *more)
     try:
         done = subprocess.run(argv, capture_output=True, timeout=ANSWER, check=False, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:

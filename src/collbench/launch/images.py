@@ -11,7 +11,7 @@ from typing import Any
 
 from collbench.errors import RequestError
 from collbench.launch.engine import Engine
-from collbench.launch.probe import Contents
+from collbench.launch.probe import Build, Contents
 from collbench.launch.sides import contents_of, reference_of
 from collbench.spelling import suggestion
 
@@ -68,7 +68,7 @@ def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
     context = pack(tree, recipe)
     draft = f"{reference_of(name)}:unlabelled"
     engine.build(context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
-    found = contents_of(engine, draft)
+    found = contents_of(engine, draft, build=True)
     labels = labels_of(found) | {"collbench.base": _base(engine, known[name], recipe)}
     engine.build(_only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None)
     engine.untag(draft)
@@ -82,7 +82,19 @@ def labels_of(found: Contents) -> dict[str, str]:
     if found.libraries and found.vendor != "torch":  # one MPI per image
         own["collbench.mpi"] = f"{found.libraries[0].name} {found.libraries[0].version}"
         own["collbench.mpi.sha256"] = found.libraries[0].sha256 or ""
+    if found.build is not None:
+        own["collbench.mpi.configure"] = found.build.configure or ""
+        own["collbench.mpi.cuda"] = _cuda(found.build)
+    nccl = next((version for name, version in found.packages.items() if name.startswith("nvidia-nccl")), None)
+    if nccl is not None:
+        own["collbench.nccl"] = nccl
     return own | {f"collbench.package.{name}": version for name, version in found.packages.items()}
+
+
+def _cuda(build: Build) -> str:
+    """`built yes, claimed no`: whether it works takes a GPU to find out."""
+    words: dict[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
+    return f"built {words[build.cuda_built]}, claimed {words[build.cuda_claimed]}"
 
 
 def pack(tree: Path, recipe: Recipe) -> bytes:

@@ -1,14 +1,19 @@
-"""`python -m collbench.launch.probe`: what an environment holds, asked from inside it. Prints one JSON object."""
+"""`python -m collbench.launch.probe [--build] [--torch]`: what an environment holds, asked from inside, as JSON.
+
+`--build` asks the MPI how it was built too, which takes an MPI_Init; `--torch` leaves an MPI aside.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from typing import Any
 
 import msgspec
 
 import collbench
 from collbench import backends
+from collbench.backends.parts import cuda_aware
 from collbench.backends.parts.mpi_loading import library_path, load_mpi, vendor, version_line
 from collbench.errors import CollbenchError
 from collbench.run.describe import hashed, packages
@@ -16,10 +21,18 @@ from collbench.schema.manifest import Library
 from collbench.timing.loop import native_loop
 
 
+class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an MPI was built: its configure line, and whether CUDA support is built in, and claimed after MPI_Init."""
+
+    configure: str | None
+    cuda_built: bool | None
+    cuda_claimed: bool | None
+
+
 class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`vendor` is `torch` where there is torch and no MPI, and empty where there is neither.
 
-    `native` says whether the C loop was built.
+    `native` says whether the C loop was built, `missing` which backends cannot be used there and why.
     """
 
     collbench: str
@@ -28,20 +41,21 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     libraries: tuple[Library, ...]
     packages: dict[str, str]
     native: bool
+    missing: dict[str, str]
+    build: Build | None = None
 
 
-def contents() -> Contents:
-    """Of this process."""
+def contents(build: bool = False, torch: bool = False) -> Contents:
+    """Of this process. `build`: with how the MPI was built. `torch`: what torch ranks use, though there be an MPI."""
+    mpi = None if torch else _mpi()
     libraries: tuple[Library, ...] = ()
     kind = ""
-    try:
-        mpi = load_mpi()
+    if mpi is not None:
         kind = vendor(mpi)
         name, _, version = version_line(mpi).rpartition(" ")
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
-    except CollbenchError:
-        if importlib.util.find_spec("torch") is not None:
-            kind, libraries = "torch", backends.get("torch-gloo").libraries()
+    elif importlib.util.find_spec("torch") is not None:
+        kind, libraries = "torch", backends.get("torch-gloo").libraries()
     return Contents(
         collbench=collbench.__version__,
         python=sys.version.split()[0],
@@ -49,8 +63,23 @@ def contents() -> Contents:
         libraries=libraries,
         packages=packages(),
         native=native_loop() is not None,
+        missing={name: why for name in backends.names() if (why := backends.get(name).missing()) is not None},
+        build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
     )
 
 
+def _mpi() -> Any:
+    """`mpi4py.MPI`; None where there is none."""
+    try:
+        return load_mpi()
+    except CollbenchError:
+        return None
+
+
+def _built(version: str) -> Build:
+    line, cuda = cuda_aware.configure_line(version), cuda_aware.built(version)
+    return Build(configure=line, cuda_built=cuda, cuda_claimed=cuda_aware.claimed(library_path()))
+
+
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(contents()).decode() + "\n")
+    sys.stdout.write(msgspec.json.encode(contents("--build" in sys.argv, "--torch" in sys.argv)).decode() + "\n")

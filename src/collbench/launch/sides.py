@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 import collbench
+from collbench import backends
 from collbench.errors import ImageMissing, PlanError
 from collbench.launch import host, starters
+from collbench.launch.abilities import CONFINED, allows_cma, allows_memlock, knows_cdi, refuse_without_gpus
+from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Contents
 from collbench.launch.told import Side
@@ -19,9 +22,6 @@ from collbench.schema.manifest import Image
 
 #: Where `collbench image build` and the Dockerfiles put an image that is named without a slash or a colon.
 REPOSITORY = "collbench"
-
-#: How an image is asked: as strictly as ranks are held at the first step.
-_CONFINED = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,10 @@ def reference_of(image: str) -> str:
     return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
 
 
-def look_at(plan: LaunchPlan, engine: Engine | None) -> Sides:
+def look_at(plan: LaunchPlan, engine: Engine | None, gpus: tuple[str, ...] = ()) -> Sides:
     """Ask every image and every environment of a plan what it holds. `engine` is None where all cells are on the host.
+
+    `gpus` are UUIDs of those that containers are to see.
 
     Raises:
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
@@ -57,10 +59,14 @@ def look_at(plan: LaunchPlan, engine: Engine | None) -> Sides:
         beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
         known = inside or beside
         assert known is not None
+        _refuse_missing(plan, name, known)
         if engine is not None and set(plan.isolation) - {"strict"} and not start:
-            memlock = engine.allows_memlock(reference_of(name))
+            memlock = allows_memlock(engine, reference_of(name))
         cma = engine is None or not shares_containers or allows_cma(engine, reference_of(name))
-        start[name] = Side(starters.get(known.vendor, name), reference_of(name), where, memlock, cma)
+        cdi = bool(gpus) and engine is not None and knows_cdi(engine.describe())
+        if gpus and engine is not None and not start:
+            refuse_without_gpus(engine, reference_of(name), gpus, cdi)
+        start[name] = Side(starters.get(known.vendor, name), reference_of(name), where, memlock, cma, cdi)
         if engine is not None and inside is not None:
             images.append(_image(name, inside, engine.image(reference_of(name))))
         if beside is not None:
@@ -74,8 +80,8 @@ def look_at(plan: LaunchPlan, engine: Engine | None) -> Sides:
     return Sides(start, tuple(images), tuple(environments), tuple(differences))
 
 
-def contents_of(engine: Engine, name: str) -> Contents:
-    """What an image says of itself, from inside.
+def contents_of(engine: Engine, name: str, build: bool = False) -> Contents:
+    """What an image says of itself, from inside; with `build`, how its MPI was built too.
 
     Raises:
         ImageMissing: it is not there, or cannot say.
@@ -85,7 +91,8 @@ def contents_of(engine: Engine, name: str) -> Contents:
         engine.image(reference)
     except ImageMissing as error:
         raise ImageMissing(f"{error} Build it: collbench image build {name}") from error
-    code, said = engine.run_once(reference, ("python", "-m", "collbench.launch.probe"), **_CONFINED)
+    more = ("--build",) if build else ()
+    code, said = engine.run_once(reference, ("python", "-m", "collbench.launch.probe", *more), **CONFINED)
     try:
         found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
     except msgspec.DecodeError as error:
@@ -97,22 +104,25 @@ def contents_of(engine: Engine, name: str) -> Contents:
     return found
 
 
-def allows_cma(engine: Engine, reference: str) -> bool:
-    """Whether processes in a container without capabilities may read each other's memory: tried, not guessed."""
-    _, said = engine.run_once(reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **_CONFINED)
-    try:
-        return bool(msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]["readv"] == 0)
-    except (msgspec.DecodeError, KeyError):
-        return False
+def _refuse_missing(plan: LaunchPlan, name: str, known: Contents) -> None:
+    """Every backend that a plan wants of an image must be in it."""
+    for backend in backends_of(plan, name):
+        if backend in known.missing:
+            there = [one for one in backends.names() if one not in known.missing and not backends.get(one).simulated]
+            raise PlanError(
+                f"image {name}: backend {backend}: {known.missing[backend]}. It has {', '.join(there) or 'none'}: say "
+                f"image_backends = {{ {name} = [...] }}, or backends."
+            )
 
 
 def _beside(plan: LaunchPlan, name: str, inside: Contents | None) -> tuple[Contents, Path]:
     where = host.find_environment(name, plan.environments.get(name))
-    found = host.probe(where)
+    found = host.probe(where, "" if inside is None else inside.vendor)
     if inside is not None and found.vendor != inside.vendor:
         raise PlanError(
-            f"policy host: image {name} holds {inside.vendor}, and the environment {where} {found.vendor or 'no MPI'}. "
-            f'Name one of the same MPI: environments = {{ {name} = "PATH" }}, or leave host out.'
+            f"policy host: image {name} holds {inside.vendor}, and the environment {where} "
+            f"{found.vendor or 'none that can be started'}. Name one that holds the same: "
+            f'environments = {{ {name} = "PATH" }}, or leave host out.'
         )
     return found, where
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collbench.launch.isolation import Sharing
-from collbench.launch.slots import Box, Placement
+from collbench.launch.placing import Box, Placement
 
 #: Where a container finds what is mounted into it.
 PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
@@ -16,6 +16,12 @@ PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
 RUN_LABEL, LAUNCH_LABEL, DRIVER_LABEL = "collbench.run", "collbench.launch", "collbench.driver"
 
 _SECURITY = "no-new-privileges"
+
+#: What NVIDIA's runtime is to put into a container beside the device: the driver's library, and NVML's.
+GPU_CAPABILITIES = ("gpu", "compute", "utility")
+
+#: The kind of device in NVIDIA's CDI specification (nvidia-ctk cdi generate).
+CDI_KIND = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,8 @@ class Mount:
 class Spec:
     """One container, as it will be created. `joins_ipc` and `joins_net` name the container whose namespaces it enters.
 
-    `lives` is the longest that it may live, in seconds: what a killed driver leaves behind ends by itself.
+    `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives` is the
+    longest that it may live, in seconds: what a killed driver leaves behind ends by itself.
     """
 
     name: str
@@ -52,6 +59,8 @@ class Spec:
     capabilities: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     mounts: tuple[Mount, ...]
+    gpus: tuple[str, ...] = ()
+    cdi: bool = False
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -61,7 +70,10 @@ class Spec:
 
 @dataclass(frozen=True)
 class World:
-    """Names that belong to one launch. `run` is the experiment's, `name` this launch's, `driver` says who drives it."""
+    """What the containers of one launch have in common. `run` is the experiment's name, `name` this launch's.
+
+    `driver` says who drives it, `cdi` how the engine knows GPUs.
+    """
 
     run: str
     name: str
@@ -70,6 +82,7 @@ class World:
     user: str
     lives: int
     environment: dict[str, str]
+    cdi: bool = False
 
     @property
     def labels(self) -> tuple[tuple[str, str], ...]:
@@ -93,7 +106,9 @@ def specs_of(
     shared = sharing.needs_anchor and len(placement.boxes) > 1
     anchor = world.container("anchor") if shared else None
     found = [] if anchor is None else [_anchor(world, anchor, placement, sharing)]
-    found += [_member(world, box, anchor, sharing, mounts.get(box.name, ())) for box in placement.boxes]
+    for box in placement.boxes:
+        gpus = placement.gpus if sharing.all_gpus else box.gpus
+        found.append(_member(world, box, anchor, sharing, mounts.get(box.name, ()), gpus))
     return tuple(found)
 
 
@@ -108,13 +123,15 @@ def _anchor(world: World, name: str, placement: Placement, sharing: Sharing) -> 
     )
 
 
-def _member(world: World, box: Box, anchor: str | None, sharing: Sharing, mounts: tuple[Mount, ...]) -> Spec:
+def _member(
+    world: World, box: Box, anchor: str | None, sharing: Sharing, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
+) -> Spec:
     joins_net = anchor if sharing.shared_net else None
     name = world.container(box.name)
     return _spec(
         world, name, box, sharing, mounts, hostname=None if joins_net else name,
         network=None if joins_net else world.network,
-        joins_ipc=anchor if sharing.shared_ipc else None, joins_net=joins_net,
+        joins_ipc=anchor if sharing.shared_ipc else None, joins_net=joins_net, gpus=gpus,
     )  # fmt: skip
 
 
@@ -131,6 +148,7 @@ def _spec(
     joins_ipc: str | None = None,
     joins_net: str | None = None,
     donates: bool = False,
+    gpus: tuple[str, ...] = (),
 ) -> Spec:
     return Spec(
         name=name,
@@ -151,12 +169,19 @@ def _spec(
         capabilities=sharing.capabilities,
         environment=(*world.environment.items(), ("COLLBENCH_CONTAINER", box.name)),
         mounts=mounts,
+        gpus=gpus,
+        cdi=world.cdi,
     )
 
 
 def docker_command(spec: Spec) -> str:
     """A docker command that creates the same container."""
     return shlex.join(["docker", "run", "--detach", "--init", *_flags(spec), spec.image, *spec.command])
+
+
+def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
+    """GPUs as the Container Device Interface names them."""
+    return tuple(f"{CDI_KIND}={uuid}" for uuid in gpus)
 
 
 def _flags(spec: Spec) -> Iterator[str]:
@@ -175,6 +200,10 @@ def _flags(spec: Spec) -> Iterator[str]:
         yield from (f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")
     if spec.unlimited_memlock:
         yield "--ulimit=memlock=-1:-1"
+    if spec.cdi:
+        yield from (f"--device={name}" for name in cdi_names(spec.gpus))
+    elif spec.gpus:
+        yield f'--gpus="device={",".join(spec.gpus)}","capabilities={",".join(GPU_CAPABILITIES)}"'
     yield from (f"--env={name}={value}" for name, value in spec.environment)
     for mount in spec.mounts:
         yield f"--volume={mount.source}:{mount.target}{'' if mount.writable else ':ro'}"

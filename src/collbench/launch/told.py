@@ -9,8 +9,7 @@ import msgspec
 
 from collbench.launch.cells import Cell
 from collbench.launch.isolation import in_force
-from collbench.launch.placement import groups_of
-from collbench.launch.slots import Placement
+from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Starter
 from collbench.run import facts
 from collbench.run.facts import format_cores
@@ -22,6 +21,7 @@ class Side:
     """What a cell runs in: a reference that the engine knows, or an environment on the host; and its MPI's starter.
 
     `memlock`: the engine can grant unlimited locked memory. `cma`: it allows process_vm_readv without SYS_PTRACE.
+    `cdi`: it knows GPUs by their CDI names.
     """
 
     starter: Starter
@@ -29,6 +29,7 @@ class Side:
     environment: Path | None
     memlock: bool = True
     cma: bool = True
+    cdi: bool = False
 
 
 def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
@@ -37,24 +38,26 @@ def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
     if cell.policy == "host":
         by_rank = dict.fromkeys(by_rank, facts.container())
     slots = placement.slots
-    return tuple(Place(container=by_rank[rank], cores=format_cores(slots[rank].cores)) for rank in sorted(by_rank))
+    return tuple(
+        Place(container=by_rank[rank], cores=format_cores(slot.cores), gpu=slot.gpu) for rank, slot in enumerate(slots)
+    )
 
 
 def refuses_cma(cell: Cell, side: Side) -> bool:
     """Whether ranks in one container may not read each other's memory, though they share it."""
     if cell.isolation is None or side.cma or in_force(cell.isolation).shared_ipc:
         return False
-    return any(len(group) > 1 for group in groups_of(cell.policy, cell.ranks))
+    return any(len(group) > 1 for group in cell.groups)
 
 
 def shares_hostname(cell: Cell) -> bool:
     """Whether several containers share a network namespace, and so a hostname."""
-    alone = len(groups_of(cell.policy, cell.ranks)) == 1
+    alone = len(cell.groups) == 1
     return cell.isolation is not None and not alone and in_force(cell.isolation).shared_net
 
 
-def notes(cell: Cell, side: Side) -> tuple[str, ...]:
-    """What a reader of this cell's numbers must know."""
+def notes(cell: Cell, side: Side, gpus: bool = False) -> tuple[str, ...]:
+    """What a reader of this cell's numbers must know. `gpus`: the world has some."""
     said = []
     if refuses_cma(cell, side):
         said.append(f"process_vm_readv is refused at this step: {side.starter.vendor} copies twice")
@@ -65,6 +68,8 @@ def notes(cell: Cell, side: Side) -> tuple[str, ...]:
         said += [
             f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
         ]
+    if gpus and cell.isolation is not None and in_force(cell.isolation).all_gpus and len(cell.groups) > 1:
+        said.append("every container sees every GPU of this world: devices are not isolated at this step")
     return tuple(said)
 
 

@@ -1,4 +1,4 @@
-"""What a machine offers to ranks: processors with their memory nodes. Read from the kernel, or made up in tests."""
+"""What a machine offers to ranks: processors and GPUs with their memory nodes. Read from it, or made up in tests."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Topology:
-    """Processors that this process may use, and GPUs."""
+    """Processors that this process may use, and GPUs in NVML's order (by bus). `no_gpus` says why there are none."""
 
     cores: tuple[Core, ...]
     gpus: tuple[Gpu, ...] = ()
+    no_gpus: str = ""
 
     @property
     def in_order(self) -> tuple[Core, ...]:
@@ -43,7 +44,30 @@ def here(root: Path = Path("/")) -> Topology:
     """What this process may use of its machine."""
     allowed = sorted(os.sched_getaffinity(0))
     nodes = _nodes(root)
-    return Topology(tuple(Core(n, nodes.get(n, 0), _first_sibling(root, n)) for n in allowed))
+    gpus, no_gpus = _gpus(root)
+    return Topology(tuple(Core(n, nodes.get(n, 0), _first_sibling(root, n)) for n in allowed), gpus, no_gpus)
+
+
+def _gpus(root: Path) -> tuple[tuple[Gpu, ...], str]:
+    """GPUs of this machine, or why there are none."""
+    try:
+        import pynvml
+    except ImportError:
+        return (), "nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(Gpu(pynvml.nvmlDeviceGetUUID(one), _node_of(root, pynvml.nvmlDeviceGetPciInfo(one).busId))
+                     for one in handles), ""  # fmt: skip
+    except pynvml.NVMLError as error:
+        return (), f"NVML: {error}"
+
+
+def _node_of(root: Path, bus: str) -> int:
+    """The memory node of a PCI device as NVML names it: `00000000:65:00.0`."""
+    domain, _, rest = bus.lower().partition(":")
+    text = _read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node")
+    return max(0, int(text or 0))  # the kernel says -1 where it does not know
 
 
 def _nodes(root: Path) -> dict[int, int]:

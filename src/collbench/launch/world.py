@@ -14,20 +14,21 @@ import msgspec
 
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed, RunReadError
 from collbench.launch import host
-from collbench.launch.cells import Launch
+from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.engine import Engine
 from collbench.launch.following import Execution
 from collbench.launch.harvest import Taken, take_over
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
-from collbench.launch.slots import Placement
+from collbench.launch.placing import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Stopping
 from collbench.launch.told import Side, variables
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.plan import Plan
 
 #: A container lives so long (s), for nobody knows how long a world takes: what a killed driver leaves ends by itself.
 LIVES = 24 * 3600
@@ -58,12 +59,12 @@ class Folders:
 
 
 @contextlib.contextmanager
-def folders(plan: LaunchPlan, user: tuple[int, int]) -> Iterator[Folders]:
+def folders(plan: Plan, user: tuple[int, int]) -> Iterator[Folders]:
     """Temporary ones, which only the driver and the user inside can enter."""
     root = Path(tempfile.mkdtemp(prefix="collbench-"))
     try:
         found = Folders(root / "plan.json", root / "out", root / "relay")
-        found.plan.write_bytes(msgspec.json.encode(plan.inner()))
+        found.plan.write_bytes(msgspec.json.encode(plan))
         found.plan.chmod(0o644)
         for folder in (found.out, found.relay):
             folder.mkdir(mode=0o700)
@@ -90,7 +91,7 @@ def specs_for(
     user = user_inside()
     environment = variables(cell, placement, side)
     name = f"{run}-{launch.sequence}"
-    world = World(run, name, driver, side.reference, f"{user[0]}:{user[1]}", LIVES, environment)
+    world = World(run, name, driver, side.reference, f"{user[0]}:{user[1]}", LIVES, environment, side.cdi)
     first = placement.boxes[0].name
     everywhere: tuple[Mount, ...] = (Mount(str(there.plan), PLAN),)
     alone = (Mount(str(there.out), OUT, True), Mount(str(there.relay), RELAY, True))
@@ -108,7 +109,7 @@ def start(
         Interrupted: told to stop.
     """
     log, failure = Log(), None
-    with folders(plan, user_inside()) as there:
+    with folders(inner_plan(plan, launch.cell), user_inside()) as there:
         specs = specs_for(plan, launch, side, placement, run, driver, there)
         try:
             if specs:

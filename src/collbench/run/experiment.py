@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from collbench import backends, collectives
 from collbench.backends.parts import launcher
-from collbench.backends.parts.host_buffers import available_bytes
+from collbench.backends.parts.host_buffers import USABLE_SHARE, available_bytes
 from collbench.backends.parts.interface import Backend, Options, Session, allgather
 from collbench.errors import (
     CollbenchError,
@@ -45,7 +45,6 @@ from collbench.timing.stops import Budget, Fixed, StopRule
 from collbench.units import format_bytes
 
 #: Of the memory that the kernel calls available, this share may be asked for.
-USABLE_SHARE = 0.95
 #: Simulated samples cost threads, not microseconds: within a time budget there are at most this many.
 SIMULATED_CAP = 30
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from collbench.backends.parts.interface import Operation, Session, allgather
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, Unsupported
-from collbench.run import check, facts
+from collbench.run import check, contention
 from collbench.run.confinement import distinct
 from collbench.run.form import Form, agree_on_form
 from collbench.run.samples import left_early, out_times, valid_samples
@@ -51,10 +51,10 @@ def measure(
     if wrong:
         return _wrong(case, row, launch, wrong, f"before timing, {places}"), None
     real = session.clock is time.monotonic_ns
-    stalled = facts.cpu_stall_seconds() if real else None
+    before = contention.now() if real else contention.Waited()
     began = session.clock()
     timed = sample(form, method, watch, doing)
-    contended = _contended(stalled, (session.clock() - began) * 1e-9)
+    contended, held_up = contention.since(before, (session.clock() - began) * 1e-9, session.world)
     watch.beat(f"{doing}: checking again")
     wrong, places = _checked(form, case, row, method)
     if wrong:
@@ -77,7 +77,7 @@ def measure(
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=tuple(timed.notes),
+        notes=(*timed.notes, *held_up),
     )
     return _with_numbers(blank, out_times(gathered, method.clock), method)
 
@@ -153,13 +153,6 @@ def _work(case: Case, row: Collective) -> Work:
     count = row.count(case.bytes, DTYPES[case.dtype], case.ranks)
     size = row.size(count, DTYPES[case.dtype], case.ranks)
     return Work(bytes=size, count=count, bus_factor=row.bus_factor(case.ranks))
-
-
-def _contended(stalled_before: float | None, seconds: float) -> bool | None:
-    stalled = facts.cpu_stall_seconds()
-    if stalled is None or stalled_before is None or seconds <= 0:
-        return None
-    return (stalled - stalled_before) / seconds > facts.CONTENDED_SHARE
 
 
 def _with_numbers(blank: Record, matrix: NDArray[np.int64], method: Method) -> tuple[Record, NDArray[np.int64]]:

@@ -16,10 +16,11 @@ VARIABLE = "COLLBENCH_PLACEMENT"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Container (None: the host) and cores (`0-3,8`) of one rank."""
+    """Container (None: the host), cores (`0-3,8`) and GPU (its UUID; None: no GPU) of one rank."""
 
     container: str | None
     cores: str
+    gpu: str | None = None
 
 
 def planned(environ: Mapping[str, str] = os.environ) -> tuple[Place, ...] | None:

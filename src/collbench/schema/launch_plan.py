@@ -28,22 +28,27 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What each world measures is the `Plan` in it; how many worlds, and where, stands here.
 
     `images` are names in `containers/` or references as Docker spells them. `environments` maps an image to the Python
-    environment that the host side uses beside it. `cores_per_rank` counts logical processors. `docker_host` is empty
-    for DOCKER_HOST or the engine's usual socket.
+    environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
+    `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one rank
+    more, rank 0, which is the server and gets no GPU. `cores_per_rank` counts logical processors; `share` divides
+    those that are there (the default with GPUs, whose libraries have threads of their own; without, it is 1).
+    `docker_host` is empty for DOCKER_HOST or the engine's usual socket.
     """
 
     images: tuple[str, ...]
     policies: tuple[str, ...] = ("host", "single", "multi")
     isolation: tuple[Isolation, ...] = ("strict",)
-    ranks: tuple[int, ...] = (2,)
+    ranks: tuple[int, ...] = ()
+    workers: tuple[int, ...] = ()
     affinity: tuple[Affinity, ...] = ("near",)
     launches: int = 6
     seed: int = 1
     device: Literal["cpu", "gpu"] = "cpu"
-    cores_per_rank: int = 1
+    cores_per_rank: int | Literal["share"] | None = None
     oversubscribe: bool = False
     docker_host: str = ""
     environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
 
     def inner(self) -> Plan:
         """What one world measures."""
@@ -69,27 +74,37 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     Raises:
         PlanError: the first that does not, with what would.
     """
-    for name in ("images", "policies", "isolation", "ranks", "affinity"):
+    for name in ("images", "policies", "isolation", "affinity"):
         if not getattr(plan, name):
             raise PlanError(f"{name}: the list is empty; nothing would be started.")
     _check_names(plan)
-    numbers = [("launches", plan.launches, MOST_LAUNCHES), ("cores_per_rank", plan.cores_per_rank, MOST_RANKS)]
+    _check_workers(plan)
+    numbers = [("launches", plan.launches, MOST_LAUNCHES)]
+    if isinstance(plan.cores_per_rank, int):
+        numbers.append(("cores_per_rank", plan.cores_per_rank, MOST_RANKS))
     numbers += [("ranks", ranks, MOST_RANKS) for ranks in plan.ranks]
+    numbers += [("workers", workers, MOST_RANKS - 1) for workers in plan.workers]
     for name, value, most in numbers:
         if not 1 <= value <= most:
             raise PlanError(f"{name} {value}: must be from 1 to {most}.")
     return plan
 
 
+def _check_workers(plan: LaunchPlan) -> None:
+    if plan.workers and plan.ranks:
+        raise PlanError("ranks and workers: both say how large the worlds are; give one of them.")
+    if plan.workers and plan.roots != (0,):
+        raise PlanError(f"roots {list(plan.roots)}: with workers the server is rank 0, and so is every root.")
+
+
 def _check_names(plan: LaunchPlan) -> None:
     for image in (*plan.images, *plan.environments):
         if _IMAGE.fullmatch(image) is None:
             raise PlanError(f"image {image!r}: not a name of an image. Write openmpi, or site/name:tag.")
-    if plan.device == "gpu":
-        raise PlanError('device gpu: no GPU backend is installed. Use device = "cpu".')
     for policy in plan.policies:
         if _POLICY.fullmatch(policy) is None:
             hint = suggestion(policy, ("host", "single", "multi", "packed:2"))
             raise PlanError(f"policy {policy!r}: unknown. {hint}")
-    for unknown in set(plan.environments) - set(plan.images):
-        raise PlanError(f"environments: {unknown!r} is none of the images {', '.join(plan.images)}.")
+    for key in ("environments", "image_backends"):
+        for unknown in sorted(set(getattr(plan, key)) - set(plan.images)):
+            raise PlanError(f"{key}: {unknown!r} is none of the images {', '.join(plan.images)}.")

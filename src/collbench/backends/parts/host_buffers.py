@@ -14,6 +14,9 @@ from collbench.schema.case import DTYPES, Case
 
 PAGE = 4096
 
+#: How much of what is free the buffers may take; the rest is the library's.
+USABLE_SHARE = 0.95
+
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of that name; bfloat16 comes from ml_dtypes."""

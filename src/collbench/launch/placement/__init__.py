@@ -31,7 +31,14 @@ def get(name: str) -> Policy:
     return policy
 
 
-def groups_of(policy: str, ranks: int) -> tuple[tuple[int, ...], ...]:
-    """The ranks of each container under `NAME` or `NAME:K`; on the host, of the one place they all share."""
-    name, _, number = policy.partition(":")
-    return get(name).groups(ranks, int(number) if number else 0)
+def groups_of(policy: str, ranks: int, server: bool = False) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each container under `NAME` or `NAME:K`; on the host, of the one place they all share.
+
+    With a parameter server, which is rank 0, the policy is that of the workers.
+    """
+    name, _, text = policy.partition(":")
+    chosen, number = get(name), int(text) if text else 0
+    if not (server and chosen.server_apart):
+        return chosen.groups(ranks, number)
+    workers = chosen.groups(ranks - 1, number)
+    return ((0,), *(tuple(rank + 1 for rank in group) for group in workers))

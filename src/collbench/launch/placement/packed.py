@@ -10,4 +10,4 @@ def groups(ranks: int, k: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(first, min(first + k, ranks))) for first in range(0, ranks, k))
 
 
-POLICY = Policy("packed", "K ranks in each container (packed:K)", groups)
+POLICY = Policy("packed", "K ranks in each container (packed:K)", groups, server_apart=True)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 class Policy:
     """`groups(ranks, k)` are the ranks of each container, in order; `k` is the number in `packed:K`, else 0.
 
-    `in_containers` is False for the host.
+    `in_containers` is False for the host. `server_apart`: a parameter server has a container of its own.
     """
 
     name: str
     summary: str
     groups: Callable[[int, int], tuple[tuple[int, ...], ...]]
     in_containers: bool = True
+    server_apart: bool = False

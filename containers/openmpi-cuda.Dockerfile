@@ -1,0 +1,63 @@
+# Open MPI built with CUDA from Debian's source package, called by collbench. In a clone:
+#   docker build -f containers/openmpi-cuda.Dockerfile -t collbench/openmpi-cuda .
+# No GPU and no driver are needed to build it. The CUDA part is a plug-in that is skipped where no driver is, so that
+# the image serves machines with GPUs and without.
+ARG BASE=debian:trixie-slim
+
+FROM ${BASE} AS openmpi
+ARG OPENMPI_VERSION=5.0.7
+ARG OPENMPI_SOURCE=http://deb.debian.org/debian/pool/main/o/openmpi/openmpi_${OPENMPI_VERSION}.orig.tar.xz
+ARG OPENMPI_SHA256=97f10c04e9b9a1771db3fd005009e4c07afa3ce739f940e41eb0fc7397cb9473
+ARG CUDA_RUNTIME=nvidia-cuda-runtime-cu12==12.9.79
+ARG NO_INDEX=
+COPY containers/site /site
+RUN apt-get update && apt-get install -y --no-install-recommends \
+    ca-certificates curl gcc libc6-dev make perl python3-venv xz-utils zlib1g-dev
+RUN if [ -f /site/ca.crt ]; then cp /site/ca.crt /usr/local/share/ca-certificates/site.crt && update-ca-certificates; fi
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+# CUDA's headers are in a wheel. Its driver library belongs to the machine: a stub of that name is enough to link to.
+RUN mkdir -p /site/wheels /cuda/lib64 && python3 -m venv /pip \
+ && PIP_NO_INDEX=$NO_INDEX /pip/bin/pip install --find-links /site/wheels --target /headers --no-deps "${CUDA_RUNTIME}" \
+ && cp -r /headers/nvidia/cuda_runtime/include /cuda/include \
+ && echo 'int cuMemFree(void) { return 0; } int cuMemFree_v2(void) { return 0; }' > /stub.c \
+ && gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o /cuda/lib64/libcuda.so.1 /stub.c \
+ && ln -s libcuda.so.1 /cuda/lib64/libcuda.so
+RUN curl -fsSL --retry 3 -o /openmpi.tar.xz "${OPENMPI_SOURCE}" && echo "${OPENMPI_SHA256}  /openmpi.tar.xz" | sha256sum -c - \
+ && mkdir /build && tar -C /build --strip-components=1 -xf /openmpi.tar.xz && cd /build \
+ && ./configure --prefix=/opt/openmpi --with-cuda=/cuda --with-cuda-libdir=/cuda/lib64 --enable-mca-dso=accelerator-cuda \
+    --with-libevent=internal --with-hwloc=internal --with-pmix=internal --with-prrte=internal \
+    --without-ucx --without-ofi --without-verbs --without-psm2 --disable-mpi-fortran --disable-oshmem --disable-io-romio \
+    --disable-man-pages --disable-sphinx --disable-static --disable-debug --silent \
+ && make -s -j "$(nproc)" && make -s install-strip \
+ && rm -rf /opt/openmpi/share/doc /opt/openmpi/share/man /opt/openmpi/lib/*.la
+
+FROM ${BASE} AS build
+ARG MPI4PY_VERSION=4.1.2
+ARG NO_INDEX=
+COPY containers/site /site
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends ca-certificates gcc libc6-dev python3-dev python3-venv
+RUN if [ -f /site/ca.crt ]; then cp /site/ca.crt /usr/local/share/ca-certificates/site.crt && update-ca-certificates; fi
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+RUN mkdir -p /site/wheels && python3 -m venv /opt/collbench \
+ && PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels \
+    "setuptools>=77" "mpi4py==${MPI4PY_VERSION}"
+COPY pyproject.toml setup.py README.md LICENSE constraints.txt /src/
+COPY src /src/src
+RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation /src \
+ && /opt/collbench/bin/python -c "from collbench.timing import _loop"
+
+FROM ${BASE}
+RUN apt-get update && apt-get install -y --no-install-recommends python3 zlib1g && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 1000 --create-home --shell /usr/sbin/nologin collbench
+COPY --from=openmpi /opt/openmpi /opt/openmpi
+COPY --from=build /opt/collbench /opt/collbench
+RUN echo /opt/openmpi/lib > /etc/ld.so.conf.d/openmpi.conf && ldconfig
+ENV PATH=/opt/collbench/bin:/opt/openmpi/bin:$PATH
+ARG OPENMPI_VERSION=5.0.7
+ARG MPI4PY_VERSION=4.1.2
+LABEL collbench.image=openmpi-cuda collbench.mpi="Open MPI ${OPENMPI_VERSION}" \
+      collbench.mpi.origin="Debian source openmpi ${OPENMPI_VERSION}" \
+      collbench.mpi.vendor=openmpi collbench.mpi.cuda="built" collbench.mpi4py="${MPI4PY_VERSION}"
+USER collbench
+CMD ["collbench", "list"]

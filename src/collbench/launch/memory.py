@@ -1,0 +1,42 @@
+"""Whether the buffers of a world fit into this machine's memory: asked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from collbench import collectives
+from collbench.backends.parts.host_buffers import USABLE_SHARE, available_bytes
+from collbench.errors import PlanError
+from collbench.launch.cells import Cell
+from collbench.schema.case import DTYPES, Case
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.units import format_bytes
+
+
+def refuse_too_large(plan: LaunchPlan, asked: Mapping[Cell, frozenset[Case]], free: int | None = None) -> None:
+    """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
+
+    With GPUs the buffers are not in host memory, and the ranks look for themselves.
+
+    Raises:
+        PlanError: the buffers of a case are larger than the memory that is free.
+    """
+    free = available_bytes() if free is None else free
+    if plan.device != "cpu" or free is None:
+        return
+    for cell, cases in asked.items():
+        largest = max(cases, key=buffers, default=None)
+        if largest is not None and buffers(largest) > free * USABLE_SHARE:
+            raise PlanError(
+                f"{cell.title}: {largest.collective} of {format_bytes(largest.bytes)} needs "
+                f"{format_bytes(buffers(largest))} of buffers, and {format_bytes(free)} are free. "
+                "Lower sizes, ranks or workers."
+            )
+
+
+def buffers(case: Case) -> int:
+    """Bytes of the buffers of all ranks; the library's own memory is not in it."""
+    row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
+    per_rank = (row.blocks(rank, case.ranks, case.root or 0) for rank in range(case.ranks))
+    blocks = sum(max(one) if case.in_place else sum(one) for one in per_rank)
+    return blocks * row.count(case.bytes, itemsize, case.ranks) * itemsize

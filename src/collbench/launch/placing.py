@@ -1,0 +1,75 @@
+"""From slots to boxes: which ranks share a container, and what each container gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from collbench.launch import slots
+from collbench.launch.cells import Cell
+from collbench.launch.slots import Slot, Wants
+from collbench.launch.topology import Topology
+from collbench.run.facts import format_cores
+from collbench.schema.launch_plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class Box:
+    """One container (or the host): its ranks with their slots, in the same order."""
+
+    name: str
+    ranks: tuple[int, ...]
+    slots: tuple[Slot, ...]
+
+    @property
+    def cores(self) -> str:
+        """All its processors, in the kernel's list format."""
+        return format_cores({core for slot in self.slots for core in slot.cores})
+
+    @property
+    def nodes(self) -> str:
+        """All its memory nodes."""
+        return format_cores({node for slot in self.slots for node in slot.nodes})
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of its ranks' GPUs."""
+        return tuple(slot.gpu for slot in self.slots if slot.gpu is not None)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where every rank of a world sits. `crowded`: some share processors, because the plan allows it.
+
+    `idle` are processors of the machine that no rank gets.
+    """
+
+    boxes: tuple[Box, ...]
+    crowded: bool = False
+    idle: tuple[int, ...] = ()
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """By rank."""
+        by_rank = {rank: slot for box in self.boxes for rank, slot in zip(box.ranks, box.slots, strict=True)}
+        return tuple(by_rank[rank] for rank in sorted(by_rank))
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of all its GPUs."""
+        return tuple(uuid for box in self.boxes for uuid in box.gpus)
+
+
+def place(topology: Topology, cell: Cell, plan: LaunchPlan) -> Placement:
+    """Boxes for a cell of a plan on a machine.
+
+    Raises:
+        PlanError: more is asked for than there is, and the plan does not say `oversubscribe`.
+    """
+    cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
+    wants = Wants(cell.ranks, cell.server, cores, cell.affinity == "far", plan.oversubscribe)
+    found = slots.get(plan.device)(topology, wants)
+    boxes = tuple(Box(f"c{i}", ranks, tuple(found[rank] for rank in ranks)) for i, ranks in enumerate(cell.groups))
+    used = Counter(core for slot in found for core in slot.cores)
+    idle = tuple(core.number for core in topology.in_order if core.number not in used)
+    return Placement(boxes, crowded=any(count > 1 for count in used.values()), idle=idle)

@@ -1,0 +1,38 @@
+"""The data lives in host memory: a slot is a set of processors that no other rank has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from collbench.errors import PlanError
+from collbench.launch.slots.slot import Slot, Wants, slot_of
+from collbench.launch.topology import Topology
+
+
+def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
+    """Node by node, whole cores first. Ranks share processors only where the plan says `oversubscribe`.
+
+    Raises:
+        PlanError: more processors are asked for than there are; or memory of another node, and there is one node.
+    """
+    there = len(topology.cores)
+    each = max(1, there // wants.ranks) if wants.cores == "share" else wants.cores
+    wanted = wants.ranks * each
+    if wanted > there and not wants.oversubscribe:
+        raise PlanError(
+            f"{wants.ranks} ranks with {each} core{'s' if each > 1 else ''} each want {wanted} cores, and this machine "
+            f"offers {there}. Lower ranks or cores_per_rank, or say oversubscribe = true (times are the scheduler's "
+            "then)."
+        )
+    ordered = topology.in_order
+    cores = tuple(ordered[i % there] for i in range(wanted))
+    found = tuple(slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
+    return tuple(replace(slot, nodes=_far(topology, slot)) for slot in found) if wants.far else found
+
+
+def _far(topology: Topology, slot: Slot) -> tuple[int, ...]:
+    """The nodes that the slot is not on: its memory is to come from there."""
+    others = tuple(sorted({core.node for core in topology.cores} - set(slot.nodes)))
+    if not others:
+        raise PlanError("affinity far: this machine has one memory node; there is no far. Leave it out.")
+    return others

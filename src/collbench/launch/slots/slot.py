@@ -1,0 +1,42 @@
+"""What a slot is, and what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from collbench.launch.topology import Core, Topology
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What one rank gets: processors, memory nodes, and no GPU or one (its UUID)."""
+
+    cores: tuple[int, ...]
+    nodes: tuple[int, ...]
+    gpu: str | None = None
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a world asks of a machine.
+
+    `server`: rank 0 is a parameter server, which gets no GPU. `cores`: processors for each rank, or `share`: all there
+    are in equal parts. `far`: memory (and where there are GPUs, processors too) of another node.
+    """
+
+    ranks: int
+    server: bool = False
+    cores: int | Literal["share"] = 1
+    far: bool = False
+    oversubscribe: bool = False
+
+
+#: `slots(topology, wants)` -> one slot for each rank, in order. Raises PlanError where it does not fit.
+Kind = Callable[[Topology, Wants], tuple[Slot, ...]]
+
+
+def slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:
+    """Processors with the memory of their own nodes."""
+    return Slot(tuple(sorted({c.number for c in cores})), tuple(sorted({c.node for c in cores})), gpu)
