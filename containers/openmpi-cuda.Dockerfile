@@ -24,7 +24,8 @@ RUN mkdir -p /site/wheels /cuda/lib64 && python3 -m venv /pip \
  && ln -s libcuda.so.1 /cuda/lib64/libcuda.so
 RUN curl -fsSL --retry 3 -o /openmpi.tar.xz "${OPENMPI_SOURCE}" && echo "${OPENMPI_SHA256}  /openmpi.tar.xz" | sha256sum -c - \
  && mkdir /build && tar -C /build --strip-components=1 -xf /openmpi.tar.xz && cd /build \
- && ./configure --prefix=/opt/openmpi --with-cuda=/cuda --with-cuda-libdir=/cuda/lib64 --enable-mca-dso=accelerator-cuda \
+ && ./configure --prefix=/opt/openmpi --with-cuda=/cuda --with-cuda-libdir=/cuda/lib64 \
+    --enable-mca-dso=accelerator-cuda,btl-smcuda,rcache-gpusm,rcache-rgpusm \
     --with-libevent=internal --with-hwloc=internal --with-pmix=internal --with-prrte=internal \
     --without-ucx --without-ofi --without-verbs --without-psm2 --disable-mpi-fortran --disable-oshmem --disable-io-romio \
     --disable-man-pages --disable-sphinx --disable-static --disable-debug --silent \

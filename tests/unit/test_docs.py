@@ -163,7 +163,8 @@ def test_keys_of_launch_plans() -> None:
     assert [name.strip("`") for name in documented] == [field.name for field in fields]
     for field in fields:
         if field.default is not msgspec.NODEFAULT:
-            assert f"`{json.dumps(field.default)}`" == documented[f"`{field.name}`"][0], field.name
+            default = "" if field.default is None else f"`{json.dumps(field.default)}`"
+            assert default == documented[f"`{field.name}`"][0], field.name
     steps = rows(section("containers.md", "The ladder"), "step", "adds")
     assert [step.strip("`") for step in steps] == list(ISOLATIONS)
 

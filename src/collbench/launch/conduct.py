@@ -14,7 +14,7 @@ import msgspec
 from numpy.typing import NDArray
 
 import collbench
-from collbench.errors import CollbenchError, PlanError
+from collbench.errors import CollbenchError, EngineError, PlanError
 from collbench.launch import topology
 from collbench.launch.cells import Cell, Launch, cases_in, cells_of, order_of
 from collbench.launch.engine import Engine
@@ -95,12 +95,15 @@ def conduct(
 
     Raises:
         Interrupted: told to stop. Everything of the launch that was under way is removed.
+        EngineError: the engine went away and did not come back.
     """
     stopping = Stopping()
     with stopping.listening(), _nothing_left(prepared):
         for launch in prepared.order:
             if (launch.cell, launch.number) in done:
                 continue
+            if prepared.engine is not None and launch.cell.isolation is not None:
+                prepared.engine.wait()
             _keep(_started(prepared, launch, stopping), launch, prepared, sink, known)
             stopping.check()
 
@@ -110,11 +113,25 @@ def _nothing_left(prepared: Prepared) -> Iterator[None]:
     """What a launch could not remove, because the engine was away, is removed at the end."""
     try:
         yield
-    finally:
-        if prepared.engine is not None:
-            with contextlib.suppress(CollbenchError):
-                label = f"{RUN_LABEL}={prepared.run}"
-                prepared.engine.remove(prepared.engine.labelled(label), prepared.engine.networks(label))
+    except BaseException as error:
+        if (left := _left_by(prepared)) is not None:
+            error.add_note(f" {left}")
+        raise
+    if (left := _left_by(prepared)) is not None:
+        raise EngineError(left)
+
+
+def _left_by(prepared: Prepared) -> str | None:
+    """Remove everything of this run; why something may be left, if so."""
+    if prepared.engine is None:
+        return None
+    label = f"{RUN_LABEL}={prepared.run}"
+    try:
+        prepared.engine.remove(prepared.engine.labelled(label), prepared.engine.networks(label))
+        left = [*prepared.engine.labelled(label), *prepared.engine.networks(label)]
+    except CollbenchError as error:
+        return f"Containers may be left ({error}); collbench launch --sweep removes them."
+    return f"{len(left)} containers and networks are left; collbench launch --sweep removes them." if left else None
 
 
 def _started(prepared: Prepared, launch: Launch, stopping: Stopping) -> Outcome:

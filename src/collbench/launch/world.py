@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.errors import CollbenchError, Interrupted, LaunchFailed, RunReadError
+from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, RunReadError
 from collbench.launch import host
 from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.engine import Engine
@@ -188,7 +188,6 @@ def _in_containers(
     job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, INSIDE, {}, there.relay, plan.timeout_seconds)
     name = next(spec.network for spec in specs if spec.network is not None)
     label = f"{LAUNCH_LABEL}={dict(specs[0].labels)[LAUNCH_LABEL]}"
-    engine.wait()
     with engine.watch_deaths(label) as died:
         try:
             engine.create_network(name, dict(specs[0].labels))
@@ -200,4 +199,5 @@ def _in_containers(
             _ended(run_job(job, execute, log, died, stopping.check), log, side.starter)
         finally:
             died.stop()
-            engine.remove(engine.labelled(label), engine.networks(label))
+            with contextlib.suppress(EngineError):  # it is away; at the end of the experiment all is looked for again
+                engine.remove(engine.labelled(label), engine.networks(label))

@@ -1,6 +1,6 @@
 """A run of many launches in one table: per case and place the median of launch medians, and what it is over the host's.
 
-Ratios are descriptions here, not verdicts: they carry the range over launches and no interval.
+The ratio is the median of the blocks' ratios with its interval (`analysis.ratio`): a description, not yet a verdict.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from itertools import groupby
 from statistics import median
 
+from collbench.analysis.ratio import Ratio, ratio
 from collbench.report.style import format_us
 from collbench.schema.case import Case
 from collbench.schema.record import Record
 from collbench.units import format_size
 
 _HEADERS = ("image", "policy", "isolation", "size\n(B)", "launches", "failed", "median\n(us)",
-            "launches: min .. max\n(us)", "over\nhost", "transport")  # fmt: skip
+            "launches: min .. max\n(us)", "over the host\n(95 % interval)", "transport")  # fmt: skip
 
 #: What a case is, whatever the place.
 Key = tuple[object, ...]
@@ -43,7 +44,7 @@ def _table(records: list[Record]) -> str:
     rows = []
     for size, same in groupby(records, key=lambda record: record.case.bytes):
         sized = list(same)
-        hosts = {image: _middle([r for r in sized if r.case.image == image and r.case.policy == "host"])
+        hosts = {image: [r for r in sized if r.case.image == image and r.case.policy == "host"]
                  for image in {record.case.image for record in sized}}  # fmt: skip
         places = dict.fromkeys(_place(record.case) for record in sorted(sized, key=lambda r: _rank(r.case)))
         rows += [_row(size, [r for r in sized if _place(r.case) == place], hosts[place[0]]) for place in places]
@@ -67,16 +68,20 @@ def _medians(records: list[Record]) -> list[float]:
     return [record.seconds.p50 for record in records if record.seconds is not None]
 
 
-def _middle(records: list[Record]) -> float | None:
-    return median(_medians(records)) if _medians(records) else None
-
-
-def _row(size: int, records: list[Record], host: float | None) -> tuple[str, ...]:
+def _row(size: int, records: list[Record], host: list[Record]) -> tuple[str, ...]:
     case, found = records[0].case, _medians(records)
     failed = sum(record.status == "failed" for record in records)
     transports = ", ".join(sorted({record.transport for record in records if record.transport}))
     start = (case.image or "", case.policy, case.isolation or "", format_size(size), str(len(found)), str(failed))
     if not found:
         return (*start, "", "", "", transports)
-    ratio = "" if host is None else f"{median(found) / host:.2f}"
-    return (*start, format_us(median(found)), f"{format_us(min(found))} .. {format_us(max(found))}", ratio, transports)
+    over = "" if case.policy == "host" else _over(ratio(records, host))
+    return (*start, format_us(median(found)), f"{format_us(min(found))} .. {format_us(max(found))}", over, transports)
+
+
+def _over(found: Ratio | None) -> str:
+    """`1.72 (1.65 .. 1.80)`; without interval where the launches are too few."""
+    if found is None:
+        return ""
+    interval = "" if found.interval is None else f" ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"
+    return f"{found.value:.2f}{interval}"

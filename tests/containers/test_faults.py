@@ -1,0 +1,275 @@
+"""What goes wrong in a launch, each fault on a real engine: nothing hangs, nothing is left, the message helps."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.launch.engine import Engine
+from collbench.schema.store import read_run
+from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
+from tests.containers.own_engine import OwnEngine, missing
+from tests.containers.worlds import LONG, kill_container, kill_rank, ranks_of, remove_network, wait_for
+
+
+def test_no_engine(launch: Launch) -> None:
+    plan = LONG.format(image="openmpi", step="strict", launches=1) + 'docker_host = "unix:///nowhere/docker.sock"\n'
+    code, _, err = ended(launch(plan))
+    assert code == 2
+    assert err.startswith("collbench: Docker Engine at unix:///nowhere/docker.sock: not running. Start it")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.docker
+def test_an_image_that_is_not_there(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    code, _, err = ended(launch(LONG.format(image="nosuch", step="strict", launches=1)))
+    assert code == 2
+    assert "image collbench/nosuch: not on this engine" in err
+    assert "collbench image build nosuch" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.docker
+def test_an_image_without_collbench(clean: Started, launch: Launch) -> None:
+    bases = [tag for found in clean.engine.images("collbench.image") for tag in found.get("RepoTags") or []]
+    assert bases
+    code, _, err = ended(launch(LONG.format(image="debian:bookworm-slim", step="strict", launches=1)))
+    assert code == 2
+    assert "image debian:bookworm-slim: " in err
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("disturb", [kill_container, kill_rank, remove_network])
+@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+def test_a_world_that_is_disturbed_is_one_failed_record(
+    clean: Started, launch: Launch, tmp_path: Path, image: str, disturb: Callable[[Started], None]
+) -> None:
+    process = launch(LONG.format(image=image, step="strict", launches=1))
+    try:
+        disturb(clean)
+        code, _, err = ended(process)
+    finally:
+        process.kill()
+        process.communicate()
+    assert code == 1, err
+    failed = [record for record in read_run(tmp_path / "run").records if record.status == "failed"]
+    assert len(failed) == 1
+    assert failed[0].reason
+    assert f"collbench: launch 0 ({image} single strict, 2 ranks) failed:" in err
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_told_to_stop_and_resumed(clean: Started, launch: Launch, tmp_path: Path, number: int) -> None:
+    plan = LONG.format(image="mpich", step="strict", launches=2).replace('"10s"', '"0.2s"')
+    process = launch(plan)
+    wait_for(lambda: (tmp_path / "run" / "records.jsonl").exists()
+             and (tmp_path / "run" / "records.jsonl").read_bytes().count(b"\n") >= 6)  # fmt: skip
+    process.send_signal(number)
+    code, _, err = ended(process, 30)
+    assert code == 130
+    assert "interrupted" in err
+    assert f"--resume {tmp_path / 'run'}" in err
+    assert clean.containers() == []
+    code, out, err = ended(launch(plan, "--resume", str(tmp_path / "run")))
+    assert code == 0, (out, err)
+    records = read_run(tmp_path / "run").records
+    assert len(records) == 12
+    assert len({(record.case, record.launch) for record in records}) == 12
+
+
+@pytest.mark.docker
+def test_two_launches_at_once(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    plan = LONG.format(image="mpich", step="strict", launches=1).replace('"10s"', '"0.1s"')
+    first, second = launch(plan), launch(plan, "--out", str(tmp_path / "other"))
+    for process, where in ((first, "run"), (second, "other")):
+        code, out, err = ended(process)
+        assert code == 0, (out, err)
+        assert len(read_run(tmp_path / where).records) == 6
+
+
+#: Instead of measuring it makes links out of its folder, and tries to write wherever it can.
+HOSTILE = """\
+FROM collbench/mpich
+USER root
+RUN printf '#!/bin/sh\\nln -s /etc/passwd /collbench/out/records.jsonl\\nln -s / /collbench/out/samples\\n\\
+ln -s /etc/shadow /collbench/relay/1.request\\necho x >> /collbench/plan.json\\necho x > /collbench/else\\nid >&2\\n' \\
+  > /opt/collbench/bin/collbench
+USER collbench
+"""
+
+
+@pytest.mark.docker
+def test_a_hostile_image_gets_nowhere(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    tag = "collbench-test/hostile:latest"
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        member = tarfile.TarInfo("Dockerfile")
+        member.size = len(HOSTILE)
+        tar.addfile(member, io.BytesIO(HOSTILE.encode()))
+    clean.engine.build(context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
+    try:
+        before = Path("/etc/passwd").read_bytes()
+        code, _, _ = ended(launch(LONG.format(image=tag, step="strict", launches=1)))
+        assert code == 1
+        (record,) = read_run(tmp_path / "run").records
+        assert record.status == "failed"
+        assert "records.jsonl" in (record.reason or "") or "exit code" in (record.reason or "")
+        assert "root:" not in (tmp_path / "run" / "records.jsonl").read_text()
+        assert any("uid=" in note and "uid=0" not in note for note in record.notes), record.notes
+        assert Path("/etc/passwd").read_bytes() == before
+        assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+            "manifest.json",
+            "records.jsonl",
+            "samples",
+        ]
+    finally:
+        clean.engine.untag(tag)
+
+
+@pytest.mark.docker
+def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Launch, tmp_path: Path) -> None:
+    engine = started.engine
+    mine = engine._client.api.create_container("debian:bookworm-slim", ["sleep", "60"], name="not-of-collbench")
+    process = launch(LONG.format(image="mpich", step="ipc", launches=1))
+    try:
+        wait_for(lambda: ranks_of(started))
+        sweep = [sys.executable, "-m", "collbench", "launch", "--sweep"]
+        alive = subprocess.run(sweep, capture_output=True, text=True, timeout=60, check=True).stdout
+        names = [found["Names"][0].lstrip("/") for found in started.containers()]
+        assert len(names) == 3
+        assert "whose launch may still run: " in alive
+        assert all(name in alive.partition("may still run")[2] for name in names)
+        process.kill()
+        process.communicate()
+        swept = subprocess.run(sweep, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert swept.startswith("removed ")
+        assert all(name in swept.splitlines()[0] for name in names)
+        assert started.containers() == [] and started.networks() == []
+        assert engine._client.api.inspect_container(mine["Id"])
+    finally:
+        process.kill()
+        process.communicate()
+        engine._client.api.remove_container(mine["Id"], force=True)
+
+
+@pytest.fixture(scope="session")
+def other(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
+    """An engine of the tests' own, with MPICH's image."""
+    if (reason := missing()) is not None:
+        skip_or_fail(reason)
+    found = OwnEngine(tmp_path_factory.mktemp("engine"))
+    try:
+        found.start()
+        found.load("collbench/mpich")
+        yield found
+    finally:
+        found.end()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_engine_that_is_restarted_costs_one_launch(
+    other: OwnEngine, launch: Launch, tmp_path: Path, number: signal.Signals
+) -> None:
+    plan = LONG.format(image="mpich", step="strict", launches=2).replace('"10s"', '"1.5s"')
+    process = launch(f'{plan}docker_host = "{other.host}"\n')
+    there = Started(Engine(other.host))
+    there.processes.append(process.pid)
+    wait_for(lambda: ranks_of(there))
+    other.stop(number)
+    again = other.start()
+    code, out, err = ended(process)
+    assert code == 1, (out, err)
+    assert err.count("failed: ") == 1
+    records = read_run(tmp_path / "run").records
+    assert [record.launch for record in records if record.status == "failed"] == [0]
+    assert len([record for record in records if record.launch == 1 and record.status == "ok"]) == 6
+    assert (again.labelled(), again.networks()) == ([], [])
+
+
+@pytest.mark.docker
+def test_an_engine_that_stays_away_ends_the_experiment(other: OwnEngine, launch: Launch, tmp_path: Path) -> None:
+    process = launch(LONG.format(image="mpich", step="strict", launches=50) + f'docker_host = "{other.host}"\n')
+    there = Started(Engine(other.host))
+    there.processes.append(process.pid)
+    wait_for(lambda: ranks_of(there))
+    other.stop()
+    try:
+        code, _, err = ended(process, 90)
+    finally:
+        other.start()
+    assert code == 2
+    assert f"Docker Engine at {other.host}" in err
+    assert f"go on with --resume {tmp_path / 'run'}" in err
+    assert "collbench launch --sweep" in err
+    assert len(read_run(tmp_path / "run").records) == 1
+
+
+@pytest.mark.docker
+def test_a_socket_that_we_may_not_use(other: OwnEngine, launch: Launch, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(LONG.format(image="mpich", step="strict", launches=1) + f'docker_host = "{other.host}"\n')
+    # Root without the capability to overlook permissions: a user like others.
+    like_others = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+    mode = other.socket.stat().st_mode
+    other.socket.chmod(0)
+    try:
+        command = (*like_others, sys.executable, "-m", "collbench", "launch", str(plan), "--out", str(tmp_path / "run"))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    finally:
+        other.socket.chmod(mode)
+    assert done.returncode == 2
+    assert f"Docker Engine at {other.host}: permission denied. Add yourself to the group docker" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('sizes = ["1T"]', "allreduce of 1.00 TiB needs 4.00 TiB of buffers"),
+        ('device = "gpu"\nranks = [64]', "64 workers want a GPU each, and this machine offers"),
+        ("ranks = [200]", "200 ranks with 1 core each want 200 cores"),
+        ('backends = ["torch-gloo"]', "image openmpi: backend torch-gloo: torch is not installed"),
+    ],
+)
+def test_more_than_there_is(clean: Started, launch: Launch, tmp_path: Path, more: str, message: str) -> None:
+    kept = [line for line in LONG.splitlines() if line.partition(" ")[0] != more.partition(" ")[0]]
+    code, _, err = ended(launch("\n".join([*kept, more]).format(image="openmpi", step="strict", launches=1)))
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+#: How far a launch has come: at once (images are being asked), a network, a container, all ranks.
+STAGES: dict[str, Callable[[Started], Any]] = {
+    "asking": lambda started: started.engine.labelled(),
+    "network": lambda started: started.networks(),
+    "container": lambda started: started.containers(),
+    "ranks": ranks_of,
+}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("step", ["strict", "net"])
+def test_ctrl_c_at_every_stage(clean: Started, launch: Launch, stage: str, step: str) -> None:
+    process = launch(LONG.format(image="openmpi", step=step, launches=1))
+    until = time.monotonic() + 30
+    while not STAGES[stage](clean) and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    code, _, err = ended(process, 30)
+    assert code == 130, err
+    assert "interrupted" in err

@@ -1,0 +1,82 @@
+"""What the tests of launches share: plans, a look at what runs, and ways to disturb it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.containers.conftest import Started
+
+LADDER = """
+collectives = ["allreduce"]
+sizes = ["8", "128K"]
+images = ["{image}"]
+policies = [{policies}]
+isolation = ["strict", "limits", "ipc", "net", "visible"]
+launches = 1
+iters = 20
+gate = "barrier"
+timeout = "40s"
+"""
+
+#: One world that measures for a minute, so that there is time to disturb it.
+LONG = """
+collectives = ["allreduce"]
+sizes = ["8", "16", "32", "64", "128", "256"]
+images = ["{image}"]
+policies = ["single"]
+isolation = ["{step}"]
+launches = {launches}
+budget = "10s"
+cap = 10000000
+gate = "barrier"
+timeout = "15s"
+"""
+
+
+def wait_for(what: Callable[[], Any], limit: float = 40.0) -> Any:
+    until = time.monotonic() + limit
+    while not (found := what()):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return found
+
+
+def ranks_of(started: Started) -> list[dict[str, Any]]:
+    """Containers in which collbench runs."""
+    api = started.engine._client.api
+    names = [found for found in started.containers() if found["Names"][0].endswith(("c0", "c1"))]
+    busy = [found for found in names if any("collbench" in " ".join(p) and "run" in p for p in _processes(api, found))]
+    return busy if len(busy) == 2 else []
+
+
+def _processes(api: Any, found: dict[str, Any]) -> list[list[str]]:
+    try:
+        return [" ".join(row).split() for row in api.top(found["Id"])["Processes"]]
+    except Exception:
+        return []
+
+
+def kill_container(started: Started) -> None:
+    started.engine._client.api.kill(wait_for(lambda: ranks_of(started))[0]["Id"])
+
+
+def remove_network(started: Started) -> None:
+    there = wait_for(lambda: ranks_of(started))
+    (network,) = started.networks()
+    for container in there:
+        started.engine._client.api.disconnect_container_from_network(container["Id"], network["Id"], force=True)
+
+
+def kill_rank(started: Started) -> None:
+    container = wait_for(lambda: ranks_of(started))[-1]
+    api = started.engine._client.api
+    api.exec_start(api.exec_create(container["Id"], ["sh", "-c", KILL])["Id"])
+
+
+#: Kills the process whose command is `collbench run`; there is no pkill in the image.
+KILL = (
+    "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q 'bin/collbench run' && "
+    "kill -9 ${p#/proc/}; done; true"
+)
