@@ -9,9 +9,13 @@ OPENMPI := $(VENVS)/openmpi
 MPICH := $(VENVS)/mpich
 DEMO := $(VENVS)/demo
 SOURCES := pyproject.toml setup.py constraints.txt src/collbench/timing/_loop.c
-# Of the images: a base and certificates, where the Dockerfiles' own do not fit the site.
+# Which images, and where the Dockerfiles' own do not fit the site: a base, certificates, a folder with torch's wheel
+# (then torch's image is built too).
+IMAGES ?= openmpi mpich
 BASE ?=
 CA_BUNDLE ?=
+WHEELHOUSE ?=
+BUILD = $(OPENMPI)/bin/collbench image build $(if $(BASE),--base $(BASE)) $(if $(CA_BUNDLE),--ca-bundle $(CA_BUNDLE))
 REQUIRE ?= mpi,torch
 RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
@@ -38,7 +42,7 @@ test: check $(MPICH)/.ready images ## set up the environments, then lint, types 
 
 images: $(OPENMPI)/.ready ## build the container images, where an engine answers
 	@if timeout 20 docker version >/dev/null 2>&1; then \
-	  $(OPENMPI)/bin/collbench image build openmpi mpich $(if $(BASE),--base $(BASE)) $(if $(CA_BUNDLE),--ca-bundle $(CA_BUNDLE)); \
+	  $(BUILD) $(IMAGES) $(if $(WHEELHOUSE),&& $(BUILD) torch --wheelhouse $(WHEELHOUSE)); \
 	else echo "no container engine answers: tests of containers will skip (as root, tools/engine.sh starts one)"; fi
 
 check: $(OPENMPI)/.ready ## ruff, mypy and the import rules

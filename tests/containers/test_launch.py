@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from collbench.errors import ImageMissing
+from collbench.launch.host import probe
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
-from tests.containers.conftest import ROOT, Launch, Started, ended
+from tests.containers.conftest import Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LADDER
 
 
@@ -19,6 +22,14 @@ def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
     for record in run.records:
         found.setdefault((record.case.policy, record.case.isolation), []).append(record)
     return found
+
+
+def need(started: Started, image: str) -> None:
+    """Skip (or fail, where containers must be tested) without an image that `make images` does not always build."""
+    try:
+        started.engine.image(f"collbench/{image}")
+    except ImageMissing as error:
+        skip_or_fail(f"{error} (make images IMAGES='openmpi mpich openmpi-cuda' WHEELHOUSE=DIR)")
 
 
 @pytest.mark.docker
@@ -61,9 +72,11 @@ def _assert_confined(record: Record, policy: str, step: str | None) -> None:
 
 @pytest.mark.docker
 def test_host_and_container_in_one_run(clean: Started, launch: Launch, tmp_path: Path) -> None:
-    if not (ROOT / ".venvs" / "openmpi").exists() and "OMPI" not in os.environ.get("COLLBENCH_HOST_MPI", ""):
-        pytest.skip("no environment .venvs/openmpi beside the image (make test makes one)")
-    plan = LADDER.format(image="openmpi", policies='"host", "multi"').replace('"limits", "ipc", "net", "visible"', "")
+    if (held := probe(Path(sys.prefix)).vendor) != "openmpi":
+        pytest.skip(f"the host side is the environment of these tests, which holds {held or 'no MPI'}, not Open MPI")
+    plan = f'environments = {{ openmpi = "{sys.prefix}" }}\n' + LADDER.format(
+        image="openmpi", policies='"host", "multi"'
+    ).replace('"limits", "ipc", "net", "visible"', "")
     code, out, err = ended(launch(plan))
     assert code == 0, (out, err)
     run = read_run(tmp_path / "run")
@@ -76,16 +89,66 @@ def test_host_and_container_in_one_run(clean: Started, launch: Launch, tmp_path:
 
 
 @pytest.mark.docker
-def test_torch_in_containers(clean: Started, launch: Launch, tmp_path: Path) -> None:
-    try:
-        clean.engine.image("collbench/torch")
-    except ImageMissing as error:
-        pytest.skip(f"{error} It needs a CPU build of torch for the base's Python: make images does not build it")
-    plan = LADDER.format(image="torch", policies='"multi", "single"').replace(
+def test_torch_beside_mpi_in_one_run(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    need(clean, "torch")
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("the host side is the environment of these tests, which has no torch")
+    plan = LADDER.format(image='mpich", "torch', policies='"host", "multi", "single"').replace(
         '"limits", "ipc", "net", "visible"', '"net"'
     )
-    code, out, err = ended(launch('backends = ["torch-gloo"]\n' + plan))
+    more = (
+        f'image_backends = {{ torch = ["torch-gloo"] }}\nenvironments = {{ torch = "{sys.prefix}", mpich = "MPICH" }}\n'
+    )
+    mpich = Path(os.environ.get("COLLBENCH_OTHER_MPIRUN", "/nowhere/bin/mpirun")).parents[1]
+    if not (mpich / "bin" / "python").exists():
+        plan = plan.replace('"mpich", ', "")
+        more = more.replace(', mpich = "MPICH"', "")
+    code, out, err = ended(launch(more.replace("MPICH", str(mpich)) + plan))
     assert code == 0, (out, err)
-    found = by_step(read_run(tmp_path / "run"))
-    assert set(found) == {("multi", "strict"), ("multi", "ipc"), ("single", "strict"), ("single", "net")}
-    assert {record.transport for records in found.values() for record in records} == {"tcp"}
+    records = [record for record in read_run(tmp_path / "run").records if record.case.image == "torch"]
+    places = {("host", None), ("multi", "strict"), ("multi", "ipc"), ("single", "strict"), ("single", "net")}
+    assert {(record.case.policy, record.case.isolation) for record in records} == places
+    assert {(record.case.backend, record.transport) for record in records} == {("torch-gloo", "tcp")}
+
+
+@pytest.mark.docker
+def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    need(clean, "openmpi-cuda")
+    labels = clean.engine.image("collbench/openmpi-cuda")["Config"]["Labels"]
+    assert labels["collbench.mpi"].startswith("Open MPI 5")
+    assert "--with-cuda=" in labels["collbench.mpi.configure"]
+    assert labels["collbench.mpi.cuda"].startswith("built yes, claimed ")
+    plan = LADDER.format(image="openmpi-cuda", policies='"multi", "single"').replace(
+        '"limits", "ipc", "net", "visible"', '"net"'
+    )
+    code, out, err = ended(launch(plan))
+    assert code == 0, (out, err)
+    assert len(read_run(tmp_path / "run").records) == 8
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("image", ["openmpi", "mpich", "openmpi-cuda", "torch"])
+def test_no_image_holds_a_compiler_or_an_sshd_or_runs_as_root(clean: Started, image: str) -> None:
+    need(clean, image)
+    look = "id -u; for p in cc gcc c99 clang make sshd ssh sudo; do command -v $p; done; true"
+    code, said = clean.engine.run_once(f"collbench/{image}", ("sh", "-c", look), network_mode="none")
+    assert (code, said.split()) == (0, ["1000"])
+
+
+@pytest.mark.docker
+def test_a_parameter_server_has_a_container_of_its_own(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    plan = LADDER.format(image="mpich", policies='"multi", "single", "packed:2"').replace(
+        "allreduce", 'ps_gather", "bcast'
+    )
+    plan = plan.replace('"limits", "ipc", "net", "visible"', "") + "workers = [2]\noversubscribe = true\n"
+    code, out, err = ended(launch(plan))
+    assert code == 0, (out, err)
+    found = {(one.case.collective, one.case.policy): one.ranks for one in read_run(tmp_path / "run").records}
+    assert {place: ranks.container for place, ranks in found.items() if ranks is not None} == {
+        ("ps_gather", "multi"): ("c0", "c0", "c0"),
+        ("ps_gather", "single"): ("c0", "c1", "c2"),
+        ("ps_gather", "packed:2"): ("c0", "c1", "c1"),
+        ("bcast", "multi"): ("c0", "c0"),
+        ("bcast", "single"): ("c0", "c1"),
+        ("bcast", "packed:2"): ("c0", "c0"),
+    }

@@ -178,12 +178,20 @@ def test_torch_is_started_rank_by_rank() -> None:
 
 def test_transports_are_read_from_the_log() -> None:
     ucx = "[17.3] [c1:14   :0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 {} cfg#1 tag({})  rma_am(x)"
-    assert MPICH.transport([ucx.format("self", "self/memory")]) == "ch4:shm (posix, cma)"
-    assert MPICH.transport([ucx.format("inter-node", "tcp/eth0")] * 2) == "ucx inter-node tcp/eth0"
-    assert MPICH.transport(["nothing"]) is None
+    alone, near, far = (
+        ucx.format("self", "self/memory"),
+        ucx.format("intra-node", "sysv"),
+        ucx.format("inter-node", "tcp"),
+    )
+    assert MPICH.transport([alone, near], (2,)) == "ch4 shm"
+    assert MPICH.transport([alone, far, far], (1, 1)) == "ucx inter-node tcp"
+    assert MPICH.transport([alone, near], (1, 1)) == "ucx intra-node sysv"
+    assert MPICH.transport([alone, near, far], (2, 2)) == "ch4 shm; ucx inter-node tcp"
+    assert MPICH.transport([alone], (1,)) is None
+    assert MPICH.transport(["nothing"], (2,)) is None
     btl = "[c0:00063] mca: bml: Using {} btl for send to [[953,1],0] on node c0"
-    assert OPENMPI.transport([btl.format("self"), btl.format("tcp")]) == "ob1: tcp"
-    assert OPENMPI.transport(["select: component cm selected"]) == "cm"
+    assert OPENMPI.transport([btl.format("self"), btl.format("tcp")], (1, 1)) == "ob1: tcp"
+    assert OPENMPI.transport(["select: component cm selected"], (1, 1)) == "cm"
 
 
 def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:

@@ -134,7 +134,8 @@ def start(
     if failure is None and len(taken) < len(asked):
         reason = f"ended early, with {len(taken)} of {len(asked)} cases"
         failure = LaunchFailed(reason, log.tail(side.starter.quiet))
-    return Outcome(tuple(taken), side.starter.transport(log.lines), failure)
+    boxes = tuple(len(box.ranks) for box in placement.boxes)
+    return Outcome(tuple(taken), side.starter.transport(log.lines, boxes), failure)
 
 
 def _ended(code: int, log: Log, starter: Starter) -> None:

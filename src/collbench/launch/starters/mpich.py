@@ -33,13 +33,17 @@ def asks(line: str, hosts: tuple[str, ...]) -> Request | None:
     return Request(hosts[int(match["number"])], match["shell"])
 
 
-def transport(log: Iterable[str]) -> str | None:
-    """UCX's lanes to other ranks: `tag(sysv/memory cma/memory)`; MPICH's own shared memory needs no UCX."""
+def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
+    """Within a box MPICH's own shared memory; between boxes the lanes that UCX chose: `ucx inter-node tcp/eth0`.
+
+    UCX sets up lanes within a box too, and MPICH leaves them unused (2 MiB take the same with UCX_TLS=tcp,self).
+    """
     found = [match for line in log if (match := _CONFIGURATION.search(line))]
-    lanes = dict.fromkeys(f"ucx {match['where']} {match['lanes']}" for match in found if match["where"] != "self")
-    if lanes:
-        return "; ".join(lanes)
-    return "ch4:shm (posix, cma)" if found else None
+    where = {match["where"] for match in found} - {"self"}
+    between = "inter-node" if "inter-node" in where else "intra-node"  # boxes that share what UCX looks at
+    lanes = dict.fromkeys(f"ucx {between} {match['lanes']}" for match in found if match["where"] == between)
+    used = [*(["ch4 shm"] if found and max(boxes) > 1 else []), *(lanes if len(boxes) > 1 else [])]
+    return "; ".join(used) or None
 
 
 STARTER = Starter(

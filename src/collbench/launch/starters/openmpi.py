@@ -31,7 +31,7 @@ def asks(line: str, hosts: tuple[str, ...]) -> Request | None:
     return None
 
 
-def transport(log: Iterable[str]) -> str | None:
+def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
     """The point-to-point layer and the transports it chose for other ranks: `ob1: sm`, `ob1: tcp`."""
     pml, btls = None, dict[str, None]()
     for line in log:

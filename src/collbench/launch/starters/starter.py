@@ -22,10 +22,11 @@ class Starter:
 
     `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box
     and asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through
-    the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that, and
-    `quiet` knows such lines. `one_hostname` is set where containers share a hostname, `without_cma` where the kernel
-    refuses cross-memory attach: without them the library hangs, or aborts. Where a library needs no launcher, `direct`
-    gives each rank's container and variables, and `across` is what each of them runs.
+    the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets
+    the log and the numbers of ranks in each box), and `quiet` knows such lines. `one_hostname` is set where containers
+    share a hostname, `without_cma` where the kernel refuses cross-memory attach: without them the library hangs, or
+    aborts. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across` is what
+    each of them runs.
     """
 
     vendor: str
@@ -36,6 +37,6 @@ class Starter:
     environment: dict[str, str]
     without_cma: dict[str, str]
     one_hostname: dict[str, str]
-    transport: Callable[[Iterable[str]], str | None]
+    transport: Callable[[Iterable[str], tuple[int, ...]], str | None]
     quiet: Callable[[str], bool]
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None

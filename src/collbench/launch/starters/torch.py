@@ -39,7 +39,7 @@ def asks(line: str, hosts: tuple[str, ...]) -> Request | None:
     return None
 
 
-def transport(log: Iterable[str]) -> str | None:
+def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
     """The session tells: gloo talks TCP."""
     return None
 
