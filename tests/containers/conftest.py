@@ -73,8 +73,9 @@ def clean(started: Started) -> Iterator[Started]:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Launch:
+def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launch]:
     """`launch(toml, *arguments)`: collbench launch of a plan, from the root of the source tree."""
+    begun: list[subprocess.Popen[str]] = []
 
     def start(plan: str, *arguments: str) -> subprocess.Popen[str]:
         path = tmp_path / "plan.toml"
@@ -84,11 +85,16 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Launch:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
             start_new_session=True,
         )  # fmt: skip
+        begun.append(process)
         if "started" in request.fixturenames:
             request.getfixturevalue("started").processes.append(process.pid)
         return process
 
-    return start
+    yield start
+    for process in begun:  # those of a test that failed
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=LIMIT)
 
 
 def ended(process: subprocess.Popen[str], limit: float = LIMIT) -> tuple[int, str, str]:

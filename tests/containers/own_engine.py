@@ -9,9 +9,6 @@ import subprocess
 import time
 from pathlib import Path
 
-from collbench.errors import CollbenchError
-from collbench.launch.engine import Engine
-
 #: Longest wait for it to answer, and to end (s).
 STARTS, ENDS = 40.0, 30.0
 
@@ -32,33 +29,41 @@ class OwnEngine:
         self.host = f"unix://{self.socket}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Engine:
+    def start(self) -> None:
         """Start it and wait for its answer."""
         argv = (
             "dockerd", "-H", self.host, "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "x"),
             "--pidfile", str(self.folder / "pid"), "--bridge", "none", "--iptables=false",
         )  # fmt: skip
+        plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # it cuts `docker top`
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True, env=plain)
         until = time.monotonic() + STARTS
-        while (found := self._answering()) is None:
+        while not self._answers():
             tail = (self.folder / "log").read_text(errors="replace")[-500:]
             assert self._process.poll() is None, tail
             assert time.monotonic() < until, tail
             time.sleep(0.2)
-        return found
 
-    def _answering(self) -> Engine | None:
-        try:
-            return Engine(self.host)
-        except CollbenchError:
-            return None
+    def _answers(self) -> bool:
+        asked = ("docker", "-H", self.host, "version")
+        return subprocess.run(asked, capture_output=True, timeout=STARTS, check=False).returncode == 0
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it; its containers end with it (or when it is started again, after SIGKILL)."""
         assert self._process is not None
         self._process.send_signal(number)
         self._process.wait(ENDS)
+        self._forget_containerd()
+
+    def _forget_containerd(self) -> None:
+        """It ends with its dockerd, but where nobody reaps it the next one takes it for alive."""
+        pid = self.folder / "x" / "containerd" / "containerd.pid"
+        until = time.monotonic() + ENDS
+        while pid.exists() and _alive(int(pid.read_text())):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        pid.unlink(missing_ok=True)
 
     def load(self, reference: str) -> None:
         """Take an image over from the machine's engine."""
@@ -67,12 +72,14 @@ class OwnEngine:
                            stdout=subprocess.DEVNULL)  # fmt: skip
 
     def end(self) -> None:
-        """For good, with the containerd that it started."""
+        """For good."""
         if self._process is not None and self._process.poll() is None:
             self.stop()
-        pid = self.folder / "x" / "containerd" / "containerd.pid"
-        if pid.exists():
-            try:
-                os.kill(int(pid.read_text()), signal.SIGTERM)
-            except ProcessLookupError:
-                return
+
+
+def _alive(pid: int) -> bool:
+    """Whether it runs: neither gone nor waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -9,12 +9,14 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collbench.launch.engine import Engine
+from collbench.launch.specs import RUN_LABEL
 from collbench.schema.store import read_run
 from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
 from tests.containers.own_engine import OwnEngine, missing
@@ -176,33 +178,42 @@ def other(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         found.end()
 
 
+def on(other: OwnEngine, launches: int) -> str:
+    """A plan for that engine, all in one container: without a hand in the firewall it cannot connect two."""
+    plan = LONG.format(image="mpich", step="strict", launches=launches).replace('"single"', '"multi"')
+    return f'{plan}docker_host = "{other.host}"\n'
+
+
+def when_ranks_run(other: OwnEngine, process: subprocess.Popen[str]) -> None:
+    with closing(Engine(other.host)) as engine:
+        there = Started(engine)
+        there.processes.append(process.pid)
+        wait_for(lambda: ranks_of(there, 1))
+
+
 @pytest.mark.docker
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_an_engine_that_is_restarted_costs_one_launch(
     other: OwnEngine, launch: Launch, tmp_path: Path, number: signal.Signals
 ) -> None:
-    plan = LONG.format(image="mpich", step="strict", launches=2).replace('"10s"', '"1.5s"')
-    process = launch(f'{plan}docker_host = "{other.host}"\n')
-    there = Started(Engine(other.host))
-    there.processes.append(process.pid)
-    wait_for(lambda: ranks_of(there))
+    process = launch(on(other, 2).replace('"10s"', '"1.5s"'))
+    when_ranks_run(other, process)
     other.stop(number)
-    again = other.start()
+    other.start()
     code, out, err = ended(process)
     assert code == 1, (out, err)
     assert err.count("failed: ") == 1
     records = read_run(tmp_path / "run").records
     assert [record.launch for record in records if record.status == "failed"] == [0]
     assert len([record for record in records if record.launch == 1 and record.status == "ok"]) == 6
-    assert (again.labelled(), again.networks()) == ([], [])
+    with closing(Engine(other.host)) as engine:
+        assert (engine.labelled(), engine.networks()) == ([], [])
 
 
 @pytest.mark.docker
 def test_an_engine_that_stays_away_ends_the_experiment(other: OwnEngine, launch: Launch, tmp_path: Path) -> None:
-    process = launch(LONG.format(image="mpich", step="strict", launches=50) + f'docker_host = "{other.host}"\n')
-    there = Started(Engine(other.host))
-    there.processes.append(process.pid)
-    wait_for(lambda: ranks_of(there))
+    process = launch(on(other, 50))
+    when_ranks_run(other, process)
     other.stop()
     try:
         code, _, err = ended(process, 90)
@@ -218,7 +229,7 @@ def test_an_engine_that_stays_away_ends_the_experiment(other: OwnEngine, launch:
 @pytest.mark.docker
 def test_a_socket_that_we_may_not_use(other: OwnEngine, launch: Launch, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text(LONG.format(image="mpich", step="strict", launches=1) + f'docker_host = "{other.host}"\n')
+    plan.write_text(on(other, 1))
     # Root without the capability to overlook permissions: a user like others.
     like_others = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
     mode = other.socket.stat().st_mode
@@ -252,11 +263,11 @@ def test_more_than_there_is(clean: Started, launch: Launch, tmp_path: Path, more
     assert not (tmp_path / "run").exists()
 
 
-#: How far a launch has come: at once (images are being asked), a network, a container, all ranks.
+#: How far a launch has come: images are being asked, there is a network, a container of the world, all ranks.
 STAGES: dict[str, Callable[[Started], Any]] = {
-    "asking": lambda started: started.engine.labelled(),
+    "asking": lambda started: started.containers(),
     "network": lambda started: started.networks(),
-    "container": lambda started: started.containers(),
+    "container": lambda started: [one for one in started.containers() if one["Labels"][RUN_LABEL] != "probe"],
     "ranks": ranks_of,
 }
 

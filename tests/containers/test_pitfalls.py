@@ -93,7 +93,7 @@ def test_more_ranks_than_cores_take_a_word_and_are_marked(
 @pytest.mark.docker
 def test_a_quota_is_seen_although_nproc_does_not_show_it(engine: Engine) -> None:
     quota = ("docker", "run", "--rm", "--cpus", "0.5", "collbench/openmpi")
-    measure = ("mpirun", "--bind-to", "none", "-n", "2", "collbench", "allreduce", "-b", "8", "-e", "8", "--gate",
+    measure = ("mpirun", "--bind-to", "none", "-n", "2", "collbench", "allreduce", "-b", "1M", "-e", "1M", "--gate",
                "barrier", "--budget", "1s", "--style", "json")  # fmt: skip
     done = subprocess.run((*quota, *measure), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from collbench.errors import CollbenchError, RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.conduct import conduct, finished, manifest_of, prepare
 from collbench.launch.engine import Engine
+from collbench.launch.stopping import Check, Stopping
 from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
@@ -85,11 +86,14 @@ def command(
     if dry_run:
         show_commands(loaded)
         return
-    raise click.exceptions.Exit(_launch(loaded, out or Path("results") / plan.stem, resume))
+    stopping = Stopping()
+    with stopping.listening():
+        code = _launch(loaded, out or Path("results") / plan.stem, resume, stopping.check)
+    raise click.exceptions.Exit(code)
 
 
-def _launch(plan: LaunchPlan, out: Path, resume: Path | None) -> int:
-    prepared = prepare(plan)
+def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> int:
+    prepared = prepare(plan, check)
     records: list[Record] = []
     if resume is not None:
         run = read_run(resume)
@@ -105,7 +109,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None) -> int:
     show_cells(plan, prepared.sides.differences)
     sink = RunSink(writer, len(prepared.order), len(done), records)
     try:
-        conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records))
+        conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except CollbenchError as error:
         sink.close()
         error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")

@@ -23,7 +23,7 @@ from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import Placement, place
 from collbench.launch.sides import Sides, look_at
 from collbench.launch.specs import RUN_LABEL
-from collbench.launch.stopping import Stopping
+from collbench.launch.stopping import Check
 from collbench.launch.told import notes
 from collbench.launch.world import Outcome, start
 from collbench.run import facts
@@ -72,8 +72,8 @@ def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Pl
     return found
 
 
-def prepare(plan: LaunchPlan) -> Prepared:
-    """Look at machine, engine, images and environments. Starts no rank.
+def prepare(plan: LaunchPlan, check: Check) -> Prepared:
+    """Look at machine, engine, images and environments. Starts no rank. `check` raises when we are to stop.
 
     Raises:
         CollbenchError: something that the plan needs is not there.
@@ -85,11 +85,11 @@ def prepare(plan: LaunchPlan) -> Prepared:
     engine = Engine(plan.docker_host) if contained else None
     run = f"cb{os.getpid():x}{datetime.datetime.now(datetime.UTC):%H%M%S}"
     gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
-    return Prepared(plan, run, engine, look_at(plan, engine, gpus), placements, order_of(plan), asked)
+    return Prepared(plan, run, engine, look_at(plan, engine, check, gpus), placements, order_of(plan), asked)
 
 
 def conduct(
-    prepared: Prepared, sink: Sink, done: frozenset[tuple[Cell, int]], known: frozenset[tuple[Case, int]]
+    prepared: Prepared, sink: Sink, done: frozenset[tuple[Cell, int]], known: frozenset[tuple[Case, int]], check: Check
 ) -> None:
     """Carry out every launch that is not `done`; records that are `known` are not written twice.
 
@@ -97,15 +97,14 @@ def conduct(
         Interrupted: told to stop. Everything of the launch that was under way is removed.
         EngineError: the engine went away and did not come back.
     """
-    stopping = Stopping()
-    with stopping.listening(), _nothing_left(prepared):
+    with _nothing_left(prepared):
         for launch in prepared.order:
             if (launch.cell, launch.number) in done:
                 continue
             if prepared.engine is not None and launch.cell.isolation is not None:
                 prepared.engine.wait()
-            _keep(_started(prepared, launch, stopping), launch, prepared, sink, known)
-            stopping.check()
+            _keep(_started(prepared, launch, check), launch, prepared, sink, known)
+            check()
 
 
 @contextlib.contextmanager
@@ -134,11 +133,11 @@ def _left_by(prepared: Prepared) -> str | None:
     return f"{len(left)} containers and networks are left; collbench launch --sweep removes them." if left else None
 
 
-def _started(prepared: Prepared, launch: Launch, stopping: Stopping) -> Outcome:
+def _started(prepared: Prepared, launch: Launch, check: Check) -> Outcome:
     plan, cell = prepared.plan, launch.cell
     return start(
         plan, launch, prepared.sides.start[cell.image], prepared.placements[cell], prepared.engine, prepared.run,
-        driver_identity(), prepared.asked[cell], stopping,
+        driver_identity(), prepared.asked[cell], check,
     )  # fmt: skip
 
 

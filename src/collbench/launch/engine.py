@@ -76,6 +76,10 @@ class Engine:
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise EngineError(_unreachable(self.host, error)) from error
 
+    def close(self) -> None:
+        """Close all connections; the next call makes new ones."""
+        self._client.close()
+
     def wait(self, limit: float = RESTART) -> None:
         """Until the engine answers: it may be restarting.
 
@@ -84,6 +88,7 @@ class Engine:
         """
         until = time.monotonic() + limit
         while True:
+            self.close()  # one that is shutting down answers on old connections and takes no new ones
             try:
                 with _translated(f"Docker Engine at {self.host}"):
                     self._client.api.ping()

@@ -16,6 +16,7 @@ from collbench.launch.abilities import CONFINED, allows_cma, allows_memlock, kno
 from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Contents
+from collbench.launch.stopping import Check
 from collbench.launch.told import Side
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Image
@@ -39,10 +40,10 @@ def reference_of(image: str) -> str:
     return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
 
 
-def look_at(plan: LaunchPlan, engine: Engine | None, gpus: tuple[str, ...] = ()) -> Sides:
+def look_at(plan: LaunchPlan, engine: Engine | None, check: Check, gpus: tuple[str, ...] = ()) -> Sides:
     """Ask every image and every environment of a plan what it holds. `engine` is None where all cells are on the host.
 
-    `gpus` are UUIDs of those that containers are to see.
+    `gpus` are UUIDs of those that containers are to see; `check` raises when we are to stop.
 
     Raises:
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
@@ -55,6 +56,7 @@ def look_at(plan: LaunchPlan, engine: Engine | None, gpus: tuple[str, ...] = ())
     environments: list[Image] = []
     differences: list[str] = []
     for name in dict.fromkeys(plan.images):
+        check()
         inside = None if engine is None else contents_of(engine, name)
         beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
         known = inside or beside
@@ -62,6 +64,7 @@ def look_at(plan: LaunchPlan, engine: Engine | None, gpus: tuple[str, ...] = ())
         _refuse_missing(plan, name, known)
         if engine is not None and set(plan.isolation) - {"strict"} and not start:
             memlock = allows_memlock(engine, reference_of(name))
+        check()
         cma = engine is None or not shares_containers or allows_cma(engine, reference_of(name))
         cdi = bool(gpus) and engine is not None and knows_cdi(engine.describe())
         if gpus and engine is not None and not start:

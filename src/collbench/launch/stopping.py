@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from collbench.errors import Interrupted
+
+#: A safe point: raises Interrupted when somebody asked to stop.
+Check = Callable[[], None]
 
 #: What ends an experiment.
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -24,7 +24,7 @@ from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.launch.stopping import Stopping
+from collbench.launch.stopping import Check
 from collbench.launch.told import Side, variables
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
@@ -101,7 +101,7 @@ def specs_for(
 
 def start(
     plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine | None, run: str, driver: str,
-    asked: frozenset[Case], stopping: Stopping,
+    asked: frozenset[Case], check: Check,
 ) -> Outcome:  # fmt: skip
     """Carry out one launch. Nothing of it is left when this returns or raises.
 
@@ -114,9 +114,9 @@ def start(
         try:
             if specs:
                 assert engine is not None
-                _in_containers(plan, launch, side, placement, engine, specs, there, log, stopping)
+                _in_containers(plan, launch, side, placement, engine, specs, there, log, check)
             else:
-                _on_host(plan, launch, side, placement, there, log, stopping)
+                _on_host(plan, launch, side, placement, there, log, check)
         except Interrupted:
             raise
         except LaunchFailed as error:
@@ -151,7 +151,7 @@ def _on_host(
     placement: Placement,
     there: Folders,
     log: Log,
-    stopping: Stopping,
+    check: Check,
 ) -> None:
     assert side.environment is not None
     programs = side.environment / "bin"
@@ -169,7 +169,7 @@ def _on_host(
     environment = {k: v for k, v in variables(launch.cell, placement, side).items() if k != "HOME"}
     job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None, plan.timeout_seconds)
     try:
-        _ended(run_job(job, execute, log, lambda: None, stopping.check), log, side.starter)
+        _ended(run_job(job, execute, log, lambda: None, check), log, side.starter)
     finally:
         for process in started:
             process.end()
@@ -177,7 +177,7 @@ def _on_host(
 
 def _in_containers(
     plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine, specs: tuple[Spec, ...],
-    there: Folders, log: Log, stopping: Stopping,
+    there: Folders, log: Log, check: Check,
 ) -> None:  # fmt: skip
     members = [spec for spec in specs if not spec.donates]
     hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, placement.boxes, strict=True))
@@ -192,12 +192,12 @@ def _in_containers(
     with engine.watch_deaths(label) as died:
         try:
             engine.create_network(name, dict(specs[0].labels))
-            stopping.check()
+            check()
             for alone in (spec for spec in specs if spec.donates):
                 engine.start(alone)
-            stopping.check()
+            check()
             engine.start_together(tuple(members))
-            _ended(run_job(job, execute, log, died, stopping.check), log, side.starter)
+            _ended(run_job(job, execute, log, died, check), log, side.starter)
         finally:
             died.stop()
             with contextlib.suppress(EngineError):  # it is away; at the end of the experiment all is looked for again
