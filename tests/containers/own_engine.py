@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,19 +22,23 @@ def missing() -> str | None:
 
 
 class OwnEngine:
-    """Beside the machine's engine: with its own socket, data and processes, and without a hand in the firewall."""
+    """Beside the machine's engine: with its own socket, data and processes.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.socket = folder / "docker.sock"
+    And in a network namespace of its own, with bridges and firewall rules that are nobody else's: two engines in one
+    remove each other's.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="collbench-engine-"))
+        self.socket = self.folder / "docker.sock"
         self.host = f"unix://{self.socket}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it and wait for its answer."""
         argv = (
-            "dockerd", "-H", self.host, "--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "x"),
-            "--pidfile", str(self.folder / "pid"), "--bridge", "none", "--iptables=false",
+            "unshare", "--net", "dockerd", "-H", self.host, "--data-root", str(self.folder / "data"),
+            "--exec-root", str(self.folder / "x"), "--pidfile", str(self.folder / "pid"),
         )  # fmt: skip
         plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # it cuts `docker top`
         with (self.folder / "log").open("ab") as log:
@@ -72,9 +77,13 @@ class OwnEngine:
                            stdout=subprocess.DEVNULL)  # fmt: skip
 
     def end(self) -> None:
-        """For good."""
+        """For good, with what it mounted."""
         if self._process is not None and self._process.poll() is None:
             self.stop()
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+            if line.split()[1].startswith(str(self.folder)):
+                subprocess.run(("umount", line.split()[1]), check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:

@@ -165,11 +165,11 @@ def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Lau
 
 
 @pytest.fixture(scope="session")
-def other(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
+def other(engine: Engine) -> Iterator[OwnEngine]:
     """An engine of the tests' own, with MPICH's image."""
     if (reason := missing()) is not None:
         skip_or_fail(reason)
-    found = OwnEngine(tmp_path_factory.mktemp("engine"))
+    found = OwnEngine()
     try:
         found.start()
         found.load("collbench/mpich")
@@ -179,16 +179,14 @@ def other(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def on(other: OwnEngine, launches: int) -> str:
-    """A plan for that engine, all in one container: without a hand in the firewall it cannot connect two."""
-    plan = LONG.format(image="mpich", step="strict", launches=launches).replace('"single"', '"multi"')
-    return f'{plan}docker_host = "{other.host}"\n'
+    return f'{LONG.format(image="mpich", step="strict", launches=launches)}docker_host = "{other.host}"\n'
 
 
 def when_ranks_run(other: OwnEngine, process: subprocess.Popen[str]) -> None:
     with closing(Engine(other.host)) as engine:
         there = Started(engine)
         there.processes.append(process.pid)
-        wait_for(lambda: ranks_of(there, 1))
+        wait_for(lambda: ranks_of(there))
 
 
 @pytest.mark.docker
@@ -261,6 +259,20 @@ def test_more_than_there_is(clean: Started, launch: Launch, tmp_path: Path, more
     assert message in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.docker
+def test_a_shared_memory_that_is_too_small(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    """MPICH takes 5 MiB of it for each rank, and dies of SIGBUS where it ends: the reason says why, and what helps."""
+    plan = LONG.format(image="mpich", step="strict", launches=1).replace('"single"', '"multi"')
+    plan = plan.replace('"8", "16", "32", "64", "128", "256"', '"16M"').replace("allreduce", "alltoall")
+    code, _, err = ended(launch(plan + "ranks = [16]\noversubscribe = true\niters = 2\n"))
+    assert code == 1
+    assert (
+        "16 ranks of mpich take some 83.20 MiB of shared memory, and /dev/shm at the step strict has 64.00 MiB" in err
+    )
+    assert "Use the step limits" in err
+    assert [record.status for record in read_run(tmp_path / "run").records] == ["failed"]
 
 
 #: How far a launch has come: images are being asked, there is a network, a container of the world, all ranks.

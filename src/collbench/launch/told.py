@@ -14,6 +14,7 @@ from collbench.launch.starters.starter import Starter
 from collbench.run import facts
 from collbench.run.facts import format_cores
 from collbench.run.placed import VARIABLE, Place
+from collbench.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,22 @@ def notes(cell: Cell, side: Side, gpus: bool = False) -> tuple[str, ...]:
     if gpus and cell.isolation is not None and in_force(cell.isolation).all_gpus and len(cell.groups) > 1:
         said.append("every container sees every GPU of this world: devices are not isolated at this step")
     return tuple(said)
+
+
+def shm_shortage(cell: Cell, side: Side) -> str | None:
+    """How much of /dev/shm the library takes, where a container of the cell has less: it dies without a word."""
+    if cell.isolation is None:
+        return None
+    sharing = in_force(cell.isolation)
+    ranks = cell.ranks if sharing.shared_ipc else max(map(len, cell.groups))
+    wanted = ranks * side.starter.shm_per_rank
+    if wanted <= sharing.shm_bytes:
+        return None
+    return (
+        f"{ranks} ranks of {side.starter.vendor} take some {format_bytes(wanted)} of shared memory, and /dev/shm at "
+        f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}. Use the step limits, or fewer ranks a "
+        "container"
+    )
 
 
 def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:

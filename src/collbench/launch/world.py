@@ -25,7 +25,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Check
-from collbench.launch.told import Side, variables
+from collbench.launch.told import Side, shm_shortage, variables
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
@@ -131,6 +131,8 @@ def start(
             failure = failure or LaunchFailed(
                 f"left a run that is not read further: {error}", log.tail(side.starter.quiet)
             )
+    if failure is not None and (shortage := shm_shortage(launch.cell, side)) is not None:
+        failure = LaunchFailed(f"{failure}; {shortage}", failure.log)
     if failure is None and len(taken) < len(asked):
         reason = f"ended early, with {len(taken)} of {len(asked)} cases"
         failure = LaunchFailed(reason, log.tail(side.starter.quiet))

@@ -25,8 +25,8 @@ class Starter:
     the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets
     the log and the numbers of ranks in each box), and `quiet` knows such lines. `one_hostname` is set where containers
     share a hostname, `without_cma` where the kernel refuses cross-memory attach: without them the library hangs, or
-    aborts. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across` is what
-    each of them runs.
+    aborts. `shm_per_rank`: bytes of /dev/shm that it takes for each rank of a box. Where a library needs no launcher,
+    `direct` gives each rank's container and variables, and `across` is what each of them runs.
     """
 
     vendor: str
@@ -37,6 +37,7 @@ class Starter:
     environment: dict[str, str]
     without_cma: dict[str, str]
     one_hostname: dict[str, str]
+    shm_per_rank: int
     transport: Callable[[Iterable[str], tuple[int, ...]], str | None]
     quiet: Callable[[str], bool]
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None

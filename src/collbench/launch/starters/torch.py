@@ -52,6 +52,7 @@ STARTER = Starter(
     relays=False,
     environment={},
     one_hostname={},
+    shm_per_rank=0,
     without_cma={},
     transport=transport,
     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
