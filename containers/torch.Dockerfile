@@ -26,6 +26,6 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin collbench
 COPY --from=build /opt/collbench /opt/collbench
 ENV PATH=/opt/collbench/bin:$PATH
-LABEL collbench.image=torch collbench.mpi.cuda="not built"
+LABEL collbench.image=torch
 USER collbench
 CMD ["collbench", "list"]

@@ -130,8 +130,9 @@ def test_no_container_is_given_the_host(step: Isolation, policy: str) -> None:
 
 def test_the_docker_command_says_it_all() -> None:
     _, member, _ = specs("net")
+    assert " --init " in docker_command(specs("strict")[0])
     assert docker_command(member) == (
-        "docker run --detach --init --name=cb1-0-c0 --user=1000:1000 --cap-drop=ALL --security-opt=no-new-privileges "
+        "docker run --detach --name=cb1-0-c0 --user=1000:1000 --cap-drop=ALL --security-opt=no-new-privileges "
         "--cpuset-cpus=0 --cpuset-mems=0 --cap-add=SYS_NICE --cap-add=SYS_PTRACE --label=collbench.run=cb1 "
         "--label=collbench.launch=cb1-0 --label=collbench.driver=boot/1/2 --network=container:cb1-0-anchor "
         "--ipc=container:cb1-0-anchor --pid=container:cb1-0-anchor --ulimit=memlock=-1:-1 --env=A=b "
@@ -195,7 +196,7 @@ def test_transports_are_read_from_the_log() -> None:
 
 
 def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
-    side = Side(MPICH, "collbench/mpich", None, cma=False)
+    side = Side(MPICH, "collbench/mpich", None, refused=frozenset({"process_vm_readv"}))
     strict = Cell("mpich", "multi", "strict", 2)
     assert refuses_cma(strict, side)
     assert any("MPIR_CVAR_CH4_CMA_ENABLE=0" in note for note in notes(strict, side))
@@ -205,7 +206,9 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
         replace(strict, policy="host", isolation=None),
     ):
         assert not refuses_cma(other, side)
-    assert not refuses_cma(strict, replace(side, cma=True))
+    assert not refuses_cma(strict, replace(side, refused=frozenset()))
+    kcmp = Side(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp"}))
+    assert notes(Cell("openmpi", "multi", "strict", 2), kcmp) == ("kcmp refused at this step: openmpi copies twice",)
     net = Cell("openmpi", "single", "net", 2)
     assert shares_hostname(net)
     assert any("OMPI_MCA_coll=^han" in note for note in notes(net, Side(OPENMPI, "x", Path("y"))))

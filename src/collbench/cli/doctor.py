@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from collbench.cli.engine_option import docker_host
 from collbench.schema.launch_plan import ISOLATIONS, Isolation
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _NARROWEST, _WIDEST = 60, 120
 @click.option(
     "--isolation", default="strict", show_default=True, type=click.Choice(ISOLATIONS), help="With --image: the step."
 )
-@click.option("--docker-host", default=None, metavar="URL", help="With --image: the engine.")
+@docker_host
 def command(as_json: bool, image: str | None, policy: str, isolation: Isolation, docker_host: str | None) -> None:
     """Look for what would spoil a measurement on this machine: cause, effect, and the command that mends it.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from collbench.cli.engine_option import docker_host
 from collbench.errors import RequestError
 from collbench.launch import images
 from collbench.launch.engine import Engine
@@ -18,8 +19,6 @@ _COLUMNS = (
     ("NCCL", "collbench.nccl"), ("Python", "collbench.python"), ("native loop", "collbench.native"),
     ("base", "collbench.base"),
 )  # fmt: skip
-
-_HOST = click.option("--docker-host", default=None, metavar="URL", help="The engine.  [default: DOCKER_HOST, or its usual socket]")  # fmt: skip
 
 
 @click.group(name="image")
@@ -46,7 +45,7 @@ def command() -> None:
     help="Wheels to look into before the package index.",
 )
 @click.option("--no-index", is_flag=True, help="With --wheelhouse: no package index at all.")
-@_HOST
+@docker_host
 def build(
     names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
     no_index: bool, docker_host: str | None,
@@ -70,15 +69,28 @@ def build(
 
 
 @command.command(name="list")
-@_HOST
-def list_images(docker_host: str | None) -> None:
-    """What is inside each image, from its labels."""
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@docker_host
+def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
+    """What is inside each image, from its labels; with a NAME, every label of that image."""
     from tabulate import tabulate
 
-    rows = images.listed(Engine(docker_host or ""))
+    engine = Engine(docker_host or "")
+    for name in names:
+        labels = engine.image(reference_of(name))["Config"].get("Labels") or {}
+        click.echo(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True))
+    if names:
+        return
+    rows = [row | {"collbench.base": _shortened(row.get("collbench.base", ""))} for row in images.listed(engine)]
     if not rows:
         click.echo("no image of collbench on this engine; collbench image build NAME makes one")
         return
     shown = [(title, key) for title, key in _COLUMNS if any(row.get(key) for row in rows)]
     cells = [[row.get(key, "") for _, key in shown] for row in rows]
     click.echo(tabulate(cells, headers=[title for title, _ in shown], tablefmt="simple", disable_numparse=True))
+
+
+def _shortened(base: str) -> str:
+    """A base with the first twelve digits of its digest."""
+    name, _, digest = base.partition("sha256:")
+    return f"{name}sha256:{digest[:12]}" if digest else base

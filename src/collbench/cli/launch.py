@@ -9,6 +9,7 @@ from typing import Any
 import click
 from numpy.typing import NDArray
 
+from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import show_cells, show_commands
 from collbench.errors import CollbenchError, RequestError
 from collbench.launch.cells import Launch
@@ -68,7 +69,7 @@ class RunSink:
 )
 @click.option("--dry-run", is_flag=True, help="Print every container as a docker command, start nothing.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove containers and networks that killed launches left.")
-@click.option("--docker-host", default=None, metavar="URL", help="The engine, instead of the plan's.")
+@docker_host
 def command(
     plan: Path | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, docker_host: str | None
 ) -> None:

@@ -50,14 +50,15 @@ def show_commands(plan: LaunchPlan) -> None:
     there = Folders(Path("/tmp/collbench/plan.json"), Path("/tmp/collbench/out"), Path("/tmp/collbench/relay"))  # noqa: S108
     placements = placements_of(plan, machine)
     for launch in order_of(plan)[: len(placements)]:
-        vendor = launch.cell.image if launch.cell.image in starters.names() else "openmpi"
+        named = [name for name in starters.names() if name in launch.cell.image]
+        vendor = named[0] if named else "openmpi"
         side = Side(
             starters.get(vendor, launch.cell.image),
             reference_of(launch.cell.image),
             Path(f".venvs/{launch.cell.image}"),
         )
         specs = specs_for(plan, launch, side, placements[launch.cell], "cb", driver_identity(), there)
-        click.echo(f"# {launch.cell.title}")
+        click.echo(f"# {launch.cell.title}{'' if named else ' (taken for Open MPI: no image is asked)'}")
         if specs and specs[0].network:
             click.echo(f"docker network create --internal {specs[0].network}")
         for spec in specs:

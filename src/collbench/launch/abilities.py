@@ -30,13 +30,14 @@ def allows_memlock(engine: Engine, reference: str) -> bool:
         raise
 
 
-def allows_cma(engine: Engine, reference: str) -> bool:
-    """Whether processes in a container without capabilities may read each other's memory."""
+def allowed_calls(engine: Engine, reference: str) -> frozenset[str]:
+    """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
     _, said = engine.run_once(reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **CONFINED)
     try:
-        return bool(msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]["readv"] == 0)
+        tried = msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
-        return False
+        return frozenset()
+    return frozenset(name for name, key in (("process_vm_readv", "readv"), ("kcmp", "kcmp")) if tried.get(key) == 0)
 
 
 def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:

@@ -198,7 +198,7 @@ def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
         experiment=Experiment(
-            engine="none" if prepared.engine is None else f"Docker Engine {prepared.engine.version}",
+            engine="none" if prepared.engine is None else prepared.engine.title,
             seed=plan.seed, launches=plan.launches, images=sides.images, environments=sides.environments,
             differences=sides.differences,
         ),

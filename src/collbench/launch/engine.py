@@ -50,12 +50,19 @@ def _translated(what: str) -> Iterator[None]:
         raise EngineError(f"{what}: {_gist(error)}") from error
 
 
+def _title(version: dict[str, Any]) -> str:
+    """`Docker Engine 20.10.24`, or `Podman Engine 4.3.1`: another one may stand behind the same socket."""
+    parts = [str(part["Name"]) for part in version.get("Components") or ()]
+    first = parts[0] if parts else "Engine"
+    return f"{'Docker Engine' if first == 'Engine' else first} {version['Version']}"
+
+
 def _gist(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 class Engine:
-    """An engine that answers.
+    """An engine that answers. `title` is its name and version.
 
     Raises:
         EngineError: it does not run, may not be used, or is none.
@@ -72,7 +79,7 @@ class Engine:
         self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
         try:
             self._client: Any = docker.DockerClient(base_url=self.host, timeout=ANSWER)
-            self.version: str = self._client.version()["Version"]
+            self.title = _title(self._client.version())
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise EngineError(_unreachable(self.host, error)) from error
 

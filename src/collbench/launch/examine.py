@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from collbench.errors import EngineError
 from collbench.launch import starters, topology
-from collbench.launch.abilities import allows_cma, allows_memlock
+from collbench.launch.abilities import allowed_calls, allows_memlock
 from collbench.launch.cells import Cell, Launch, steps_of
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
@@ -42,8 +42,8 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), oversubscribe=True)
     plan = check_launch_plan(asked)
     inside, reference = contents_of(engine, image), reference_of(image)
-    memlock, cma = allows_memlock(engine, reference), allows_cma(engine, reference)
-    side = Side(starters.get(inside.vendor, image), reference, None, memlock, cma)
+    starter, memlock = starters.get(inside.vendor, image), allows_memlock(engine, reference)
+    side = Side(starter, reference, None, memlock, starter.attach - allowed_calls(engine, reference))
     cell = Cell(image, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
     placement = place(topology.here(), cell, plan)
     driver = driver_identity()

@@ -28,7 +28,7 @@ def host_settings(spec: Spec) -> dict[str, Any]:
     devices = gpu_requests(spec.gpus, spec.cdi)
     limits = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if spec.unlimited_memlock else []
     return {
-        "init": True,
+        "init": spec.joins_ipc is None,  # it reaps in the namespace that it owns; the anchor's does for its members
         "network_mode": network,
         "cap_drop": ["ALL"],
         "cap_add": list(spec.capabilities),

@@ -12,7 +12,7 @@ import collbench
 from collbench import backends
 from collbench.errors import ImageMissing, PlanError
 from collbench.launch import host, starters
-from collbench.launch.abilities import CONFINED, allows_cma, allows_memlock, knows_cdi, refuse_without_gpus
+from collbench.launch.abilities import CONFINED, allowed_calls, allows_memlock, knows_cdi, refuse_without_gpus
 from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Contents
@@ -65,11 +65,13 @@ def look_at(plan: LaunchPlan, engine: Engine | None, check: Check, gpus: tuple[s
         if engine is not None and set(plan.isolation) - {"strict"} and not start:
             memlock = allows_memlock(engine, reference_of(name))
         check()
-        cma = engine is None or not shares_containers or allows_cma(engine, reference_of(name))
+        starter = starters.get(known.vendor, name)
+        needed = starter.attach if engine is not None and shares_containers else frozenset[str]()
+        refused = needed - allowed_calls(engine, reference_of(name)) if engine is not None and needed else needed
         cdi = bool(gpus) and engine is not None and knows_cdi(engine.describe())
         if gpus and engine is not None and not start:
             refuse_without_gpus(engine, reference_of(name), gpus, cdi)
-        start[name] = Side(starters.get(known.vendor, name), reference_of(name), where, memlock, cma, cdi)
+        start[name] = Side(starter, reference_of(name), where, memlock, refused, cdi)
         if engine is not None and inside is not None:
             images.append(_image(name, inside, engine.image(reference_of(name))))
         if beside is not None:

@@ -176,7 +176,7 @@ def _spec(
 
 def docker_command(spec: Spec) -> str:
     """A docker command that creates the same container."""
-    return shlex.join(["docker", "run", "--detach", "--init", *_flags(spec), spec.image, *spec.command])
+    return shlex.join(["docker", "run", "--detach", *_flags(spec), spec.image, *spec.command])
 
 
 def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def _flags(spec: Spec) -> Iterator[str]:
     if spec.joins_ipc is not None:
         yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")
     else:
-        yield from (f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")
+        yield from ("--init", f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")
     if spec.unlimited_memlock:
         yield "--ulimit=memlock=-1:-1"
     if spec.cdi:

@@ -21,7 +21,8 @@ from collbench.units import format_bytes
 class Side:
     """What a cell runs in: a reference that the engine knows, or an environment on the host; and its MPI's starter.
 
-    `memlock`: the engine can grant unlimited locked memory. `cma`: it allows process_vm_readv without SYS_PTRACE.
+    `memlock`: the engine can grant unlimited locked memory. `refused`: calls that the library needs to read another
+    rank's memory, and that the engine does not allow without SYS_PTRACE.
     `cdi`: it knows GPUs by their CDI names.
     """
 
@@ -29,7 +30,7 @@ class Side:
     reference: str
     environment: Path | None
     memlock: bool = True
-    cma: bool = True
+    refused: frozenset[str] = frozenset()
     cdi: bool = False
 
 
@@ -46,7 +47,7 @@ def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
 
 def refuses_cma(cell: Cell, side: Side) -> bool:
     """Whether ranks in one container may not read each other's memory, though they share it."""
-    if cell.isolation is None or side.cma or in_force(cell.isolation).shared_ipc:
+    if cell.isolation is None or not side.refused or in_force(cell.isolation).shared_ipc:
         return False
     return any(len(group) > 1 for group in cell.groups)
 
@@ -61,7 +62,8 @@ def notes(cell: Cell, side: Side, gpus: bool = False) -> tuple[str, ...]:
     """What a reader of this cell's numbers must know. `gpus`: the world has some."""
     said = []
     if refuses_cma(cell, side):
-        said.append(f"process_vm_readv is refused at this step: {side.starter.vendor} copies twice")
+        calls = " and ".join(sorted(side.refused, reverse=True))
+        said.append(f"{calls} refused at this step: {side.starter.vendor} copies twice")
         said += [
             f"{name}={value}, because it would abort otherwise" for name, value in side.starter.without_cma.items()
         ]

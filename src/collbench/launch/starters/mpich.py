@@ -55,6 +55,7 @@ STARTER = Starter(
     environment={"UCX_LOG_LEVEL": "info"},
     one_hostname={},
     shm_per_rank=int(5.2 * 2**20),  # 10 MiB for 2 ranks to 82 MiB for 16 (5.0.2)
+    attach=frozenset({"process_vm_readv"}),
     without_cma={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # else it aborts from 64 KiB on
     transport=transport,
     quiet=lambda line: _OWN.search(line) is not None,

@@ -60,6 +60,7 @@ STARTER = Starter(
     # coll/han takes ranks of one hostname for ranks of one node, which they are not: the first barrier hangs (5.0.11)
     one_hostname={"OMPI_MCA_coll": "^han"},
     shm_per_rank=1 << 17,  # 1 MiB for 16 ranks (5.0.11)
+    attach=frozenset({"process_vm_readv", "kcmp"}),
     without_cma={},  # it tests, and copies twice without a word
     transport=transport,
     quiet=lambda line: _OWN.search(line) is not None,

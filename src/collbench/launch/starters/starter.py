@@ -23,10 +23,11 @@ class Starter:
     `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box
     and asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through
     the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets
-    the log and the numbers of ranks in each box), and `quiet` knows such lines. `one_hostname` is set where containers
-    share a hostname, `without_cma` where the kernel refuses cross-memory attach: without them the library hangs, or
-    aborts. `shm_per_rank`: bytes of /dev/shm that it takes for each rank of a box. Where a library needs no launcher,
-    `direct` gives each rank's container and variables, and `across` is what each of them runs.
+    the log and the numbers of ranks in each box), and `quiet` knows such lines. `attach` names the calls by which it
+    reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
+    `one_hostname`: without them the library aborts, or hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
+    rank of a box. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
+    is what each of them runs.
     """
 
     vendor: str
@@ -35,6 +36,7 @@ class Starter:
     asks: Callable[[str, tuple[str, ...]], Request | None]
     relays: bool
     environment: dict[str, str]
+    attach: frozenset[str]
     without_cma: dict[str, str]
     one_hostname: dict[str, str]
     shm_per_rank: int

@@ -53,6 +53,7 @@ STARTER = Starter(
     environment={},
     one_hostname={},
     shm_per_rank=0,
+    attach=frozenset(),
     without_cma={},
     transport=transport,
     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
