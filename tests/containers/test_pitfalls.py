@@ -74,6 +74,14 @@ def test_shared_memory_is_not_taken_for_granted(clean: Started, launch: Launch, 
 
 
 @pytest.mark.docker
+def test_ucx_gets_shared_memory_back_with_the_ipc_namespace(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    found = records_of(launch, tmp_path, LADDER.format(image="mpich", policies='"single"'))
+    lanes = {record.case.isolation: record.transport or "" for record in found}
+    assert all(lanes[step].startswith("ucx inter-node tcp/") for step in ("strict", "limits")), lanes
+    assert all(lanes[step].startswith("ucx intra-node sysv/memory") for step in ("ipc", "net", "visible")), lanes
+
+
+@pytest.mark.docker
 @pytest.mark.parametrize("image", ["openmpi", "mpich"])
 def test_more_ranks_than_cores_take_a_word_and_are_marked(
     clean: Started, launch: Launch, tmp_path: Path, image: str

@@ -15,7 +15,7 @@ from collbench.launch.isolation import in_force
 from collbench.launch.placing import place
 from collbench.launch.settings import host_settings
 from collbench.launch.specs import Mount, Spec, World, docker_command, specs_of
-from collbench.launch.told import Side, notes, refuses_cma, shares_hostname
+from collbench.launch.told import Side, notes, places, refuses_cma, shares_hostname
 from collbench.launch.topology import Core, Gpu, Topology
 from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan
 
@@ -82,6 +82,15 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
     side = Side(starters.get("mpich", "mpich"), "collbench/mpich", None)
     assert any("devices are not isolated" in line for line in notes(cell, side, gpus=True))
     assert not any("devices are not isolated" in line for line in notes(cell, side))
+
+
+def test_a_ranks_gpu_is_told_by_its_rank_for_its_local_rank_is_0_in_every_container() -> None:
+    there = replace(MACHINE, gpus=tuple(Gpu(f"GPU-{letter}") for letter in "abc"))
+    cell = Cell("mpich", "single", "strict", 3)
+    placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
+    assert [(one.container, one.cores, one.gpu) for one in places(cell, placement)] == [
+        ("c0", "0", "GPU-a"), ("c1", "1", "GPU-b"), ("c2", "2", "GPU-c")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("cdi", [False, True])

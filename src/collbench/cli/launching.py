@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
 from collbench.launch import starters, topology
 from collbench.launch.cells import cases_in, cells_of, order_of
@@ -23,8 +24,16 @@ START_HOST, START_BOX, START_MORE = 1.5, 3.0, 0.4
 CASE = 0.05
 
 
+def about(plan: LaunchPlan) -> str:
+    """An estimate of an experiment's length; with a fixed number of samples, of its starts alone."""
+    if plan.iters is None:
+        return f"about {format_duration(round(seconds_of(plan)))}"
+    starts = seconds_of(msgspec.structs.replace(plan, budget=1e-3))
+    return f"{format_duration(round(starts))} and {plan.iters} samples of each measurement"
+
+
 def seconds_of(plan: LaunchPlan) -> float:
-    """An estimate of an experiment's length."""
+    """An estimate of an experiment's length, where a budget decides."""
     total = 0.0
     for cell, placement in placements_of(plan, topology.here()).items():
         boxes = len(placement.boxes)
@@ -37,9 +46,8 @@ def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how the two sides differ in anything but the container."""
     cells, launches = len(cells_of(plan)), len(order_of(plan))
     cases = sum(len(cases_in(plan, cell)) for cell in cells_of(plan)) * plan.launches
-    about = f"about {format_duration(round(seconds_of(plan)))}" if plan.iters is None else "length by -n"
     click.echo(f"# {plan.title or 'launch'}: {cells} cells x {plan.launches} launches = {launches} starts, "
-               f"{cases} measurements, {about}", err=True)  # fmt: skip
+               f"{cases} measurements, {about(plan)}", err=True)  # fmt: skip
     for line in differences:
         click.echo(f"# {line}", err=True)
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from collbench.cli.launching import seconds_of
+from collbench.cli.launching import about
 from collbench.launch import topology
 from collbench.launch.cells import cases_in, cells_of, order_of
 from collbench.launch.conduct import placements_of
 from collbench.launch.placing import Box, Placement
 from collbench.run.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
-from collbench.units import format_duration
 
 
 @click.command(name="plan")
@@ -33,9 +32,7 @@ def command(plan: Path) -> None:
     order = order_of(loaded)
     for block in range(loaded.launches):
         click.echo(f"  {block:3d}  {' '.join(str(numbers[launch.cell]) for launch in order if launch.number == block)}")
-    click.echo(
-        f"about {format_duration(round(seconds_of(loaded)))}" if loaded.iters is None else "how long depends on iters"
-    )
+    click.echo(about(loaded))
 
 
 def _where(placement: Placement, on_host: bool) -> str:
