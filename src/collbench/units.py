@@ -73,6 +73,14 @@ def parse_duration(text: str | float, what: str = "time") -> float:
     return seconds
 
 
+def format_long(seconds: float) -> str:
+    """`8 min`, `2 h 5 min`: how long a person waits, to the minute; below two minutes in seconds."""
+    if seconds < 120:
+        return f"{round(seconds)} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{minutes} min" if not hours else f"{hours} h {minutes} min"
+
+
 def format_duration(seconds: float) -> str:
     """`0.00042` as `420 us`, `5400` as `5400 s`: three significant digits or more, in units of at most a second."""
     if not math.isfinite(seconds):

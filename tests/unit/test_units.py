@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from collbench.errors import UnitError
-from collbench.units import LARGEST_SIZE, format_bytes, format_duration, format_size, parse_duration, parse_size
+from collbench.units import (
+    LARGEST_SIZE,
+    format_bytes,
+    format_duration,
+    format_long,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -86,3 +94,11 @@ def test_what_is_no_duration_is_refused(text: str | float) -> None:
 )
 def test_durations_print_in_the_unit_a_person_would_pick(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (119.4, "119 s"), (120, "2 min"), (3570, "1 h 0 min"), (7501, "2 h 5 min")],
+)
+def test_how_long_a_person_waits(seconds: float, text: str) -> None:
+    assert format_long(seconds) == text

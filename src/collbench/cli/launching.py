@@ -16,7 +16,7 @@ from collbench.launch.specs import docker_command
 from collbench.launch.told import Side
 from collbench.launch.world import INSIDE, Folders, specs_for
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.units import format_duration
+from collbench.units import format_long
 
 #: What a start costs besides measuring, in s (seen with Docker Engine 20.10 on two cores): host, containers, one more.
 START_HOST, START_BOX, START_MORE = 1.5, 3.0, 0.4
@@ -27,9 +27,9 @@ CASE = 0.05
 def about(plan: LaunchPlan) -> str:
     """An estimate of an experiment's length; with a fixed number of samples, of its starts alone."""
     if plan.iters is None:
-        return f"about {format_duration(round(seconds_of(plan)))}"
+        return f"about {format_long(seconds_of(plan))}"
     starts = seconds_of(msgspec.structs.replace(plan, budget=1e-3))
-    return f"{format_duration(round(starts))} and {plan.iters} samples of each measurement"
+    return f"about {format_long(starts)} of starts, and {plan.iters} samples of each measurement"
 
 
 def seconds_of(plan: LaunchPlan) -> float:
