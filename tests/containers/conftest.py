@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from collbench.errors import CollbenchError
+from collbench.launch import image_store
 from collbench.launch.engine import Engine
 from collbench.launch.specs import DRIVER_LABEL
 
@@ -32,7 +33,7 @@ def engine() -> Engine:
     try:
         found = Engine()
         for name in ("openmpi", "mpich"):
-            found.image(f"collbench/{name}")
+            image_store.inspect(found, f"collbench/{name}")
     except CollbenchError as error:
         skip_or_fail(str(error))
         raise AssertionError from error

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from collbench.launch import image_store
 from collbench.launch.engine import Engine
 from collbench.launch.specs import RUN_LABEL
 from collbench.schema.store import read_run
@@ -42,7 +43,9 @@ def test_an_image_that_is_not_there(clean: Started, launch: Launch, tmp_path: Pa
 
 @pytest.mark.docker
 def test_an_image_without_collbench(clean: Started, launch: Launch) -> None:
-    bases = [tag for found in clean.engine.images("collbench.image") for tag in found.get("RepoTags") or []]
+    bases = [
+        tag for found in image_store.labelled(clean.engine, "collbench.image") for tag in found.get("RepoTags") or []
+    ]
     assert bases
     code, _, err = ended(launch(LONG.format(image="debian:bookworm-slim", step="strict", launches=1)))
     assert code == 2
@@ -118,7 +121,7 @@ def test_a_hostile_image_gets_nowhere(clean: Started, launch: Launch, tmp_path: 
         member = tarfile.TarInfo("Dockerfile")
         member.size = len(HOSTILE)
         tar.addfile(member, io.BytesIO(HOSTILE.encode()))
-    clean.engine.build(context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
+    image_store.build(clean.engine, context.getvalue(), "Dockerfile", tag, {}, False, {}, lambda line: None)
     try:
         before = Path("/etc/passwd").read_bytes()
         code, _, _ = ended(launch(LONG.format(image=tag, step="strict", launches=1)))
@@ -135,13 +138,13 @@ def test_a_hostile_image_gets_nowhere(clean: Started, launch: Launch, tmp_path: 
             "samples",
         ]
     finally:
-        clean.engine.untag(tag)
+        image_store.untag(clean.engine, tag)
 
 
 @pytest.mark.docker
 def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Launch, tmp_path: Path) -> None:
     engine = started.engine
-    mine = engine._client.api.create_container("debian:bookworm-slim", ["sleep", "60"], name="not-of-collbench")
+    mine = engine.client.api.create_container("debian:bookworm-slim", ["sleep", "60"], name="not-of-collbench")
     process = launch(LONG.format(image="mpich", step="ipc", launches=1))
     try:
         wait_for(lambda: ranks_of(started))
@@ -157,11 +160,11 @@ def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Lau
         assert swept.startswith("removed ")
         assert all(name in swept.splitlines()[0] for name in names)
         assert started.containers() == [] and started.networks() == []
-        assert engine._client.api.inspect_container(mine["Id"])
+        assert engine.client.api.inspect_container(mine["Id"])
     finally:
         process.kill()
         process.communicate()
-        engine._client.api.remove_container(mine["Id"], force=True)
+        engine.client.api.remove_container(mine["Id"], force=True)
 
 
 @pytest.fixture(scope="session")

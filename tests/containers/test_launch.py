@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import ImageMissing
+from collbench.launch import image_store
 from collbench.launch.host import probe
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
@@ -27,7 +28,7 @@ def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
 def need(started: Started, image: str) -> None:
     """Skip (or fail, where containers must be tested) without an image that `make images` does not always build."""
     try:
-        started.engine.image(f"collbench/{image}")
+        image_store.inspect(started.engine, f"collbench/{image}")
     except ImageMissing as error:
         skip_or_fail(f"{error} (make images IMAGES='openmpi mpich openmpi-cuda' WHEELHOUSE=DIR)")
 
@@ -114,7 +115,7 @@ def test_torch_beside_mpi_in_one_run(clean: Started, launch: Launch, tmp_path: P
 @pytest.mark.docker
 def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Launch, tmp_path: Path) -> None:
     need(clean, "openmpi-cuda")
-    labels = clean.engine.image("collbench/openmpi-cuda")["Config"]["Labels"]
+    labels = image_store.inspect(clean.engine, "collbench/openmpi-cuda")["Config"]["Labels"]
     assert labels["collbench.mpi"].startswith("Open MPI 5")
     assert "--with-cuda=" in labels["collbench.mpi.configure"]
     assert labels["collbench.mpi.cuda"].startswith("built yes, claimed ")
@@ -131,7 +132,7 @@ def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Lau
 def test_no_image_holds_a_compiler_or_an_sshd_or_runs_as_root(clean: Started, image: str) -> None:
     need(clean, image)
     look = "id -u; for p in cc gcc c99 clang make sshd ssh sudo; do command -v $p; done; true"
-    code, said = clean.engine.run_once(f"collbench/{image}", ("sh", "-c", look), network_mode="none")
+    code, said = image_store.run_once(clean.engine, f"collbench/{image}", ("sh", "-c", look), network_mode="none")
     assert (code, said.split()) == (0, ["1000"])
 
 

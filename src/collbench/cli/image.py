@@ -11,6 +11,7 @@ from collbench.cli.engine_option import docker_host
 from collbench.errors import RequestError
 from collbench.launch import images
 from collbench.launch.engine import Engine
+from collbench.launch.image_store import inspect
 from collbench.launch.sides import reference_of
 
 _COLUMNS = (
@@ -77,7 +78,7 @@ def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
 
     engine = Engine(docker_host or "")
     for name in names:
-        labels = engine.image(reference_of(name))["Config"].get("Labels") or {}
+        labels = inspect(engine, reference_of(name))["Config"].get("Labels") or {}
         click.echo(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True))
     if names:
         return

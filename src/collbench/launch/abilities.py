@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from collbench.errors import EngineError
-from collbench.launch.engine import Engine
+from collbench.launch.connection import Connection
+from collbench.launch.image_store import run_once
 from collbench.launch.settings import gpu_requests
 from collbench.launch.specs import CDI_KIND
 
@@ -17,22 +18,22 @@ from collbench.launch.specs import CDI_KIND
 CONFINED = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
 
 
-def allows_memlock(engine: Engine, reference: str) -> bool:
+def allows_memlock(engine: Connection, reference: str) -> bool:
     """Whether a container may lock memory without limit: not where the engine itself may not."""
     import docker.types
 
     unlimited = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
     try:
-        return engine.run_once(reference, ("true",), ulimits=[unlimited], **CONFINED)[0] == 0
+        return run_once(engine, reference, ("true",), ulimits=[unlimited], **CONFINED)[0] == 0
     except EngineError as error:
         if "rlimit" in str(error):
             return False
         raise
 
 
-def allowed_calls(engine: Engine, reference: str) -> frozenset[str]:
+def allowed_calls(engine: Connection, reference: str) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
-    _, said = engine.run_once(reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **CONFINED)
+    _, said = run_once(engine, reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **CONFINED)
     try:
         tried = msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
@@ -55,14 +56,14 @@ def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
     return False
 
 
-def refuse_without_gpus(engine: Engine, reference: str, gpus: tuple[str, ...], cdi: bool) -> None:
+def refuse_without_gpus(engine: Connection, reference: str, gpus: tuple[str, ...], cdi: bool) -> None:
     """Try a container with GPUs of these UUIDs.
 
     Raises:
         EngineError: the engine cannot give them to one.
     """
     try:
-        engine.run_once(reference, ("true",), device_requests=gpu_requests(gpus, cdi), **CONFINED)
+        run_once(engine, reference, ("true",), device_requests=gpu_requests(gpus, cdi), **CONFINED)
     except EngineError as error:
         raise EngineError(
             f"{error}. The engine cannot give GPUs to containers: install NVIDIA's container toolkit on its machine, "

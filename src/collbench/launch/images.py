@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import RequestError
+from collbench.launch import image_store
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Build, Contents
 from collbench.launch.sides import contents_of, reference_of
@@ -67,11 +68,13 @@ def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
         arguments["NO_INDEX"] = "1"
     context = pack(tree, recipe)
     draft = f"{reference_of(name)}:unlabelled"
-    engine.build(context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
+    image_store.build(engine, context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
     found = contents_of(engine, draft, build=True)
     labels = labels_of(found) | {"collbench.base": _base(engine, known[name], recipe)}
-    engine.build(_only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None)
-    engine.untag(draft)
+    image_store.build(
+        engine, _only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None
+    )
+    image_store.untag(engine, draft)
     return found
 
 
@@ -145,7 +148,7 @@ def _base(engine: Engine, dockerfile: Path, recipe: Recipe) -> str:
     """The base image and its digest, or its id where it came from no registry."""
     lines = dockerfile.read_text(encoding="utf-8").splitlines()
     base = recipe.base or next(line.partition("=")[2] for line in lines if line.startswith("ARG BASE="))
-    found: dict[str, Any] = engine.image(base)
+    found: dict[str, Any] = image_store.inspect(engine, base)
     return f"{base} {(found.get('RepoDigests') or [found['Id']])[0]}"
 
 
@@ -153,7 +156,7 @@ def listed(engine: Engine) -> list[dict[str, str]]:
     """Labels of every image that collbench built, with its tag and id."""
     rows = [
         {**(found.get("Labels") or {}), "tag": tag, "id": str(found["Id"])[7:19]}
-        for found in engine.images("collbench.image")
+        for found in image_store.labelled(engine, "collbench.image")
         for tag in found.get("RepoTags") or []
         if tag != "<none>:<none>"
     ]

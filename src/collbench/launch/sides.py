@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from collbench.launch import host, starters
 from collbench.launch.abilities import CONFINED, allowed_calls, allows_memlock, knows_cdi, refuse_without_gpus
 from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
+from collbench.launch.image_store import inspect, run_once
 from collbench.launch.probe import Contents
 from collbench.launch.stopping import Check
 from collbench.launch.told import Side
@@ -49,40 +50,59 @@ def look_at(plan: LaunchPlan, engine: Engine | None, check: Check, gpus: tuple[s
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
         PlanError: no environment of the same MPI stands beside an image.
     """
-    start: dict[str, Side] = {}
-    memlock = True
-    shares_containers = any(policy not in ("host", "single") for policy in plan.policies)
-    images: list[Image] = []
-    environments: list[Image] = []
-    differences: list[str] = []
+    looks = []
     for name in dict.fromkeys(plan.images):
         check()
-        inside = None if engine is None else contents_of(engine, name)
-        beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
-        known = inside or beside
-        assert known is not None
-        _refuse_missing(plan, name, known)
-        if engine is not None and set(plan.isolation) - {"strict"} and not start:
-            memlock = allows_memlock(engine, reference_of(name))
-        check()
-        starter = starters.get(known.vendor, name)
-        needed = starter.attach if engine is not None and shares_containers else frozenset[str]()
-        refused = needed - allowed_calls(engine, reference_of(name)) if engine is not None and needed else needed
-        cdi = bool(gpus) and engine is not None and knows_cdi(engine.describe())
-        if gpus and engine is not None and not start:
-            refuse_without_gpus(engine, reference_of(name), gpus, cdi)
-        start[name] = Side(starter, reference_of(name), where, memlock, refused, cdi)
-        if engine is not None and inside is not None:
-            images.append(_image(name, inside, engine.image(reference_of(name))))
-        if beside is not None:
-            environments.append(_image(name, beside))
-        if inside is not None and beside is not None:
-            differences.extend(
-                f"{name} differs besides the container: {line}" for line in differences_of(beside, inside)
-            )
+        looks.append(_look(plan, engine, name, check))
+    memlock, cdi = True, False
+    if engine is not None:
+        first = reference_of(looks[0].name)
+        memlock = set(plan.isolation) == {"strict"} or allows_memlock(engine, first)
+        cdi = bool(gpus) and knows_cdi(engine.describe())
+        if gpus:
+            refuse_without_gpus(engine, first, gpus, cdi)
+    differences = [line for look in looks for line in look.differences]
     if not memlock:
         differences.append("the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)")
-    return Sides(start, tuple(images), tuple(environments), tuple(differences))
+    return Sides(
+        {look.name: replace(look.side, memlock=memlock, cdi=cdi) for look in looks},
+        tuple(look.image for look in looks if look.image is not None),
+        tuple(look.environment for look in looks if look.environment is not None),
+        tuple(differences),
+    )
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was found of one image of a plan, and of the environment beside it."""
+
+    name: str
+    side: Side
+    image: Image | None
+    environment: Image | None
+    differences: tuple[str, ...]
+
+
+def _look(plan: LaunchPlan, engine: Engine | None, name: str, check: Check) -> _Look:
+    reference = reference_of(name)
+    inside = None if engine is None else contents_of(engine, name)
+    beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
+    known = inside or beside
+    assert known is not None
+    _refuse_missing(plan, name, known)
+    check()
+    starter, refused = starters.get(known.vendor, name), frozenset[str]()
+    shares = any(policy not in ("host", "single") for policy in plan.policies)
+    if engine is not None and shares and starter.attach:
+        refused = starter.attach - allowed_calls(engine, reference)
+    differences = () if inside is None or beside is None else differences_of(beside, inside)
+    return _Look(
+        name,
+        Side(starter, reference, where, refused=refused),
+        None if engine is None or inside is None else _image(name, inside, inspect(engine, reference)),
+        None if beside is None else _image(name, beside),
+        tuple(f"{name} differs besides the container: {line}" for line in differences),
+    )
 
 
 def contents_of(engine: Engine, name: str, build: bool = False) -> Contents:
@@ -93,11 +113,11 @@ def contents_of(engine: Engine, name: str, build: bool = False) -> Contents:
     """
     reference = reference_of(name)
     try:
-        engine.image(reference)
+        inspect(engine, reference)
     except ImageMissing as error:
         raise ImageMissing(f"{error} Build it: collbench image build {name}") from error
     more = ("--build",) if build else ()
-    code, said = engine.run_once(reference, ("python", "-m", "collbench.launch.probe", *more), **CONFINED)
+    code, said = run_once(engine, reference, ("python", "-m", "collbench.launch.probe", *more), **CONFINED)
     try:
         found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
     except msgspec.DecodeError as error:
