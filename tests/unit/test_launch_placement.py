@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +15,15 @@ from hypothesis import strategies as st
 from collbench.errors import PlanError
 from collbench.launch import placement
 from collbench.launch.cells import Cell, cases_in, cells_of, order_of, steps_of
+from collbench.launch.conduct import Prepared, finished, place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
-from collbench.launch.topology import Core, Gpu, Topology
+from collbench.launch.sides import Sides
+from collbench.launch.topology import Core, Gpu, Topology, _node_of
 from collbench.run.facts import parse_cores
+from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
+from collbench.schema.record import Record
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
 
@@ -228,3 +234,31 @@ def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
     assert order == order_of(asked)
     other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=4)
     assert order != order_of(other)
+
+
+def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed() -> None:
+    """Two workers and a server are three ranks, as three workers are: their records are not taken for each other's."""
+    asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
+                       sizes=("8", "16"), launches=1)  # fmt: skip
+    cases = {one: frozenset(cases_in(asked, one)) for one in cells_of(asked)}
+    prepared = Prepared(asked, "cb", None, Sides({}, (), (), ()), {}, order_of(asked), cases)
+    served = next(one for one in cases if one.server and one.ranks == 3)
+    whole = tuple(placed(case, served) for case in cases[served])
+    assert finished(prepared, whole) == {(served, 0)}
+    assert finished(prepared, whole[:1]) == frozenset()
+    assert finished(prepared, (msgspec.structs.replace(whole[0], status="failed"),)) == {(served, 0)}
+    assert finished(prepared, ()) == frozenset()
+
+
+def placed(case: Case, cell: Cell) -> Record:
+    return Record(case=msgspec.structs.replace(case, **place_of(cell)), launch=0, status="ok")
+
+
+def test_a_gpus_node_is_that_of_its_bus(tmp_path: Path) -> None:
+    folder = tmp_path / "sys/bus/pci/devices/0000:65:00.0"
+    folder.mkdir(parents=True)
+    (folder / "numa_node").write_text("1\n")
+    assert _node_of(tmp_path, "00000000:65:00.0") == 1
+    (folder / "numa_node").write_text("-1\n")
+    assert _node_of(tmp_path, "00000000:65:00.0") == 0
+    assert _node_of(tmp_path, "00000000:66:00.0") == 0

@@ -15,7 +15,7 @@ from collbench.launch.isolation import in_force
 from collbench.launch.placing import place
 from collbench.launch.settings import host_settings
 from collbench.launch.specs import Mount, Spec, World, docker_command, specs_of
-from collbench.launch.told import Side, notes, places, refuses_cma, shares_hostname
+from collbench.launch.told import Side, notes, places, refuses_cma, shares_hostname, shm_shortage
 from collbench.launch.topology import Core, Gpu, Topology
 from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan
 
@@ -218,6 +218,22 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
     assert not refuses_cma(strict, replace(side, refused=frozenset()))
     kcmp = Side(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp"}))
     assert notes(Cell("openmpi", "multi", "strict", 2), kcmp) == ("kcmp refused at this step: openmpi copies twice",)
+    both = Side(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp", "process_vm_readv"}))
+    assert notes(Cell("openmpi", "multi", "strict", 2), both)[0].startswith("process_vm_readv and kcmp refused")
     net = Cell("openmpi", "single", "net", 2)
     assert shares_hostname(net)
     assert any("OMPI_MCA_coll=^han" in note for note in notes(net, Side(OPENMPI, "x", Path("y"))))
+
+
+@pytest.mark.parametrize(
+    ("policy", "step", "ranks", "short"),
+    [
+        ("multi", "strict", 12, False), ("multi", "strict", 13, True), ("multi", "limits", 13, False),
+        ("single", "strict", 64, False), ("packed:13", "strict", 26, True), ("single", "ipc", 250, True),
+    ],
+)  # fmt: skip
+def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: Isolation, ranks: int, short: bool) -> None:
+    """64 MiB of Docker's own hold 12 ranks of MPICH; with one ipc namespace all ranks share one /dev/shm."""
+    side = Side(MPICH, "collbench/mpich", None)
+    assert (shm_shortage(Cell("mpich", policy, step, ranks), side) is not None) == short
+    assert shm_shortage(Cell("mpich", "host", None, 250), side) is None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from collbench.schema.launch_plan import ISOLATIONS, Isolation
 
-#: Size of /dev/shm from the step `limits` on (bytes), before what the ranks need is added. Docker's default is 64 MiB.
+#: Size of /dev/shm from the step `limits` on, and Docker's own (bytes).
 LARGE_SHM = 1 << 30
 DOCKER_SHM = 64 << 20
 
