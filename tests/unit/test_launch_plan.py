@@ -34,6 +34,7 @@ def test_the_ready_plans_can_be_read(path: Path) -> None:
         ('images = ["a; rm -rf /"]', "not a name of an image"),
         ('images = ["$(touch x)"]', "not a name of an image"),
         ('images = ["-v/:/host"]', "not a name of an image"),
+        ('images = ["localhost:x/openmpi"]', "not a name of an image"),
         ('images = []', "images: the list is empty"),
         ('images = ["openmpi"]\nranks = [0]', "ranks 0: must be from 1 to 256"),
         ('images = ["openmpi"]\nworkers = [2]\nranks = [2]', "ranks and workers: both say how large"),
@@ -56,3 +57,8 @@ def test_the_inner_plan_is_what_one_world_measures(tmp_path: Path) -> None:
     plan = load_launch_plan(written(tmp_path, 'images = ["openmpi"]\nbudget = "2s"\nlaunches = 3'))
     assert plan.inner().budget_seconds == 2
     assert not hasattr(plan.inner(), "images")
+
+
+def test_images_are_named_as_docker_does(tmp_path: Path) -> None:
+    names = ["openmpi", "site/mpi:5.0", "localhost:5000/a/b", "ghcr.io/x/y@sha256:" + "0" * 64]
+    assert load_launch_plan(written(tmp_path, f"images = {names}")).images == tuple(names)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from collbench.cli.engine_option import docker_host
+from collbench.errors import RequestError
 from collbench.schema.launch_plan import ISOLATIONS, Isolation
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def command(as_json: bool, image: str | None, policy: str, isolation: Isolation,
 
     Under mpirun it also sees ranks and binding. Exit code 1 when a check failed; warnings do not count.
     """
+    if image is None and (policy, isolation) != ("single", "strict"):
+        raise RequestError("doctor: --policy and --isolation say which container to look into; add --image NAME.")
     if image is not None:
         raise click.exceptions.Exit(_inside(image, policy, isolation, docker_host or "", as_json))
     from collbench.backends.parts import launcher

@@ -9,8 +9,9 @@ from typing import Any
 import click
 from numpy.typing import NDArray
 
+from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
-from collbench.cli.launching import show_cells, show_commands
+from collbench.cli.launching import show_cells
 from collbench.errors import CollbenchError, RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.conduct import conduct, finished, manifest_of, prepare
@@ -19,6 +20,7 @@ from collbench.launch.stopping import Check, Stopping
 from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, read_run
 
@@ -75,8 +77,12 @@ def command(
 ) -> None:
     """Start the ranks of PLAN (TOML) on the host and in containers, and bring back one run."""
     if sweeping:
+        if plan is not None or out is not None or resume is not None or dry_run:
+            raise RequestError("launch --sweep: takes no plan and no other flag than --docker-host.")
         _sweep(docker_host or "")
         return
+    if resume is not None and out is not None:
+        raise RequestError("launch: --resume goes on in its own directory; leave --out away.")
     if plan is None:
         raise RequestError("launch: name a plan, for example launch/quick.toml (or --sweep).")
     loaded = load_launch_plan(plan)
@@ -98,10 +104,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     records: list[Record] = []
     if resume is not None:
         run = read_run(resume)
-        import msgspec
-
-        if run.manifest.plan != msgspec.json.decode(msgspec.json.encode(plan)):
-            raise RequestError(f"--resume {resume}: was made with another plan. Use that plan, or another --out.")
+        _refuse_other(run.manifest, manifest_of(prepared, ()), resume)
         records = list(run.records)
         writer = RunWriter.resume(resume)
     else:
@@ -118,6 +121,26 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     sink.close()
     click.echo(summary(records), nl=False)
     return 1 if any(record.status == "failed" for record in records) else 0
+
+
+def _refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
+    """A run is one experiment: the same plan, images and environments (wherever its engine is)."""
+    import msgspec
+
+    plans = [msgspec.json.decode(msgspec.json.encode(one.plan)) | {"docker_host": ""} for one in (before, now)]
+    if plans[0] != plans[1]:
+        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or start anew with --out.")
+    if before.experiment is None or now.experiment is None:
+        raise RequestError(f"--resume {where}: is no run of collbench launch.")
+    for side in ("images", "environments"):
+        held = [{one.name: (one.id, one.libraries) for one in getattr(found, side)}
+                for found in (before.experiment, now.experiment)]  # fmt: skip
+        for name in held[0]:
+            if held[0][name] != held[1].get(name):
+                raise RequestError(
+                    f"--resume {where}: {side.removesuffix('s')} {name} is another than the one it began with. Two builds "
+                    "in one run would be compared as one; start anew with --out."
+                )
 
 
 def _sweep(docker_host: str) -> None:

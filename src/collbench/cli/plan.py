@@ -22,11 +22,11 @@ def command(plan: Path) -> None:
     loaded = load_launch_plan(plan)
     placements = placements_of(loaded, topology.here())
     cells = cells_of(loaded)
+    cases = {cell: len(cases_in(loaded, cell)) for cell in cells}
     click.echo(f"{loaded.title or plan.stem}: {len(cells)} cells, {loaded.launches} launches each, seed {loaded.seed}")
     for number, cell in enumerate(cells):
-        cases = len(cases_in(loaded, cell))
         where = _where(placements[cell], cell.isolation is None)
-        click.echo(f"  {number:3d}  {cell.title}: {cases} case{'s' if cases > 1 else ''}; {where}")
+        click.echo(f"  {number:3d}  {cell.title}: {cases[cell]} case{'s' if cases[cell] > 1 else ''}; {where}")
     click.echo("order of launches, block by block:")
     numbers = {cell: number for number, cell in enumerate(cells)}
     order = order_of(loaded)

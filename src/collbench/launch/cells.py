@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from collbench import collectives
+from collbench import backends, collectives
+from collbench.errors import PlanError
 from collbench.launch.placement import groups_of
 from collbench.run.expand import cases_of
 from collbench.schema.case import Case
@@ -83,7 +84,27 @@ def cases_in(plan: LaunchPlan, cell: Cell) -> tuple[Case, ...]:
         PlanError: an unknown name, or a root that is no rank.
     """
     inner = inner_plan(plan, cell)
-    return tuple(case for backend in inner.backends for case in cases_of(inner, backend, cell.ranks))
+    cases = tuple(dict.fromkeys(case for name in inner.backends for case in cases_of(inner, name, cell.ranks)))
+    if all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
+        raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks; nothing would be measured.")
+    return cases
+
+
+def check_backends(plan: LaunchPlan) -> None:
+    """Whether every backend is one that ranks of a launch can use.
+
+    Raises:
+        PlanError, BackendUnavailable: it makes its times up; there is none of that name.
+    """
+    for image in plan.images:
+        for name in backends_of(plan, image):
+            if backends.get(name).simulated:
+                raise PlanError(
+                    f"backend {name}: makes its times up, and starts no ranks. Leave it out of a launch plan."
+                )
+    if plan.cadence == "streaming":
+        raise PlanError("cadence streaming: the backends on host memory complete every call before it returns; "
+                        "leave it out.")  # fmt: skip
 
 
 def inner_plan(plan: LaunchPlan, cell: Cell) -> Plan:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import collbench
 from collbench.errors import CollbenchError, EngineError, PlanError
 from collbench.launch import topology
-from collbench.launch.cells import Cell, Launch, cases_in, cells_of, order_of
+from collbench.launch.cells import Cell, Launch, cases_in, cells_of, check_backends, order_of
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
 from collbench.launch.memory import refuse_too_large
@@ -63,6 +63,7 @@ def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Pl
     Raises:
         PlanError: more is asked for than there is.
     """
+    check_backends(plan)
     found = {}
     for cell in cells_of(plan):
         try:

@@ -103,7 +103,6 @@ def _unreachable(host: str, error: BaseException) -> str:
     if any(
         sign in text for sign in ("FileNotFoundError", "Connection refused", "ConnectionRefusedError", "No such file")
     ):
-        return (
-            f"Docker Engine at {host}: not running. Start it (systemctl start docker), or set docker_host in the plan."
-        )
+        advice = "Start it (systemctl start docker), or name another: --docker-host."
+        return f"Docker Engine at {host}: not running. {advice}"
     return f"Docker Engine at {host}: {_gist(error)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.errors import EngineError
+from collbench.errors import EngineError, RequestError
 from collbench.launch import starters, topology
 from collbench.launch.abilities import allowed_calls, allows_memlock
 from collbench.launch.cells import Cell, Launch, steps_of
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
+from collbench.launch.isolation import in_force
 from collbench.launch.log import Log
 from collbench.launch.placing import place
 from collbench.launch.sides import contents_of, reference_of
@@ -39,6 +40,8 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     Raises:
         CollbenchError: no such image or policy, or no answer within the limit.
     """
+    if policy == "host":
+        raise RequestError("doctor --image: policy host has no container; leave --image away.")
     asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), oversubscribe=True)
     plan = check_launch_plan(asked)
     inside, reference = contents_of(engine, image), reference_of(image)
@@ -51,7 +54,7 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
         run = f"cbdoctor{driver.split('/')[1]}"
         specs = specs_for(plan, Launch(cell, 0, 0), side, placement, run, driver, there)
         log = Log()
-        code = _run_in_first(engine, specs, argv, log)
+        code = _run_in_first(engine, specs, argv, _as_launched(side, cell), log)
     said = notes(cell, side)
     if not memlock and cell.isolation != "strict":
         said += ("the engine cannot grant unlimited memlock; the launcher goes without",)
@@ -60,7 +63,13 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     return Examined(log.lines, code, title, said)
 
 
-def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log) -> int:
+def _as_launched(side: Side, cell: Cell) -> dict[str, str]:
+    """What a launch would set where ranks of one container may not read each other's memory."""
+    refused = side.refused and cell.isolation is not None and not in_force(cell.isolation).shared_ipc
+    return side.starter.without_cma if refused else {}
+
+
+def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, environment: dict[str, str], log: Log) -> int:
     labels = dict(specs[0].labels)
     label = f"{LAUNCH_LABEL}={labels[LAUNCH_LABEL]}"
     try:
@@ -68,7 +77,7 @@ def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log)
         for spec in specs:
             engine.start(spec)
         first = next(spec for spec in specs if not spec.donates)
-        running = engine.execute(first.name, argv, {"COLLBENCH_PLACEMENT": ""}, log.add)
+        running = engine.execute(first.name, argv, {**environment, "COLLBENCH_PLACEMENT": ""}, log.add)
         if not running.finished.wait(LIMIT):
             raise EngineError(f"container {first.name}: {argv[0]} gave no answer within {LIMIT:g} s.")
         return running.code or 0

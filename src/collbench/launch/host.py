@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -50,13 +51,22 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment}, preexec_fn=_end_with_parent,
         )  # fmt: skip
     except OSError as error:
         raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error
     for is_error, stream in ((False, process.stdout), (True, process.stderr)):
         threading.Thread(target=_follow, args=(stream, is_error, log), daemon=True).start()
     return HostProcess(process)
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """In the child: be asked to end when the driver is killed, as containers are swept (prctl(2))."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(stream: IO[bytes], is_error: bool, log: Log) -> None:

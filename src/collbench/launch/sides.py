@@ -115,7 +115,8 @@ def contents_of(engine: Engine, name: str, build: bool = False) -> Contents:
     try:
         inspect(engine, reference)
     except ImageMissing as error:
-        raise ImageMissing(f"{error} Build it: collbench image build {name}") from error
+        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
+        raise ImageMissing(f"{error} {hint}") from error
     more = ("--build",) if build else ()
     code, said = run_once(engine, reference, ("python", "-m", "collbench.launch.probe", *more), **CONFINED)
     try:
@@ -142,14 +143,27 @@ def _refuse_missing(plan: LaunchPlan, name: str, known: Contents) -> None:
 
 def _beside(plan: LaunchPlan, name: str, inside: Contents | None) -> tuple[Contents, Path]:
     where = host.find_environment(name, plan.environments.get(name))
-    found = host.probe(where, "" if inside is None else inside.vendor)
-    if inside is not None and found.vendor != inside.vendor:
+    wanted = _vendor_in(name) if inside is None else inside.vendor
+    found = host.probe(where, wanted)
+    if found.vendor != wanted:
         raise PlanError(
-            f"policy host: image {name} holds {inside.vendor}, and the environment {where} "
-            f"{found.vendor or 'none that can be started'}. Name one that holds the same: "
-            f'environments = {{ {name} = "PATH" }}, or leave host out.'
+            f"policy host: image {name} stands for {wanted}, and the environment {where} holds "
+            f"{found.vendor or 'no library that can be started'}. Name one that holds the same: "
+            f'environments = {{ {name} = "PATH" }}; or make one (python3 -m venv .venvs/{name} && '
+            f".venvs/{name}/bin/pip install '.[{wanted}]'); or leave host out."
         )
     return found, where
+
+
+def _vendor_in(name: str) -> str:
+    """Which library an image stands for where no engine is asked: its name has to say it."""
+    found = [vendor for vendor in starters.names() if vendor in name]
+    if not found:
+        raise PlanError(
+            f"image {name!r}: no container is asked for, so its name must say which library the host is to use: "
+            f"{', '.join(starters.names())}."
+        )
+    return found[0]
 
 
 def _image(name: str, found: Contents, known: dict[str, Any] | None = None) -> Image:

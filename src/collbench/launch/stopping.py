@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, heard at safe points: between two calls of the engine, never in the middle of one.
+"""Signals that end an experiment, heard at safe points: between two calls of the engine, never in the middle of one.
 
 An exception out of the middle of a request would leave behind what the engine was just making.
 """
@@ -14,8 +14,8 @@ from collbench.errors import Interrupted
 #: A safe point: raises Interrupted when somebody asked to stop.
 Check = Callable[[], None]
 
-#: What ends an experiment.
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: What ends an experiment: Ctrl-C, a request, a terminal that is closed, Ctrl-\\.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Stopping:

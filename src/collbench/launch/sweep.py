@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from collbench.launch.engine import Engine
-from collbench.launch.specs import DRIVER_LABEL
+from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
+from collbench.launch.world import DRIVER, FOLDER
 
 
 def sweep(engine: Engine) -> tuple[list[str], list[str]]:
     """Remove what dead drivers left; returns the names that were removed, and those of drivers that may be alive."""
     containers, networks = engine.labelled(), engine.networks()
-    dead = [found for found in containers if is_dead(_driver(found))]
-    orphaned = [found for found in networks if is_dead(_driver(found))]
+    running = {_run(found) for found in containers if found.get("State") == "running"}
+    dead = [found for found in containers if is_dead(_driver(found), _run(found) in running)]
+    orphaned = [found for found in networks if is_dead(_driver(found), _run(found) in running)]
     engine.remove(dead, orphaned)
     removed = [_name(found) for found in (*dead, *orphaned)]
-    return removed, [_name(found) for found in (*containers, *networks) if _name(found) not in removed]
+    kept = [_name(found) for found in (*containers, *networks) if _name(found) not in removed]
+    return [*removed, *sweep_folders()], kept
 
 
-def is_dead(driver: str) -> bool:
-    """Whether the process that a label names (boot/pid/start) is gone. Of another boot: gone. A strange label: not."""
+def sweep_folders() -> list[str]:
+    """Remove temporary folders of ours whose driver is dead; returns their paths."""
+    removed = []
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        try:
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            driver = (folder / DRIVER).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if is_dead(driver, running=False):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(str(folder))
+    return removed
+
+
+def is_dead(driver: str, running: bool) -> bool:
+    """Whether the process that a label names (boot/pid/start) is gone. A strange label: not.
+
+    Of another boot: gone when nothing of its run is running; else it drives this engine from another machine.
+    """
     boot, _, rest = driver.partition("/")
     number, _, started = rest.partition("/")
     if not number.isdecimal() or not started.isdecimal():
         return False
     if boot != Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip():
-        return True
+        return not running
     try:
         text = Path(f"/proc/{number}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return True
     return text.rpartition(")")[2].split()[19] != started
+
+
+def _run(found: dict[str, Any]) -> str:
+    return str((found.get("Labels") or {}).get(RUN_LABEL, ""))
 
 
 def _driver(found: dict[str, Any]) -> str:

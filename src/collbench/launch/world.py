@@ -18,6 +18,7 @@ from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.engine import Engine
 from collbench.launch.following import Execution
 from collbench.launch.harvest import Taken, take_over
+from collbench.launch.identity import driver_identity
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
@@ -32,6 +33,9 @@ from collbench.schema.plan import Plan
 
 #: A container lives so long (s), for nobody knows how long a world takes: what a killed driver leaves ends by itself.
 LIVES = 24 * 3600
+
+#: How temporary folders begin, and the file in each that says who drives it.
+FOLDER, DRIVER = "collbench-", "driver"
 
 #: What every rank in a container runs.
 INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
@@ -61,8 +65,9 @@ class Folders:
 @contextlib.contextmanager
 def folders(plan: Plan, user: tuple[int, int]) -> Iterator[Folders]:
     """Temporary ones, which only the driver and the user inside can enter."""
-    root = Path(tempfile.mkdtemp(prefix="collbench-"))
+    root = Path(tempfile.mkdtemp(prefix=FOLDER))
     try:
+        (root / DRIVER).write_text(driver_identity(), encoding="ascii")
         found = Folders(root / "plan.json", root / "out", root / "relay")
         found.plan.write_bytes(msgspec.json.encode(plan))
         found.plan.chmod(0o644)
@@ -143,7 +148,13 @@ def start(
 def _ended(code: int, log: Log, starter: Starter) -> None:
     """Raise unless the launcher ended well; with 1 because a case failed, that case is recorded beside this."""
     if code != 0:
-        raise LaunchFailed(f"ended with exit code {code}", log.tail(starter.quiet))
+        raise LaunchFailed(f"ended with exit code {code}{_own_words(log)}", log.tail(starter.quiet))
+
+
+def _own_words(log: Log) -> str:
+    """What the ranks' own message says of it, if there is one."""
+    said = [line.partition("collbench: ")[2] for line in log.lines if line.startswith("collbench: ")]
+    return f": {said[-1]}" if said else ""
 
 
 def _on_host(

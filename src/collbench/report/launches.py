@@ -8,7 +8,8 @@ from __future__ import annotations
 from itertools import groupby
 from statistics import median
 
-from collbench.analysis.ratio import Ratio, ratio
+from collbench.analysis.ratio import FEWEST, Ratio, ratio
+from collbench.report.remarks import cautions
 from collbench.report.style import format_us
 from collbench.schema.case import Case
 from collbench.schema.record import Record
@@ -24,18 +25,40 @@ Key = tuple[object, ...]
 def summary(records: list[Record]) -> str:
     """Tables by collective, dtype, driver and ranks; in each the sizes in order, the host first."""
     text = ""
-    ordered = sorted(records, key=lambda record: (_heading(record.case), record.case.bytes))
-    for heading, group in groupby(ordered, key=lambda record: _heading(record.case)):
-        text += f"{heading}\n{_table(list(group))}\n\n"
+    ordered = sorted(records, key=lambda record: (_heading(record), record.case.bytes))
+    for heading, group in groupby(ordered, key=_heading):
+        rows = list(group)
+        text += f"{heading}\n{_table(rows)}\n"
+        text += "".join(f"* {line}\n" for line in _remarks(rows)) + "\n"
     return text
 
 
-def _heading(case: Case) -> str:
+def _remarks(records: list[Record]) -> list[str]:
+    """What a reader of the table must know, each with the places that it is true of; and why what failed did."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        for line in cautions([record]) if record.status == "ok" else [f"{record.status}: {record.reason}"]:
+            found.setdefault(line, {})[_named(record.case)] = None
+    lines = [f"{line} ({', '.join(places)})" for line, places in found.items()]
+    blocks = {record.launch for record in records}
+    if any(record.case.policy == "host" for record in records):
+        few = "" if len(blocks) >= FEWEST else f"; it takes {FEWEST} launches to have an interval"
+        lines.append(f"over the host: the median of the ratios within each block of launches{few}")
+    return lines
+
+
+def _named(case: Case) -> str:
+    return " ".join(word for word in (case.image, case.policy, case.isolation) if word)
+
+
+def _heading(record: Record) -> str:
+    case = record.case
     words = (case.collective, case.op, case.dtype if case.bytes else None,
              None if case.root is None else f"root {case.root}", "in place" if case.in_place else None)  # fmt: skip
     what = " ".join(word for word in words if word)
     ranks = "1 rank" if case.ranks == 1 else f"{case.ranks} ranks"
-    return f"{what}, backend {case.backend}, driver {case.driver}, thread level {case.thread_level}, {ranks}"
+    driver = record.driver or case.driver
+    return f"{what}, backend {case.backend}, driver {driver}, thread level {case.thread_level}, {ranks}"
 
 
 def _table(records: list[Record]) -> str:

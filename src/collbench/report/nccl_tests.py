@@ -93,9 +93,10 @@ class NcclTestsStyle:
             + ("; SIMULATED times" if manifest.simulated else ""),
             f"# Collective test starting: {_program(record.case.collective)}",
             _settings(manifest, record),
+            *([f"# {where}"] if (where := group_of(record).place) else []),
             "#",
             "# Using devices",
-            *(_device(manifest, rank) for rank in range(manifest.ranks)),
+            *(_device(manifest, rank) for rank in range(record.case.ranks)),
             f"# time: median of the samples; backend {record.case.backend}, "
             f"driver {record.driver or record.case.driver + ' (asked for)'}",
             "#",

@@ -84,6 +84,8 @@ class OsuStyle:
             f"# Datatype: {case.dtype}. Written by collbench {self._manifest.collbench}{simulated}: "
             f"backend {case.backend}, driver {record.driver or case.driver}, {case.ranks} ranks{place}",
         ]
+        if where := group_of(record).place:
+            lines.append(f"# {where}")
         columns = f"{'Avg Latency(us)':>20}{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
         lines.append(("#" + columns[1:]) if case.collective == "barrier" else f"{'# Size':<10}" + columns)
         first, self._titles = self._titles == 0, self._titles + 1

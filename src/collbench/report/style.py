@@ -34,13 +34,25 @@ class Group(NamedTuple):
     policy: str
     isolation: str | None
     image: str | None
+    ranks: int
+    launch: int
+
+    @property
+    def place(self) -> str:
+        """`mpich, multi strict, 2 ranks, launch 3`, for runs of many launches; empty for one on the host alone."""
+        if self.image is None:
+            return ""
+        where = " ".join(word for word in (self.policy, self.isolation) if word)
+        return f"{self.image}, {where}, {self.ranks} rank{'s' if self.ranks > 1 else ''}, launch {self.launch}"
 
 
 def group_of(record: Record) -> Group:
     """The heading under which a record belongs; by the driver asked for, which skips and failures have too."""
     c = record.case
     where = (c.policy, c.isolation, c.image)
-    return Group(c.collective, c.backend, c.driver, c.thread_level, c.dtype, c.op, c.root, *where)
+    return Group(
+        c.collective, c.backend, c.driver, c.thread_level, c.dtype, c.op, c.root, *where, c.ranks, record.launch
+    )
 
 
 def format_us(seconds: float) -> str:

@@ -80,9 +80,9 @@ def _heading(group: Group, measured: list[Record]) -> str:
     gates = "/".join(sorted({record.gate for record in measured if record.gate}))
     clock = "last out - first in" if all(record.clock == "common" for record in measured) else "largest local time"
     place = "in place" if measured and all(record.in_place for record in measured) else None
-    where = [group.policy if group.policy != "host" else None, group.isolation, group.image]
     facts = [what, root, place, f"backend {group.backend}", f"driver {drivers}",
-             f"thread level {group.thread_level}", f"gate {gates} ({clock})" if measured else None, *where]  # fmt: skip
+             f"thread level {group.thread_level}", f"gate {gates} ({clock})" if measured else None,
+             group.place]  # fmt: skip
     return ", ".join(fact for fact in facts if fact)
 
 

@@ -17,7 +17,10 @@ Affinity = Literal["near", "far"]
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 #: As Docker spells a reference: no blank, no quote, nothing that a shell would read.
-_IMAGE = re.compile(r"[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?")
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9.-]+:[0-9]{1,5}/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
 _POLICY = re.compile(r"host|single|multi|packed:[1-9][0-9]{0,3}")
 
 MOST_LAUNCHES = 1000

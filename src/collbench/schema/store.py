@@ -7,6 +7,7 @@ measured before stays readable.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import re
@@ -51,7 +52,7 @@ class RunWriter:
                 raise RequestError(f"--out {directory}: is not empty. Name a directory that does not exist yet.")
             (directory / "samples").mkdir(parents=True, exist_ok=True)
             _write_synced(directory / "manifest.json", manifests.encode(manifest))
-            self._records: BinaryIO = (directory / "records.jsonl").open("xb", buffering=0)
+            self._records: BinaryIO = _locked((directory / "records.jsonl").open("xb", buffering=0))
         except OSError as error:
             raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
         self.count = 0
@@ -67,9 +68,11 @@ class RunWriter:
         writer = cls.__new__(cls)
         writer.directory, writer.count = directory, len(run.records)
         try:
-            content = (directory / "records.jsonl").read_bytes() if (directory / "records.jsonl").exists() else b""
-            writer._records = (directory / "records.jsonl").open("ab", buffering=0)
-            writer._records.truncate(content.rfind(b"\n") + 1)
+            writer._records = _locked((directory / "records.jsonl").open("ab", buffering=0))
+            writer.count = len(read_run(directory).records)  # nobody adds to it any more
+            writer._records.truncate((directory / "records.jsonl").read_bytes().rfind(b"\n") + 1)
+        except BlockingIOError as error:
+            raise RunWriteError(f"{directory}: another program is writing this run. Wait for it, or end it.") from error
         except OSError as error:
             raise RunWriteError(f"{directory}: {error.strerror}.") from error
         return writer
@@ -151,6 +154,16 @@ def decode_samples(file: BinaryIO, what: str) -> NDArray[np.int64]:
         raise RunReadError(f"{what}: expected integers [ranks, samples], found {array.dtype} {array.shape}.")
     widened: NDArray[np.int64] = array.astype(np.int64)
     return widened
+
+
+def _locked(records: BinaryIO) -> BinaryIO:
+    """The file, which no other program writes to while this one does; the lock goes with the process."""
+    try:
+        fcntl.flock(records.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        records.close()
+        raise
+    return records
 
 
 def extremes(samples: NDArray[np.int64]) -> NDArray[np.int64]:

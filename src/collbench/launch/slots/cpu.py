@@ -19,10 +19,10 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     each = max(1, there // wants.ranks) if wants.cores == "share" else wants.cores
     wanted = wants.ranks * each
     if wanted > there and not wants.oversubscribe:
+        who = f"{wants.ranks} rank{'s' if wants.ranks > 1 else ''} with {each} core{'s' if each > 1 else ''} each"
         raise PlanError(
-            f"{wants.ranks} ranks with {each} core{'s' if each > 1 else ''} each want {wanted} cores, and this machine "
-            f"offers {there}. Lower ranks or cores_per_rank, or say oversubscribe = true (times are the scheduler's "
-            "then)."
+            f"{who} want {wanted} cores, and this machine offers {there}. Lower ranks or cores_per_rank, or say "
+            "oversubscribe = true (times are the scheduler's then)."
         )
     ordered = topology.in_order
     cores = tuple(ordered[i % there] for i in range(wanted))

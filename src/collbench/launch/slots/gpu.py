@@ -20,9 +20,10 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     """
     workers = wants.ranks - wants.server
     if workers > len(topology.gpus):
+        who = "1 worker wants a GPU" if workers == 1 else f"{workers} workers want a GPU each"
         raise PlanError(
-            f"device gpu: {workers} worker{'s' if workers > 1 else ''} want a GPU each, and this machine offers "
-            f'{len(topology.gpus) or "none"}{_why(topology)}. Lower ranks or workers, or use device = "cpu".'
+            f"device gpu: {who}, and this machine offers {len(topology.gpus) or 'none'}{_why(topology)}. "
+            'Lower ranks or workers, or use device = "cpu".'
         )
     gpus = topology.gpus[:workers]
     homes = [_home(topology, gpu, wants.far) for gpu in gpus]

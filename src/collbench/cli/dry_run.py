@@ -1,0 +1,72 @@
+"""`collbench launch --dry-run`: every container as a docker command that does the same, and what starts the ranks.
+
+The images are asked what they hold and the engine what it can give, as for a launch, so that the flags are the same.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+import msgspec
+
+from collbench.launch.cells import Cell, Launch, inner_plan
+from collbench.launch.conduct import Prepared, prepare
+from collbench.launch.identity import driver_identity
+from collbench.launch.specs import Spec, docker_command
+from collbench.launch.told import Side
+from collbench.launch.world import INSIDE, Folders, specs_for, user_inside
+from collbench.schema.launch_plan import LaunchPlan
+
+_ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
+_THERE = Folders(_ROOT / "plan.json", _ROOT / "out", _ROOT / "relay")
+
+
+def show_commands(plan: LaunchPlan) -> None:
+    """For every cell: what is needed, the containers, the first command, and what removes it all again."""
+    prepared = prepare(plan, lambda: None)
+    user = "{}:{}".format(*user_inside())
+    click.echo("# By hand, one cell at a time. Every container carries collbench's labels: --sweep removes them too.")
+    click.echo(f"install -d {_ROOT} && install -d -m 700 -o {user_inside()[0]} {_THERE.out} {_THERE.relay}  # {user}")
+    for number, cell in enumerate(prepared.placements):
+        _show(prepared, Launch(cell, 0, number))
+
+
+def _show(prepared: Prepared, launch: Launch) -> None:
+    plan, cell = prepared.plan, launch.cell
+    side, placement = prepared.sides.start[cell.image], prepared.placements[cell]
+    specs = specs_for(plan, launch, side, placement, prepared.run, driver_identity(), _THERE)
+    inner = msgspec.json.encode(inner_plan(plan, cell)).decode()
+    click.echo(f"\n# {cell.title}")
+    click.echo(f"printf %s {shlex.quote(inner)} > {_THERE.plan}")
+    if not specs:
+        argv = side.starter.local(cell.ranks, placement.crowded, ("collbench", "run", str(_THERE.plan)))
+        click.echo(f"PATH={side.environment}/bin:$PATH {shlex.join(argv)}")
+        return
+    network = next(spec.network for spec in specs if spec.network)
+    click.echo(f"docker network create --internal {network}")
+    for spec in specs:
+        click.echo(docker_command(spec))
+    members = [spec for spec in specs if not spec.donates]
+    for line in _starts(cell, side, members, [len(box.ranks) for box in placement.boxes], placement.crowded):
+        click.echo(line)
+    click.echo(f"docker rm -f {' '.join(spec.name for spec in specs)}; docker network rm {network}")
+
+
+def _starts(cell: Cell, side: Side, members: list[Spec], ranks: list[int], crowded: bool) -> list[str]:
+    """The command in the first container; across containers, what else the launcher does."""
+    if len(members) == 1:
+        return [f"docker exec {members[0].name} {shlex.join(side.starter.local(cell.ranks, crowded, INSIDE))}"]
+    hosts = tuple((spec.name, number) for spec, number in zip(members, ranks, strict=True))
+    argv = shlex.join(side.starter.across(hosts, INSIDE))
+    if side.starter.direct is not None:
+        return [
+            f"docker exec --detach {' '.join(f'--env {k}={v}' for k, v in more.items())} {name} {argv}"
+            for name, more in side.starter.direct(hosts)
+        ]
+    how = "leaves in the relay folder" if side.starter.relays else "prints"
+    return [
+        f"docker exec {members[0].name} {argv}",
+        f"#   waits until what it {how} is executed in the other containers, which is the launcher's part",
+    ]

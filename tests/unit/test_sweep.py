@@ -1,0 +1,39 @@
+"""What is left of a dead driver, and what may be alive."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from collbench.launch.identity import driver_identity
+from collbench.launch.sweep import is_dead, sweep_folders
+
+
+def test_who_is_dead() -> None:
+    mine = driver_identity()
+    boot, number, started = mine.split("/")
+    assert not is_dead(mine, running=True)
+    assert is_dead(f"{boot}/{number}/{int(started) + 1}", running=True)  # a later process of that number
+    assert is_dead(f"{boot}/4194305/1", running=True)
+    assert is_dead("another-boot/1/1", running=False)
+    assert not is_dead("another-boot/1/1", running=True)  # it drives this engine from another machine
+    assert not is_dead("strange", running=False)
+
+
+def test_folders_of_dead_drivers_are_removed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    boot = driver_identity().split("/")[0]
+    for name, driver in (("dead", f"{boot}/4194305/1"), ("alive", driver_identity()), ("unsigned", None)):
+        folder = tmp_path / f"collbench-{name}"
+        folder.mkdir()
+        if driver is not None:
+            (folder / "driver").write_text(driver)
+    (tmp_path / "collbench-link").symlink_to(tmp_path / "collbench-dead")
+    assert sweep_folders() == [str(tmp_path / "collbench-dead")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "collbench-alive",
+        "collbench-link",
+        "collbench-unsigned",
+    ]
