@@ -48,7 +48,7 @@ class Started:
         self.processes: list[int] = []
 
     def _of_ours(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        drivers = [(one.get("Labels") or {}).get(DRIVER_LABEL, "//").split("/")[1] for one in found]
+        drivers = [(one.get("Labels") or {}).get(DRIVER_LABEL, "///").split("/")[2] for one in found]
         return [one for one, driver in zip(found, drivers, strict=True) if driver in map(str, self.processes)]
 
     def containers(self) -> list[dict[str, Any]]:

@@ -108,7 +108,7 @@ def test_a_quota_is_seen_although_nproc_does_not_show_it(engine: Engine) -> None
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)["records"]
     assert record["contended"] is True
-    assert any("CPU quota was used up" in note for note in record["notes"]), record["notes"]
+    assert any("its CPU quota was used up" in note for note in record["notes"]), record["notes"]
     done = subprocess.run(
         (*quota, "collbench", "doctor", "--json"), capture_output=True, text=True, timeout=120, check=False
     )

@@ -42,12 +42,12 @@ def test_the_tightest_group_above_us_counts(tmp_path: Path) -> None:
 
 
 def test_how_long_a_quota_stopped_us(tmp_path: Path) -> None:
-    assert throttled_seconds(tmp_path) is None
+    assert throttled_seconds(tmp_path) == {}
     second = {"proc/self/cgroup": "0::/job", "sys/fs/cgroup/job/cpu.stat": "usage_usec 5\nthrottled_usec 1500000"}
-    assert throttled_seconds(tree(tmp_path / "2", second)) == pytest.approx(1.5)
+    assert list(throttled_seconds(tree(tmp_path / "2", second)).values()) == pytest.approx([1.5])
     stat = "sys/fs/cgroup/cpu,cpuacct/job/cpu.stat"
     first = {"proc/self/cgroup": "4:cpu,cpuacct:/job", stat: "throttled_time 25000000"}
-    assert throttled_seconds(tree(tmp_path / "1", first)) == pytest.approx(0.025)
+    assert list(throttled_seconds(tree(tmp_path / "1", first)).values()) == pytest.approx([0.025])
 
 
 def test_more_used_than_allowed_leaves_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ class Pair:
 
     rank, size = 1, 2
 
-    def __init__(self, other: float | None) -> None:
+    def __init__(self, other: float) -> None:
         self.other = other
 
     def gather(self, value: Any) -> list[Any] | None:
@@ -30,16 +30,18 @@ class Pair:
     [
         (0.01, 0.0, 0.0, False, ()),
         (0.5, 0.0, 0.0, True, ()),
-        (None, None, None, None, ()),
-        (0.01, 0.4, 0.1, True, ("rank 1 was stopped for 20% of the time: its group's CPU quota was used up",)),
-        (None, 0.0, 0.3, True, ("rank 0 was stopped for 30% of the time: its group's CPU quota was used up",)),
+        (None, None, 0.0, None, ()),
+        (0.01, 0.4, 0.1, True, ("the group of rank 1 was stopped for 0.4 CPU seconds",)),
+        (None, 0.0, 3.0, True, ("the group of rank 0 was stopped for 3 CPU seconds",)),
     ],
 )
 def test_held_up(
-    monkeypatch: pytest.MonkeyPatch, stalled: float | None, throttled: float | None, other: float | None,
+    monkeypatch: pytest.MonkeyPatch, stalled: float | None, throttled: float | None, other: float,
     contended: bool | None, said: tuple[str, ...],
 ) -> None:  # fmt: skip
-    before = Waited(None if stalled is None else 7.0, None if throttled is None else 3.0)
-    after = Waited(None if stalled is None else 7.0 + stalled, None if throttled is None else 3.0 + throttled)
-    monkeypatch.setattr(contention, "now", lambda: after)
-    assert since(before, 2.0, Pair(other)) == (contended, said)
+    """A group above, which others used up long ago, does not hide what the own group waited now."""
+    before = Waited(None if stalled is None else 7.0, {} if throttled is None else {"/": 1000.0, "/own": 3.0})
+    grown = {} if throttled is None else {"/": 1000.0, "/own": 3.0 + throttled, "/new": 50.0}
+    monkeypatch.setattr(contention, "now", lambda: Waited(None if stalled is None else 7.0 + stalled, grown))
+    rest = " in 2 s: its CPU quota was used up"
+    assert since(before, 2.0, Pair(other)) == (contended, tuple(line + rest for line in said))

@@ -678,7 +678,7 @@ UNKNOWN = Finding("?", (Problem("unknown", "why", "what", "do this"),))
 
 def invoke(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], *arguments: str) -> tuple[int, str]:
     monkeypatch.setattr(launcher, "detect", lambda environ=None: NO_LAUNCHER)
-    monkeypatch.setattr(doctor, "examine", lambda machine: iter(findings.items()))
+    monkeypatch.setattr(doctor, "examine", lambda machine, without: iter(findings.items()))
     result = CliRunner().invoke(cli_doctor.command, list(arguments))
     return result.exit_code, result.output
 

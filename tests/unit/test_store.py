@@ -156,3 +156,22 @@ def test_a_record_without_samples_writes_no_file(stored: Run, tmp_path: Path) ->
     assert kept == record
     assert list((tmp_path / "run" / "samples").iterdir()) == []
     assert records.encode(kept) + b"\n" == (tmp_path / "run" / "records.jsonl").read_bytes()
+
+
+def test_a_run_has_one_writer(stored: Run, copy: Path) -> None:
+    with RunWriter.resume(copy), pytest.raises(RunWriteError, match="another program is writing this run"):
+        RunWriter.resume(copy)
+    with RunWriter.resume(copy) as writer:
+        assert writer.count == len(stored.records)
+
+
+def test_going_on_takes_a_cut_off_line_away(stored: Run, copy: Path) -> None:
+    path = copy / "records.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with RunWriter.resume(copy) as writer:
+        assert writer.count == len(stored.records) - 1
+        writer.append(stored.records[-1], None)
+    run = read_run(copy)
+    assert len(run.records) == len(stored.records)
+    assert not run.truncated

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collbench.cli.show import harmless
+from collbench.cli.terminal import harmless
 from collbench.errors import RunReadError
 from collbench.schema.store import read_run
 

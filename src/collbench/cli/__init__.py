@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -13,6 +14,7 @@ import click
 
 from collbench import __version__, collectives
 from collbench.backends.parts import launcher
+from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError
 from collbench.spelling import suggestion
 
@@ -150,7 +152,8 @@ def _explain(error: click.ClickException) -> None:
 
 def _say(speaks: bool, text: str) -> None:
     if speaks:
-        print(f"collbench: {text}", file=sys.stderr)  # noqa: T201
+        with contextlib.suppress(OSError):  # the terminal is gone; the exit code still tells
+            print(f"collbench: {harmless(text)}", file=sys.stderr)  # noqa: T201
 
 
 def leave(code: int) -> NoReturn:

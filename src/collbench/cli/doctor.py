@@ -32,8 +32,16 @@ _NARROWEST, _WIDEST = 60, 120
 @click.option(
     "--isolation", default="strict", show_default=True, type=click.Choice(ISOLATIONS), help="With --image: the step."
 )
+@click.option("--without", multiple=True, default=None, metavar="CHECK", help="Leave a check out; may be given several times.")
 @docker_host
-def command(as_json: bool, image: str | None, policy: str, isolation: Isolation, docker_host: str | None) -> None:
+def command(
+    as_json: bool,
+    image: str | None,
+    policy: str,
+    isolation: Isolation,
+    without: tuple[str, ...],
+    docker_host: str | None,
+) -> None:
     """Look for what would spoil a measurement on this machine: cause, effect, and the command that mends it.
 
     Under mpirun it also sees ranks and binding. Exit code 1 when a check failed; warnings do not count.
@@ -41,7 +49,7 @@ def command(as_json: bool, image: str | None, policy: str, isolation: Isolation,
     if image is None and (policy, isolation) != ("single", "strict"):
         raise RequestError("doctor: --policy and --isolation say which container to look into; add --image NAME.")
     if image is not None:
-        raise click.exceptions.Exit(_inside(image, policy, isolation, docker_host or "", as_json))
+        raise click.exceptions.Exit(_inside(image, policy, isolation, without, docker_host or "", as_json))
     from collbench.backends.parts import launcher
 
     started_by = launcher.detect()
@@ -54,7 +62,7 @@ def command(as_json: bool, image: str | None, policy: str, isolation: Isolation,
     colour = None if started_by.kind == "none" else False
     findings: dict[str, Finding] = {}
     name_width = max(map(len, doctor.names()))
-    for name, finding in doctor.examine(here()):
+    for name, finding in doctor.examine(here(), without):
         findings[name] = finding
         if not as_json:
             click.echo(describe(name.ljust(name_width), finding, _width()), color=colour)
@@ -66,12 +74,15 @@ def command(as_json: bool, image: str | None, policy: str, isolation: Isolation,
         raise click.exceptions.Exit(1)
 
 
-def _inside(image: str, policy: str, isolation: Isolation, docker_host: str, as_json: bool) -> int:
+def _inside(
+    image: str, policy: str, isolation: Isolation, without: tuple[str, ...], docker_host: str, as_json: bool
+) -> int:
     """Doctor in a container, as a launch would make it."""
     from collbench.launch.engine import Engine
     from collbench.launch.examine import examine
 
-    argv = ("collbench", "doctor", *(("--json",) if as_json else ()))
+    left_out = [word for check in without for word in ("--without", check)]
+    argv = ("collbench", "doctor", *(("--json",) if as_json else ()), *left_out)
     found = examine(Engine(docker_host), image, policy, isolation, argv)
     if not as_json:
         click.echo(f"image {found.title}")

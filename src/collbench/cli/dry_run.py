@@ -5,6 +5,7 @@ The images are asked what they hold and the engine what it can give, as for a la
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -15,34 +16,36 @@ from collbench.launch.cells import Cell, Launch, inner_plan
 from collbench.launch.conduct import Prepared, prepare
 from collbench.launch.identity import driver_identity
 from collbench.launch.specs import Spec, docker_command
-from collbench.launch.told import Side
+from collbench.launch.told import Side, on_host, variables
 from collbench.launch.world import INSIDE, Folders, specs_for, user_inside
 from collbench.schema.launch_plan import LaunchPlan
 
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
-_THERE = Folders(_ROOT / "plan.json", _ROOT / "out", _ROOT / "relay")
 
 
 def show_commands(plan: LaunchPlan) -> None:
     """For every cell: what is needed, the containers, the first command, and what removes it all again."""
     prepared = prepare(plan, lambda: None)
-    user = "{}:{}".format(*user_inside())
     click.echo("# By hand, one cell at a time. Every container carries collbench's labels: --sweep removes them too.")
-    click.echo(f"install -d {_ROOT} && install -d -m 700 -o {user_inside()[0]} {_THERE.out} {_THERE.relay}  # {user}")
     for number, cell in enumerate(prepared.placements):
         _show(prepared, Launch(cell, 0, number))
 
 
 def _show(prepared: Prepared, launch: Launch) -> None:
-    plan, cell = prepared.plan, launch.cell
+    plan, cell, root = prepared.plan, launch.cell, _ROOT / str(launch.sequence)
+    there = Folders(root / "plan.json", root / "out", root / "relay")
     side, placement = prepared.sides.start[cell.image], prepared.placements[cell]
-    specs = specs_for(plan, launch, side, placement, prepared.run, driver_identity(), _THERE)
+    specs = specs_for(plan, launch, side, placement, prepared.run, driver_identity(), there)
     inner = msgspec.json.encode(inner_plan(plan, cell)).decode()
+    owner, group = user_inside() if specs else (os.getuid(), os.getgid())
     click.echo(f"\n# {cell.title}")
-    click.echo(f"printf %s {shlex.quote(inner)} > {_THERE.plan}")
+    click.echo(f"install -d {root} && install -d -m 700 -o {owner} -g {group} {there.out} {there.relay}")
+    click.echo(f"printf %s {shlex.quote(inner)} > {there.plan}")
     if not specs:
-        argv = side.starter.local(cell.ranks, placement.crowded, ("collbench", "run", str(_THERE.plan)))
-        click.echo(f"PATH={side.environment}/bin:$PATH {shlex.join(argv)}")
+        program = ("collbench", "run", str(there.plan), "--out", str(there.out))
+        told = shlex.join(f"{name}={value}" for name, value in on_host(variables(cell, placement, side)).items())
+        argv = shlex.join(side.starter.local(cell.ranks, placement.crowded, program))
+        click.echo(f"env PATH={side.environment}/bin:$PATH {told} {argv}")
         return
     network = next(spec.network for spec in specs if spec.network)
     click.echo(f"docker network create --internal {network}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from collbench.cli.engine_option import docker_host
+from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.launch import images
 from collbench.launch.engine import Engine
@@ -79,7 +80,7 @@ def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
     engine = Engine(docker_host or "")
     for name in names:
         labels = inspect(engine, reference_of(name))["Config"].get("Labels") or {}
-        click.echo(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True))
+        click.echo(harmless(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True)))
     if names:
         return
     rows = [row | {"collbench.base": _shortened(row.get("collbench.base", ""))} for row in images.listed(engine)]
@@ -88,7 +89,9 @@ def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
         return
     shown = [(title, key) for title, key in _COLUMNS if any(row.get(key) for row in rows)]
     cells = [[row.get(key, "") for _, key in shown] for row in rows]
-    click.echo(tabulate(cells, headers=[title for title, _ in shown], tablefmt="simple", disable_numparse=True))
+    click.echo(
+        harmless(tabulate(cells, headers=[title for title, _ in shown], tablefmt="simple", disable_numparse=True))
+    )
 
 
 def _shortened(base: str) -> str:

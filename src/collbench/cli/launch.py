@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import show_cells
+from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.conduct import conduct, finished, manifest_of, prepare
@@ -45,7 +46,8 @@ class RunSink:
         self._bar.update()
         if failure is not None:
             self._bar.clear()
-            click.echo(f"collbench: launch {launch.sequence} ({launch.cell.title}) failed: {failure}", err=True)
+            said = f"collbench: launch {launch.sequence} ({launch.cell.title}) failed: {failure}"
+            click.echo(harmless(said), err=True)
 
     def close(self) -> None:
         """End of the bar and of the files."""
@@ -69,8 +71,8 @@ class RunSink:
     metavar="DIR",
     help="Go on with the run in DIR: what is recorded is not repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print every container as a docker command, start nothing.")
-@click.option("--sweep", "sweeping", is_flag=True, help="Remove containers and networks that killed launches left.")
+@click.option("--dry-run", is_flag=True, help="Print every container as a docker command, start no rank.")
+@click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @docker_host
 def command(
     plan: Path | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, docker_host: str | None
@@ -105,8 +107,8 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     if resume is not None:
         run = read_run(resume)
         _refuse_other(run.manifest, manifest_of(prepared, ()), resume)
-        records = list(run.records)
         writer = RunWriter.resume(resume)
+        records = list(read_run(resume).records)  # from now on nobody else adds to it
     else:
         writer = RunWriter(out, manifest_of(prepared, tuple(sys.argv)))
     done = finished(prepared, tuple(records))
@@ -119,7 +121,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
         error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
         raise
     sink.close()
-    click.echo(summary(records), nl=False)
+    click.echo(harmless(summary(records)), nl=False)
     return 1 if any(record.status == "failed" for record in records) else 0
 
 

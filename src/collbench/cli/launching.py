@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from collbench.cli.terminal import harmless
 from collbench.launch import topology
 from collbench.launch.cells import cases_in, cells_of, order_of
 from collbench.launch.conduct import placements_of
@@ -12,7 +13,7 @@ from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_long
 
 #: What a start costs besides measuring, in s (seen with Docker Engine 20.10 on two cores): host, containers, one more.
-START_HOST, START_BOX, START_MORE = 1.5, 3.0, 0.4
+START_HOST, START_BOX, START_MORE = 0.7, 1.0, 0.4
 #: Checks and warm-up of a case (s).
 CASE = 0.05
 
@@ -42,4 +43,4 @@ def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
     click.echo(f"# {plan.title or 'launch'}: {cells} cells x {plan.launches} launches = {launches} starts, "
                f"{cases} measurements, {about(plan)}", err=True)  # fmt: skip
     for line in differences:
-        click.echo(f"# {line}", err=True)
+        click.echo(harmless(f"# {line}"), err=True)

@@ -7,17 +7,10 @@ from pathlib import Path
 
 import click
 
+from collbench.cli.terminal import harmless
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
 from collbench.schema.store import Run, read_run
-
-#: A run is somebody's file: what would steer the reader's terminal is shown, not sent.
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) != "\n"}
-
-
-def harmless(text: str) -> str:
-    """The text with its control characters, but for newlines, written out."""
-    return text.translate(_CONTROL)
 
 
 @click.command(name="show")

@@ -13,6 +13,8 @@ from collbench.doctor.parts.finding import Finding, Problem
 if TYPE_CHECKING:
     from collbench.doctor.parts.finding import Check
     from collbench.doctor.parts.machine import Machine
+from collbench.errors import RequestError
+from collbench.spelling import suggestion
 
 
 @cache
@@ -27,10 +29,18 @@ def get(name: str) -> Check:
     return check
 
 
-def examine(machine: Machine) -> Iterator[tuple[str, Finding]]:
-    """Every check's name and finding, one after the other. A check that raises is an unknown finding, never an end."""
+def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Finding]]:
+    """Every check's name and finding, one after the other. A check that raises is an unknown finding, never an end.
+
+    Raises:
+        RequestError: a check that is to be left out is none.
+    """
+    for name in without:
+        if name not in names():
+            raise RequestError(f"doctor --without {name}: no such check. {suggestion(name, names())}")
     for name in names():
-        yield name, _look(name, machine)
+        if name not in without:
+            yield name, _look(name, machine)
 
 
 def _look(name: str, machine: Machine) -> Finding:

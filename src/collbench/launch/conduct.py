@@ -103,7 +103,7 @@ def conduct(
             if (launch.cell, launch.number) in done:
                 continue
             if prepared.engine is not None and launch.cell.isolation is not None:
-                prepared.engine.wait()
+                prepared.engine.wait(check)
             _keep(_started(prepared, launch, check), launch, prepared, sink, known)
             check()
 
@@ -158,7 +158,7 @@ def _keep(outcome: Outcome, launch: Launch, prepared: Prepared, sink: Sink, know
     reason = None
     if outcome.failure is not None and (left or not failed_inside):
         reason = str(outcome.failure)
-        case = min(left or prepared.asked[launch.cell], key=lambda case: (case.collective, case.bytes))
+        case = min(left or prepared.asked[launch.cell], key=lambda case: (case.collective, case.bytes, repr(case)))
         record = Record(case=case, launch=0, status="failed", reason=reason, notes=outcome.failure.log)
         sink.add(stamped(record, launch, outcome.transport, False), None)
     sink.launched(launch, reason)

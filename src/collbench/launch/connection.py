@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from collbench.errors import EngineError
@@ -70,14 +70,15 @@ class Connection:
         """Close all connections; the next call makes new ones."""
         self.client.close()
 
-    def wait(self, limit: float = RESTART) -> None:
-        """Until the engine answers: it may be restarting.
+    def wait(self, check: Callable[[], None], limit: float = RESTART) -> None:
+        """Until the engine answers: it may be restarting. `check` raises when we are to stop.
 
         Raises:
             EngineError: it does not within `limit` seconds.
         """
         until = time.monotonic() + limit
         while True:
+            check()
             self.close()  # one that is shutting down answers on old connections and takes no new ones
             try:
                 with translated(f"Docker Engine at {self.host}"):

@@ -10,7 +10,6 @@ from collbench.launch.abilities import allowed_calls, allows_memlock
 from collbench.launch.cells import Cell, Launch, steps_of
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
-from collbench.launch.isolation import in_force
 from collbench.launch.log import Log
 from collbench.launch.placing import place
 from collbench.launch.sides import contents_of, reference_of
@@ -51,10 +50,10 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     placement = place(topology.here(), cell, plan)
     driver = driver_identity()
     with folders(plan.inner(), user_inside()) as there:
-        run = f"cbdoctor{driver.split('/')[1]}"
+        run = f"cbdoctor{driver.split('/')[2]}"
         specs = specs_for(plan, Launch(cell, 0, 0), side, placement, run, driver, there)
         log = Log()
-        code = _run_in_first(engine, specs, argv, _as_launched(side, cell), log)
+        code = _run_in_first(engine, specs, (*argv, *_lone(cell)), log)
     said = notes(cell, side)
     if not memlock and cell.isolation != "strict":
         said += ("the engine cannot grant unlimited memlock; the launcher goes without",)
@@ -63,13 +62,12 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     return Examined(log.lines, code, title, said)
 
 
-def _as_launched(side: Side, cell: Cell) -> dict[str, str]:
-    """What a launch would set where ranks of one container may not read each other's memory."""
-    refused = side.refused and cell.isolation is not None and not in_force(cell.isolation).shared_ipc
-    return side.starter.without_cma if refused else {}
+def _lone(cell: Cell) -> Argv:
+    """A rank that is alone in its container reads nobody's memory there."""
+    return () if any(len(group) > 1 for group in cell.groups) else ("--without", "cma")
 
 
-def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, environment: dict[str, str], log: Log) -> int:
+def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log) -> int:
     labels = dict(specs[0].labels)
     label = f"{LAUNCH_LABEL}={labels[LAUNCH_LABEL]}"
     try:
@@ -77,7 +75,7 @@ def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, environme
         for spec in specs:
             engine.start(spec)
         first = next(spec for spec in specs if not spec.donates)
-        running = engine.execute(first.name, argv, {**environment, "COLLBENCH_PLACEMENT": ""}, log.add)
+        running = engine.execute(first.name, argv, {"COLLBENCH_PLACEMENT": ""}, log.add)
         if not running.finished.wait(LIMIT):
             raise EngineError(f"container {first.name}: {argv[0]} gave no answer within {LIMIT:g} s.")
         return running.code or 0

@@ -20,16 +20,23 @@ from collbench.launch.starters.starter import Argv
 #: Longest wait for an environment to say what it holds, and for a process to end when told to (s).
 ANSWER, STOP = 60.0, 3.0
 
+#: Longest wait for the last words of a process that has ended (s): a grandchild may hold its pipes open.
+DRAIN = 1.0
+
 
 @dataclass
 class HostProcess:
     """A command on the host, with its children in a session of their own."""
 
     process: subprocess.Popen[bytes]
+    readers: tuple[threading.Thread, ...] = ()
 
     @property
     def code(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Its exit code; None while it runs. What it said has been read then."""
+        if self.process.poll() is not None:
+            for reader in self.readers:
+                reader.join(DRAIN)
         return self.process.poll()
 
     def end(self) -> None:
@@ -55,9 +62,11 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
         )  # fmt: skip
     except OSError as error:
         raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error
-    for is_error, stream in ((False, process.stdout), (True, process.stderr)):
-        threading.Thread(target=_follow, args=(stream, is_error, log), daemon=True).start()
-    return HostProcess(process)
+    streams = ((False, process.stdout), (True, process.stderr))
+    readers = tuple(threading.Thread(target=_follow, args=(s, is_error, log), daemon=True) for is_error, s in streams)
+    for reader in readers:
+        reader.start()
+    return HostProcess(process, readers)
 
 
 _LIBC = ctypes.CDLL(None)

@@ -25,12 +25,11 @@ def inspect(engine: Connection, reference: str) -> dict[str, Any]:
     """
     import docker.errors
 
-    try:
-        found: dict[str, Any] = engine.client.api.inspect_image(reference)
-    except docker.errors.ImageNotFound as error:
-        raise ImageMissing(f"image {reference}: not on this engine ({engine.host}).") from error
-    except docker.errors.APIError as error:
-        raise EngineError(f"image {reference}: {error.explanation}") from error
+    with translated(f"image {reference}"):
+        try:
+            found: dict[str, Any] = engine.client.api.inspect_image(reference)
+        except docker.errors.ImageNotFound as error:
+            raise ImageMissing(f"image {reference}: not on this engine ({engine.host}).") from error
     return found
 
 

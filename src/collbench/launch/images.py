@@ -69,12 +69,19 @@ def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
     context = pack(tree, recipe)
     draft = f"{reference_of(name)}:unlabelled"
     image_store.build(engine, context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
+    try:
+        return _labelled(engine, name, known[name], draft, recipe)
+    finally:
+        image_store.untag(engine, draft)
+
+
+def _labelled(engine: Engine, name: str, dockerfile: Path, draft: str, recipe: Recipe) -> Contents:
+    """Ask a draft what it holds, and tag it with labels that say so."""
     found = contents_of(engine, draft, build=True)
-    labels = labels_of(found) | {"collbench.base": _base(engine, known[name], recipe)}
+    labels = labels_of(found) | {"collbench.base": _base(engine, dockerfile, recipe)}
     image_store.build(
         engine, _only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None
     )
-    image_store.untag(engine, draft)
     return found
 
 

@@ -89,7 +89,8 @@ def _look(plan: LaunchPlan, engine: Engine | None, name: str, check: Check) -> _
     beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
     known = inside or beside
     assert known is not None
-    _refuse_missing(plan, name, known)
+    _refuse_missing(plan, name, inside, f"image {name}")
+    _refuse_missing(plan, name, beside, f"the environment beside {name} ({where})")
     check()
     starter, refused = starters.get(known.vendor, name), frozenset[str]()
     shares = any(policy not in ("host", "single") for policy in plan.policies)
@@ -130,13 +131,13 @@ def contents_of(engine: Engine, name: str, build: bool = False) -> Contents:
     return found
 
 
-def _refuse_missing(plan: LaunchPlan, name: str, known: Contents) -> None:
-    """Every backend that a plan wants of an image must be in it."""
-    for backend in backends_of(plan, name):
-        if backend in known.missing:
+def _refuse_missing(plan: LaunchPlan, name: str, known: Contents | None, where: str) -> None:
+    """Every backend that a plan wants of an image must be in it, and on the host's side too."""
+    for backend in backends_of(plan, name) if known is not None else ():
+        if known is not None and backend in known.missing:
             there = [one for one in backends.names() if one not in known.missing and not backends.get(one).simulated]
             raise PlanError(
-                f"image {name}: backend {backend}: {known.missing[backend]}. It has {', '.join(there) or 'none'}: say "
+                f"{where}: backend {backend}: {known.missing[backend]}. It has {', '.join(there) or 'none'}: say "
                 f"image_backends = {{ {name} = [...] }}, or backends."
             )
 

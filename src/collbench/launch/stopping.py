@@ -17,6 +17,9 @@ Check = Callable[[], None]
 #: What ends an experiment: Ctrl-C, a request, a terminal that is closed, Ctrl-\\.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
+#: Of these, what somebody (nohup, a shell) told us to ignore stays ignored.
+_LEFT_ALONE = (signal.SIGHUP, signal.SIGQUIT)
+
 
 class Stopping:
     """Whether somebody asked to stop."""
@@ -40,7 +43,8 @@ class Stopping:
         def hear(number: int, frame: object) -> None:
             self.asked = True
 
-        before = {number: signal.signal(number, hear) for number in SIGNALS}
+        heard = [one for one in SIGNALS if one not in _LEFT_ALONE or signal.getsignal(one) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, hear) for number in heard}
         try:
             yield
         finally:

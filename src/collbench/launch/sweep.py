@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from collbench.launch.engine import Engine
+from collbench.launch.identity import namespace
 from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.world import DRIVER, FOLDER
 
@@ -20,8 +21,8 @@ def sweep(engine: Engine) -> tuple[list[str], list[str]]:
     dead = [found for found in containers if is_dead(_driver(found), _run(found) in running)]
     orphaned = [found for found in networks if is_dead(_driver(found), _run(found) in running)]
     engine.remove(dead, orphaned)
-    removed = [_name(found) for found in (*dead, *orphaned)]
-    kept = [_name(found) for found in (*containers, *networks) if _name(found) not in removed]
+    kept = [_name(found) for found in (*engine.labelled(), *engine.networks())]
+    removed = [_name(found) for found in (*dead, *orphaned) if _name(found) not in kept]
     return [*removed, *sweep_folders()], kept
 
 
@@ -42,15 +43,17 @@ def sweep_folders() -> list[str]:
 
 
 def is_dead(driver: str, running: bool) -> bool:
-    """Whether the process that a label names (boot/pid/start) is gone. A strange label: not.
+    """Whether the process that a label names (boot/PID namespace/pid/start) is gone. A strange label: not.
 
-    Of another boot: gone when nothing of its run is running; else it drives this engine from another machine.
+    Of another boot or namespace: gone when nothing of its run is running; else it drives this engine from another
+    machine, or from a container.
     """
-    boot, _, rest = driver.partition("/")
-    number, _, started = rest.partition("/")
-    if not number.isdecimal() or not started.isdecimal():
+    boot, *numbers = driver.split("/")
+    if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
         return False
-    if boot != Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip():
+    place, number, started = numbers
+    here = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    if (boot, int(place)) != (here, namespace()):
         return not running
     try:
         text = Path(f"/proc/{number}/stat").read_text(encoding="ascii", errors="replace")

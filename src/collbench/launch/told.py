@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Side:
 
 
 def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
-    """What each rank is told of its place, and holds against what it finds."""
+    """What each rank is told of its place; container and cores it holds against what it finds."""
     by_rank: dict[int, str | None] = {rank: box.name for box in placement.boxes for rank in box.ranks}
     if cell.policy == "host":
         by_rank = dict.fromkeys(by_rank, facts.container())
@@ -90,6 +91,12 @@ def shm_shortage(cell: Cell, side: Side) -> str | None:
         f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}. Use the step limits, or fewer ranks a "
         "container"
     )
+
+
+def on_host(told: dict[str, str]) -> dict[str, str]:
+    """What of it holds on the host: the home is the user's there, and as root Open MPI wants to be told twice."""
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+    return {name: value for name, value in told.items() if name != "HOME"} | root
 
 
 def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:

@@ -26,7 +26,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Check
-from collbench.launch.told import Side, shm_shortage, variables
+from collbench.launch.told import Side, on_host, shm_shortage, variables
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
@@ -40,7 +40,8 @@ FOLDER, DRIVER = "collbench-", "driver"
 #: What every rank in a container runs.
 INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
 
-#: The user inside when the driver is root: nobody of the host.
+#: The user inside when the driver is root. On the host it may be the number of somebody, who can then enter a launch's
+#: folder for what ranks write.
 UNPRIVILEGED = (1000, 1000)
 
 
@@ -171,15 +172,14 @@ def _on_host(
     started: list[host.HostProcess] = []
 
     def execute(container: str | None, argv: Argv, environment: dict[str, str], log: Log) -> Running:
-        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
         path = f"{programs}:{os.environ.get('PATH', '')}"
-        found = host.execute((str(programs / argv[0]), *argv[1:]), {**environment, **root, "PATH": path}, log)
+        found = host.execute((str(programs / argv[0]), *argv[1:]), {**environment, "PATH": path}, log)
         started.append(found)
         return found
 
     program = (str(programs / "python"), "-m", "collbench", "run", str(there.plan), "--out", str(there.out),
                "--style", "csv")  # fmt: skip
-    environment = {k: v for k, v in variables(launch.cell, placement, side).items() if k != "HOME"}
+    environment = on_host(variables(launch.cell, placement, side))
     job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None, plan.timeout_seconds)
     try:
         _ended(run_job(job, execute, log, lambda: None, check), log, side.starter)

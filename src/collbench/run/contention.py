@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from collbench.backends.parts import cgroup
 from collbench.backends.parts.interface import World, allgather
 from collbench.run import facts
 
-#: A share of the time in which a quota may stop a rank before it counts: it is never stopped by accident.
+#: CPU seconds a second that a quota may stop a rank's groups before it counts: it is never stopped by accident.
 THROTTLED_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Waited:
-    """Seconds since boot: of this machine's tasks for a CPU, and of this process's group because of its quota."""
+    """Seconds since boot: of this machine's tasks for a CPU; by group of this process, CPU seconds for its quota."""
 
     stalled: float | None = None
-    throttled: float | None = None
+    throttled: Mapping[str, float] = field(default_factory=dict)
 
 
 def now() -> Waited:
@@ -29,19 +30,16 @@ def since(before: Waited, seconds: float, world: World) -> tuple[bool | None, tu
     """Collective. Whether a rank was held up for more than a small share of `seconds`, and what a reader must know.
 
     None where the kernel does not tell. A quota (`docker run --cpus`) is invisible to the ranks: they see every
-    processor, and are stopped for the rest of each period once it is used up.
+    processor, and are stopped for the rest of each period once it is used up. The kernel counts that for every
+    processor of the group, so that it can be more than the time itself.
     """
     after = now()
-    stalled = _share(before.stalled, after.stalled, seconds)
-    held = allgather(world, _share(before.throttled, after.throttled, seconds))
-    worst = max((share for share in held if share is not None), default=0.0)
-    if worst > THROTTLED_SHARE:
-        rank = held.index(worst)
-        return True, (f"rank {rank} was stopped for {worst:.0%} of the time: its group's CPU quota was used up",)
-    return None if stalled is None else stalled > facts.CONTENDED_SHARE, ()
-
-
-def _share(before: float | None, after: float | None, seconds: float) -> float | None:
-    if before is None or after is None or seconds <= 0:
-        return None
-    return min(1.0, (after - before) / seconds)
+    grown = (after.throttled[group] - before.throttled[group] for group in after.throttled.keys() & before.throttled)
+    held = allgather(world, max(grown, default=0.0))
+    worst = max(held)
+    if seconds > 0 and worst > THROTTLED_SHARE * seconds:
+        which = f"the group of rank {held.index(worst)} was stopped for {worst:.3g} CPU seconds in {seconds:.3g} s"
+        return True, (f"{which}: its CPU quota was used up",)
+    if before.stalled is None or after.stalled is None or seconds <= 0:
+        return None, ()
+    return (after.stalled - before.stalled) / seconds > facts.CONTENDED_SHARE, ()

@@ -44,7 +44,6 @@ from collbench.schema.record import Record
 from collbench.timing.stops import Budget, Fixed, StopRule
 from collbench.units import format_bytes
 
-#: Of the memory that the kernel calls available, this share may be asked for.
 #: Simulated samples cost threads, not microseconds: within a time budget there are at most this many.
 SIMULATED_CAP = 30
 

@@ -7,6 +7,7 @@ measured before stays readable.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import os
@@ -64,9 +65,9 @@ class RunWriter:
         Raises:
             RunReadError, RunWriteError: it cannot be read, or not be written.
         """
-        run = read_run(directory)
+        read_run(directory)
         writer = cls.__new__(cls)
-        writer.directory, writer.count = directory, len(run.records)
+        writer.directory = directory
         try:
             writer._records = _locked((directory / "records.jsonl").open("ab", buffering=0))
             writer.count = len(read_run(directory).records)  # nobody adds to it any more
@@ -156,13 +157,18 @@ def decode_samples(file: BinaryIO, what: str) -> NDArray[np.int64]:
     return widened
 
 
+#: What file systems without locks answer.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
 def _locked(records: BinaryIO) -> BinaryIO:
     """The file, which no other program writes to while this one does; the lock goes with the process."""
     try:
         fcntl.flock(records.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        records.close()
-        raise
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            records.close()
+            raise
     return records
 
 

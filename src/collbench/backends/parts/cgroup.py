@@ -46,16 +46,16 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     return min(limits, default=None)
 
 
-def throttled_seconds(root: Path = Path("/")) -> float | None:
-    """Seconds in which the group that was stopped longest was stopped, since it exists; None where none tells."""
-    found = []
+def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
+    """By group (its folder): CPU seconds in which its quota stopped it, since it exists."""
+    found = {}
     for unified, folder in _groups(root, "cpu"):
         name, unit = ("throttled_usec", 1e-6) if unified else ("throttled_time", 1e-9)
         for line in (_read(folder / "cpu.stat") or "").splitlines():
             key, _, value = line.partition(" ")
             if key == name and value.isdecimal():
-                found.append(int(value) * unit)
-    return max(found, default=None)
+                found[str(folder)] = int(value) * unit
+    return found
 
 
 def _memory(root: Path) -> Iterator[tuple[int, int]]:

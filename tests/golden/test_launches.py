@@ -1,0 +1,39 @@
+"""The table of a run of many launches, byte by byte, on records that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from collbench.report.launches import summary
+from collbench.schema.case import Case
+from collbench.schema.record import Record, Work
+from collbench.schema.summary import summarise
+
+CASE = Case(collective="allreduce", backend="mpi", bytes=1024, dtype="float32", op="sum", root=None, ranks=2,
+            driver="native", thread_level="single", image="mpich")  # fmt: skip
+REFUSED = "process_vm_readv refused at this step: mpich copies twice"
+
+
+def record(policy: str, isolation: str | None, launch: int, us: float, *notes: str) -> Record:
+    case = msgspec.structs.replace(CASE, policy=policy, isolation=isolation)
+    work = Work(bytes=1024, count=256, bus_factor=1.0)
+    seconds = summarise(np.array([round(us * 1000)]))
+    return Record(case=case, launch=launch, status="ok", work=work, seconds=seconds, driver="native",
+                  transport="ch4 shm", contended=launch == 3, notes=notes)  # fmt: skip
+
+
+def test_ratios_intervals_remarks_and_reasons(golden: Callable[[str, str], None]) -> None:
+    rows = [record("host", None, n, 10 + n / 10) for n in range(7)]
+    rows += [record("multi", "strict", n, 20 + n / 5, REFUSED) for n in range(7)]
+    rows += [record("single", "strict", n, 100 + 30 * n) for n in range(5)]
+    case = msgspec.structs.replace(CASE, policy="single", isolation="strict")
+    rows.append(Record(case=case, launch=5, status="failed", reason="container c1 died"))
+    golden("launches.txt", summary(rows))
+
+
+def test_few_launches_say_why_there_is_no_interval(golden: Callable[[str, str], None]) -> None:
+    rows = [record("host", None, 0, 10), record("multi", "strict", 0, 20)]
+    golden("launches-few.txt", summary(rows))
