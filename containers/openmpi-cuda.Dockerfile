@@ -6,7 +6,8 @@ ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS openmpi
 ARG OPENMPI_VERSION=5.0.7
-ARG OPENMPI_SOURCE=http://deb.debian.org/debian/pool/main/o/openmpi/openmpi_${OPENMPI_VERSION}.orig.tar.xz
+# Without a URL: from the mirror that the base's own packages come from.
+ARG OPENMPI_SOURCE=
 ARG OPENMPI_SHA256=97f10c04e9b9a1771db3fd005009e4c07afa3ce739f940e41eb0fc7397cb9473
 ARG CUDA_RUNTIME=nvidia-cuda-runtime-cu12==12.9.79
 ARG NO_INDEX=
@@ -22,7 +23,9 @@ RUN mkdir -p /site/wheels /cuda/lib64 && python3 -m venv /pip \
  && echo 'int cuMemFree(void) { return 0; } int cuMemFree_v2(void) { return 0; }' > /stub.c \
  && gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o /cuda/lib64/libcuda.so.1 /stub.c \
  && ln -s libcuda.so.1 /cuda/lib64/libcuda.so
-RUN curl -fsSL --retry 3 -o /openmpi.tar.xz "${OPENMPI_SOURCE}" && echo "${OPENMPI_SHA256}  /openmpi.tar.xz" | sha256sum -c - \
+RUN mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1) \
+ && pool=${mirror}pool/main/o/openmpi/openmpi_${OPENMPI_VERSION}.orig.tar.xz \
+ && curl -fsSL --retry 3 -o /openmpi.tar.xz "${OPENMPI_SOURCE:-$pool}" && echo "${OPENMPI_SHA256}  /openmpi.tar.xz" | sha256sum -c - \
  && mkdir /build && tar -C /build --strip-components=1 -xf /openmpi.tar.xz && cd /build \
  && ./configure --prefix=/opt/openmpi --with-cuda=/cuda --with-cuda-libdir=/cuda/lib64 \
     --enable-mca-dso=accelerator-cuda,btl-smcuda,rcache-gpusm,rcache-rgpusm \
