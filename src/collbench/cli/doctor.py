@@ -32,7 +32,9 @@ _NARROWEST, _WIDEST = 60, 120
 @click.option(
     "--isolation", default="strict", show_default=True, type=click.Choice(ISOLATIONS), help="With --image: the step."
 )
-@click.option("--without", multiple=True, default=None, metavar="CHECK", help="Leave a check out; may be given several times.")
+@click.option(
+    "--without", multiple=True, default=None, metavar="CHECK", help="Leave a check out; may be given several times."
+)
 @docker_host
 def command(
     as_json: bool,
