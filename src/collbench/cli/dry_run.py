@@ -16,6 +16,7 @@ from collbench.launch.cells import Cell, Launch, inner_plan
 from collbench.launch.conduct import Prepared, prepare
 from collbench.launch.identity import driver_identity
 from collbench.launch.specs import Spec, docker_command
+from collbench.launch.stopping import Check
 from collbench.launch.told import Side, on_host, variables
 from collbench.launch.world import INSIDE, Folders, specs_for, user_inside
 from collbench.schema.launch_plan import LaunchPlan
@@ -23,9 +24,9 @@ from collbench.schema.launch_plan import LaunchPlan
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
 
-def show_commands(plan: LaunchPlan) -> None:
+def show_commands(plan: LaunchPlan, check: Check) -> None:
     """For every cell: what is needed, the containers, the first command, and what removes it all again."""
-    prepared = prepare(plan, lambda: None)
+    prepared = prepare(plan, check)
     click.echo("# By hand, one cell at a time. Every container carries collbench's labels: --sweep removes them too.")
     for number, cell in enumerate(prepared.placements):
         _show(prepared, Launch(cell, 0, number))

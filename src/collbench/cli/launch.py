@@ -92,11 +92,11 @@ def command(
         import msgspec
 
         loaded = msgspec.structs.replace(loaded, docker_host=docker_host)
-    if dry_run:
-        show_commands(loaded)
-        return
     stopping = Stopping()
     with stopping.listening():
+        if dry_run:
+            show_commands(loaded, stopping.check)
+            return
         code = _launch(loaded, out or Path("results") / plan.stem, resume, stopping.check)
     raise click.exceptions.Exit(code)
 

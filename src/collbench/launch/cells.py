@@ -10,7 +10,7 @@ import msgspec
 from collbench import backends, collectives
 from collbench.errors import PlanError
 from collbench.launch.placement import groups_of
-from collbench.run.expand import cases_of
+from collbench.run.expand import cases_of, refuse_cadence
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, Affinity, Isolation, LaunchPlan
 from collbench.schema.plan import Plan
@@ -95,6 +95,7 @@ def check_backends(plan: LaunchPlan) -> None:
 
     Raises:
         PlanError, BackendUnavailable: it makes its times up; there is none of that name.
+        RequestError: a cadence that none of them has.
     """
     for image in plan.images:
         for name in backends_of(plan, image):
@@ -102,9 +103,7 @@ def check_backends(plan: LaunchPlan) -> None:
                 raise PlanError(
                     f"backend {name}: makes its times up, and starts no ranks. Leave it out of a launch plan."
                 )
-    if plan.cadence == "streaming":
-        raise PlanError("cadence streaming: the backends on host memory complete every call before it returns; "
-                        "leave it out.")  # fmt: skip
+    refuse_cadence(plan)
 
 
 def inner_plan(plan: LaunchPlan, cell: Cell) -> Plan:

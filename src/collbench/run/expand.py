@@ -6,10 +6,23 @@ from collections.abc import Iterator
 
 from collbench import backends, collectives
 from collbench.collectives.row import Collective
-from collbench.errors import PlanError
+from collbench.errors import PlanError, RequestError
 from collbench.schema.case import DTYPE_ALIASES, DTYPES, OPS, Case, Op
 from collbench.schema.plan import Plan
 from collbench.spelling import suggestion
+
+
+def refuse_cadence(plan: Plan) -> None:
+    """What no backend here can do.
+
+    Raises:
+        RequestError: streaming, where every call is complete when it returns.
+    """
+    if plan.cadence == "streaming":
+        raise RequestError(
+            "cadence streaming (-z 0): the backends on host memory complete every call before it returns; "
+            "leave the flag out."
+        )
 
 
 def dtypes_of(plan: Plan, backend: str) -> tuple[str, ...]:

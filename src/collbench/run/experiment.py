@@ -30,7 +30,7 @@ from collbench.errors import (
     WorldMismatch,
 )
 from collbench.run import describe, placed
-from collbench.run.expand import cases_of
+from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed, rank_facts
 from collbench.run.leaving import Everywhere, Rescue, StartLimit, alone, last_words, on_rank_0, together
 from collbench.run.measure import measure
@@ -85,11 +85,7 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
         raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")
     if options.fault is not None and not all(backend.simulated for backend in chosen):
         raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
-    if plan.cadence == "streaming":
-        raise RequestError(
-            "cadence streaming (-z 0): the backends on host memory complete every call before it returns; "
-            "leave the flag out."
-        )
+    refuse_cadence(plan)
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in chosen)
     return Experiment(plan, options, command, chosen, cases)
 
