@@ -13,10 +13,11 @@ import sys
 import time
 from typing import Any
 
-from collbench.backends.mpi import MpiSession
 from collbench.backends.parts.interface import Operation
+from collbench.backends.parts.mpi_session import MpiSession
 from collbench.backends.torch_gloo import GlooSession
 from collbench.cli import main
+from collbench.timing.call import Stage
 
 _FAULTY: Any = {"count": 0}
 
@@ -33,7 +34,8 @@ def misbehave(kind: str) -> None:
 
 
 def wrapped(operation: Operation, kind: str, at: int) -> Operation:
-    perform = operation.call.python
+    (stage,) = operation.call.stages
+    perform = stage.python
 
     def python() -> None:
         _FAULTY["count"] += 1
@@ -42,11 +44,10 @@ def wrapped(operation: Operation, kind: str, at: int) -> Operation:
             misbehave(kind)
         perform()
         if due and kind == "corrupt" and operation.output:
-            operation.output[0].reshape(-1)[:1] += 1
+            first = operation.output[0].load(0, 0, 1)
+            operation.output[0].store(0, 0, first + first.dtype.type(1))
 
-    call = dataclasses.replace(
-        operation.call, python=python, native=None, why_not_native="a fault is wrapped around it"
-    )
+    call = dataclasses.replace(operation.call, stages=(Stage(python),), why_not_native="a fault is wrapped around it")
     return dataclasses.replace(operation, call=call)
 
 

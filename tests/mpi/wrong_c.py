@@ -15,7 +15,7 @@ import numpy as np
 
 from collbench import collectives
 from collbench.cli import main
-from collbench.collectives.row import Dialect, Prepared
+from collbench.collectives.row import C, Dialect, Prepared
 
 #: Of the same signature. MPI_Comm_test_inter(comm, &flag) returns at once: a barrier that is none.
 OTHERS = {"MPI_Allreduce": "MPI_Scan", "MPI_Barrier": "MPI_Comm_test_inter"}
@@ -34,12 +34,13 @@ def wrong(dialect: Dialect, kind: str) -> Dialect:
     def prepare(a: Any) -> Prepared:
         prepared = dialect(a)
         assert prepared.c is not None
-        function, arguments = prepared.c
-        arguments = tuple(changed(kind, argument, a) for argument in arguments)
+        (call,) = prepared.c
+        function = call.function
+        arguments: tuple[Any, ...] = tuple(changed(kind, argument, a) for argument in call.arguments)
         if kind == "function" and function in OTHERS:
             function = OTHERS[function]
             arguments += (np.zeros(1, np.int32),) if function == "MPI_Comm_test_inter" else ()
-        return dataclasses.replace(prepared, c=(function, arguments))
+        return dataclasses.replace(prepared, c=(C(function, *arguments),))
 
     return prepare
 

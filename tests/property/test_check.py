@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from collbench.backends.parts.host_buffers import HostBuffer
 from collbench.collectives.row import Array
 from collbench.run import check
 from collbench.schema.case import DTYPES, Op
@@ -17,8 +18,8 @@ periods = st.sampled_from(check.PERIODS)
 
 def written(tile: Array, count: int) -> Array:
     target = np.empty((len(tile), count), tile.dtype)
-    check.poison(target)
-    check.write(target, tile)
+    check.poison(HostBuffer(target))
+    check.write(HostBuffer(target), tile)
     return target
 
 
@@ -38,7 +39,7 @@ def test_a_buffer_is_its_period_over_and_over(case: tuple[Array, Array]) -> None
     tile, buffer = case
     repeats = buffer.shape[1] // tile.shape[1] + 1
     assert (buffer == np.tile(tile, (1, repeats))[:, : buffer.shape[1]]).all()
-    assert check.count_wrong(buffer, tile) == 0
+    assert check.count_wrong(HostBuffer(buffer), tile) == 0
 
 
 @given(cases(least=1), st.data())
@@ -49,7 +50,7 @@ def test_one_flipped_bit_is_found_anywhere(case: tuple[Array, Array], data: st.D
     before = buffer[line, column]
     buffer[line : line + 1, column : column + 1].view(np.uint8)[0, bit // 8] ^= 1 << bit % 8
     # The sign of a floating-point zero is no difference: -0.0 == 0.0.
-    assert check.count_wrong(buffer, tile) == int(not buffer[line, column] == before)  # noqa: SIM201 - NaN too
+    assert check.count_wrong(HostBuffer(buffer), tile) == int(not buffer[line, column] == before)  # noqa: SIM201 - NaN too
 
 
 @given(cases(least=1), st.data())
@@ -60,7 +61,7 @@ def test_every_wrong_element_is_counted_once(case: tuple[Array, Array], data: st
         a, b = (data.draw(st.integers(0, buffer.shape[1])) for _ in range(2))
         segment = buffer[data.draw(st.integers(0, len(buffer) - 1)), min(a, b) : max(a, b)]
         segment[:] = segment[::-1].copy()
-    assert check.count_wrong(buffer, tile) == np.count_nonzero(buffer != right)
+    assert check.count_wrong(HostBuffer(buffer), tile) == np.count_nonzero(buffer != right)
 
 
 @given(cases(least=61), st.data())
@@ -70,7 +71,7 @@ def test_two_swapped_blocks_are_found(case: tuple[Array, Array], data: st.DataOb
     assume(buffer.dtype != np.int8 or tile.max() > 1)
     a, b = data.draw(st.lists(st.integers(0, len(buffer) - 1), min_size=2, max_size=2, unique=True))
     buffer[[a, b]] = buffer[[b, a]]
-    assert check.count_wrong(buffer, tile) > 0
+    assert check.count_wrong(HostBuffer(buffer), tile) > 0
 
 
 @given(cases(least=200), st.data())
@@ -83,7 +84,7 @@ def test_a_shifted_segment_is_found(case: tuple[Array, Array], data: st.DataObje
     assume((source - target) % period != 0)
     line = data.draw(st.integers(0, len(buffer) - 1))
     buffer[line, target : target + length] = buffer[line, source : source + length].copy()
-    assert check.count_wrong(buffer, tile) > 0
+    assert check.count_wrong(HostBuffer(buffer), tile) > 0
 
 
 @settings(max_examples=20)
@@ -94,4 +95,4 @@ def test_buffers_beyond_one_chunk_of_the_comparison(chunks: int, more: int, odd:
     buffer = written(tile, chunks * chunk + more * 61 + odd)
     edges = [0, chunk - 1, chunk, chunks * chunk - 1, chunks * chunk, buffer.size - 1]
     buffer[0, min(data.draw(st.sampled_from(edges)), buffer.size - 1)] ^= 1
-    assert check.count_wrong(buffer, tile) == 1
+    assert check.count_wrong(HostBuffer(buffer), tile) == 1

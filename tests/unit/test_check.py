@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collbench import collectives
-from collbench.backends.parts.host_buffers import numpy_dtype
+from collbench.backends.parts.host_buffers import HostBuffer, numpy_dtype
 from collbench.collectives.row import Array, fold
 from collbench.run import check
 from collbench.schema.case import DTYPES, Op
@@ -56,11 +56,11 @@ def test_reductions_are_exact_in_the_dtype(dtype: str, op: Op, ranks: int) -> No
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_poison_is_no_expected_value(dtype: str, op: Op | None, ranks: int) -> None:
     poisoned = np.zeros((2, PERIOD), numpy_dtype(dtype))
-    check.poison(poisoned)
+    check.poison(HostBuffer(poisoned))
     expected = tiles(ranks, dtype, op)
     for array in expected if op is None else (*expected, fold(op)(expected)):
         assert (poisoned != array).all()
-        assert check.count_wrong(poisoned, array) == poisoned.size
+        assert check.count_wrong(HostBuffer(poisoned), array) == poisoned.size
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -100,7 +100,7 @@ def test_periods_are_primes_and_shrink_with_the_world() -> None:
 
 def test_in_place_the_input_is_written_after_the_poison() -> None:
     buffer = np.zeros((3, 10), np.int32)
-    check.prepare_buffers(buffer[1:2], (buffer,), np.arange(7, dtype=np.int32).reshape(1, 7))
+    check.prepare_buffers(HostBuffer(buffer[1:2]), (HostBuffer(buffer),), np.arange(7, dtype=np.int32).reshape(1, 7))
     assert buffer[1].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 1, 2]
     assert (buffer[[0, 2]] == -1).all()
 
@@ -108,8 +108,8 @@ def test_in_place_the_input_is_written_after_the_poison() -> None:
 def test_parts_are_compared_with_their_own_blocks() -> None:
     period = np.arange(12, dtype=np.int32).reshape(4, 3)
     first, second = np.zeros((1, 8), np.int32), np.zeros((3, 8), np.int32)
-    check.write(first, period[:1])
-    check.write(second, period[1:])
-    assert check.count_wrong_parts((first, second), period) == 0
-    assert check.count_wrong_parts((second[:1], first, second[1:]), period) == 16
+    check.write(HostBuffer(first), period[:1])
+    check.write(HostBuffer(second), period[1:])
+    assert check.count_wrong_parts((HostBuffer(first), HostBuffer(second)), period) == 0
+    assert check.count_wrong_parts(tuple(map(HostBuffer, (second[:1], first, second[1:]))), period) == 16
     assert check.count_wrong_parts((), period[:0]) == 0

@@ -75,7 +75,10 @@ def only(finding: Finding, severity: str) -> Problem:
 
 
 def test_every_check_is_found_and_named_as_its_file() -> None:
-    assert doctor.names() == ("clocks", "cma", "compiler", "contention", "cores", "memory", "mpi", "shm", "tmpdir")
+    assert doctor.names() == (
+        "clocks", "cma", "compiler", "contention", "cores", "cuda_aware", "gpus", "memory", "mpi", "nccl", "peers",
+        "shm", "tmpdir",
+    )  # fmt: skip
     for name in doctor.names():
         check = doctor.get(name)
         assert check.name == name

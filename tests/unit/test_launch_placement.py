@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from collbench.launch.conduct import Prepared, finished, place_of, placements_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
 from collbench.launch.sides import Sides
-from collbench.launch.topology import Core, Gpu, Topology, _node_of
+from collbench.launch.topology import Core, Gpu, Topology
 from collbench.run.facts import parse_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
@@ -252,16 +251,6 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
 
 def placed(case: Case, cell: Cell) -> Record:
     return Record(case=msgspec.structs.replace(case, **place_of(cell)), launch=0, status="ok")
-
-
-def test_a_gpus_node_is_that_of_its_bus(tmp_path: Path) -> None:
-    folder = tmp_path / "sys/bus/pci/devices/0000:65:00.0"
-    folder.mkdir(parents=True)
-    (folder / "numa_node").write_text("1\n")
-    assert _node_of(tmp_path, "00000000:65:00.0") == 1
-    (folder / "numa_node").write_text("-1\n")
-    assert _node_of(tmp_path, "00000000:65:00.0") == 0
-    assert _node_of(tmp_path, "00000000:66:00.0") == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Call, Words
+from collbench.timing.call import Native, Words, whole
 from collbench.timing.gates import GateSetting, Signals
 from collbench.timing.loop import native_loop, run_native
 
@@ -50,7 +50,7 @@ class Library:
 def measure(call: Any, n: int = 3, completion: Any = None, gate: Any = None) -> tuple[int, int, Any, Any, Any]:
     entered, left, late = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, 9, np.uint8)
     gate = gate or (NONE, None, None, np.zeros(1, np.int64), False, 0, 0)
-    done, code = loop.measure(call, completion, gate, entered, left, late)
+    done, code, _ = loop.measure(((call,),), completion, gate, 1, entered, left, late, None, None, None)
     return done, code, entered, left, late
 
 
@@ -182,10 +182,10 @@ def test_as_a_backend_uses_it() -> None:
     signals = Signals(
         int, int, np.zeros(1, np.int64), announces=True, native_barrier=barrier, native_announce=announce
     )  # fmt: skip
-    stamps = run_native(Call(int, native=library.named("call")), GateSetting("roundtime", signals, slack=1_000), 5)
+    stamps = run_native(whole(int, Native(library.named("call"))), GateSetting("roundtime", signals, slack=1_000), 5)
     assert library.order == ["barrier", "announce", "call"] * 5
     assert (stamps.left >= stamps.entered).all()
     assert stamps.late.dtype == bool
     assert len(stamps.late) == 5
     with pytest.raises(LibraryError, match="returned error 9 in operation 3 of 5"):
-        run_native(Call(int, native=library.named("bad", 2, 9)), GateSetting("none", signals), 5)
+        run_native(whole(int, Native(library.named("bad", 2, 9))), GateSetting("none", signals), 5)

@@ -68,11 +68,46 @@ def wrong_arguments() -> dict[str, tuple[Any, ...]]:
     }
 
 
+def whole(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Call, completion, gate, entered, left, late, as arguments of an operation of one call."""
+    if len(given) < 6:
+        return given
+    call, completion, gate, *buffers = given
+    return (((call,),), completion, gate, 1, *buffers, None, None, None)
+
+
+def wrong_stages() -> dict[str, tuple[Any, ...]]:
+    call: Words = (1,)
+    gate, two = (NONE, None, None, np.zeros(1, np.int64), False, 0, 0), ((call,), (call,))
+    into = (np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.uint8))
+    marks, device = np.zeros(2, np.int64), np.zeros(2, np.float32)
+    return {
+        "no stages": ((), None, gate, 1, *into, None, None, None),
+        "nine stages": (((call,),) * 9, None, gate, 1, *into, None, None, None),
+        "stages that are a list": ([(call,)], None, gate, 1, *into, None, None, None),
+        "a stage that is a list": (([call],), None, gate, 1, *into, None, None, None),
+        "too many calls": (((call,) * 4097,), None, gate, 1, *into, None, None, None),
+        "a burst of none": (((call,),), None, gate, 0, *into, None, None, None),
+        "a burst of stages": (two, None, gate, 2, *into, marks, None, None),
+        "marks for too many stages": (two, None, gate, 1, *into, np.zeros(4, np.int64), None, None),
+        "a device without reading": (((call,),), None, gate, 1, *into, None, None, device),
+        "a reading without address": (((call,),), None, gate, 1, *into, None, (call,), device),
+        "a reading at zero": (((call,),), None, gate, 1, *into, None, (call, 0), device),
+        "a device of another length": (((call,),), None, gate, 1, *into, None, (call, 8), np.zeros(3, np.float32)),
+    }
+
+
+@pytest.mark.parametrize("what", wrong_stages())
+def test_wrong_stages_are_refused(what: str) -> None:
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        loop.measure(*wrong_stages()[what])
+
+
 @pytest.mark.parametrize("what", wrong_arguments())
 def test_wrong_arguments_are_refused(what: str) -> None:
     """Before anything is called: address 1 would end the process."""
     with pytest.raises((TypeError, ValueError, BufferError)):
-        loop.measure(*wrong_arguments()[what])
+        loop.measure(*whole(wrong_arguments()[what]))
 
 
 def test_refused_buffers_are_let_go() -> None:
@@ -82,7 +117,7 @@ def test_refused_buffers_are_let_go() -> None:
         start = bytearray(8)
         buffers[position] = b"0" * 16
         with pytest.raises(BufferError):
-            loop.measure((1,), None, (NONE, None, None, start, False, 0, 0), *buffers)
+            loop.measure(*whole(((1,), None, (NONE, None, None, start, False, 0, 0), *buffers)))
         for held in (*buffers, start):
             if isinstance(held, bytearray):
                 held.append(0)

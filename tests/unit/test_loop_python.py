@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from collbench.timing import loop
-from collbench.timing.call import Call
+from collbench.timing.call import Native, whole
 from collbench.timing.gates import TOLERANCE_PYTHON, GateSetting, Signals
 from collbench.timing.loop import Stamps, native_loop, run_python, why_not_native
 
@@ -40,7 +40,7 @@ def test_stamps_are_around_the_operation_alone() -> None:
         order.append("clock")
         return times()
 
-    found = run_python(Call(lambda: order.append("operation")), NO_GATE, 2, clock)
+    found = run_python(whole(lambda: order.append("operation")), NO_GATE, 2, clock)
     assert order == ["clock", "operation", "clock"] * 2
     assert found.entered.tolist() == [100, 200]
     assert found.left.tolist() == [130, 270]
@@ -50,7 +50,7 @@ def test_stamps_are_around_the_operation_alone() -> None:
 @pytest.mark.parametrize(("entered", "late"), [(TOLERANCE_PYTHON, False), (TOLERANCE_PYTHON + 1, True)])
 def test_who_enters_long_after_the_announced_start_is_late(entered: int, late: bool) -> None:
     start = 50_000
-    found = run_python(Call(nothing), gate_to(start), 1, scripted([start, start + entered, start + 9_000]))
+    found = run_python(whole(nothing), gate_to(start), 1, scripted([start, start + entered, start + 9_000]))
     assert found.late.tolist() == [late]
     assert found.left.tolist() == [start + 9_000]
 
@@ -64,7 +64,7 @@ def test_the_collector_waits_and_comes_back_even_after_an_error() -> None:
 
     assert gc.isenabled()
     with pytest.raises(RuntimeError, match="from the library"):
-        run_python(Call(failing), NO_GATE, 3, time.monotonic_ns)
+        run_python(whole(failing), NO_GATE, 3, time.monotonic_ns)
     assert seen == [False]
     assert gc.isenabled()
 
@@ -72,19 +72,19 @@ def test_the_collector_waits_and_comes_back_even_after_an_error() -> None:
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
-        run_python(Call(nothing), NO_GATE, 1, time.monotonic_ns)
+        run_python(whole(nothing), NO_GATE, 1, time.monotonic_ns)
         assert not gc.isenabled()
     finally:
         gc.enable()
 
 
 def test_no_samples() -> None:
-    assert len(run_python(Call(nothing), NO_GATE, 0, time.monotonic_ns).left) == 0
+    assert len(run_python(whole(nothing), NO_GATE, 0, time.monotonic_ns).left) == 0
 
 
 def test_batches_are_joined_in_order() -> None:
-    one = run_python(Call(nothing), NO_GATE, 2, scripted([1, 2, 3, 4]))
-    two = run_python(Call(nothing), gate_to(5), 1, scripted([5, 5_000, 5_001]))
+    one = run_python(whole(nothing), NO_GATE, 2, scripted([1, 2, 3, 4]))
+    two = run_python(whole(nothing), gate_to(5), 1, scripted([5, 5_000, 5_001]))
     joined = Stamps.concatenate([one, two])
     assert joined.entered.tolist() == [1, 3, 5_000]
     assert joined.left.tolist() == [2, 4, 5_001]
@@ -92,12 +92,12 @@ def test_batches_are_joined_in_order() -> None:
 
 
 def test_why_a_call_cannot_be_timed_natively(monkeypatch: pytest.MonkeyPatch) -> None:
-    native = Call(nothing, native=(1,))
+    native = whole(nothing, Native((1,)))
     clock = time.monotonic_ns
     assert native_loop() is None or why_not_native(native, NO_GATE, clock) is None
     monkeypatch.setattr(loop, "native_loop", lambda: object())
-    assert why_not_native(Call(nothing), NO_GATE, clock) == "the library has no C function for it"
-    assert why_not_native(Call(nothing, why_not_native="because"), NO_GATE, clock) == "because"
+    assert why_not_native(whole(nothing), NO_GATE, clock) == "the library has no C function for it"
+    assert why_not_native(whole(nothing, why_not_native="because"), NO_GATE, clock) == "because"
     assert why_not_native(native, gate_to(1), clock) == "the gate roundtime cannot be passed natively here"
     assert why_not_native(native, NO_GATE, lambda: 0) == "the backend has a clock of its own"
     monkeypatch.setattr(loop, "native_loop", lambda: None)

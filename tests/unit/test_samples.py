@@ -9,8 +9,9 @@ from collbench.run.samples import left_early, out_times, valid_samples
 from collbench.timing.loop import Stamps
 
 
-def stamps(entered: list[int], left: list[int], late: list[bool] | None = None) -> Stamps:
-    return Stamps(np.array(entered), np.array(left), np.array(late or [False] * len(left)))
+def stamps(entered: list[int], left: list[int], late: list[bool] | None = None, *marks: list[int]) -> Stamps:
+    ends = np.array(marks, np.int64).reshape(len(marks), len(left)).T
+    return Stamps(np.array(entered), np.array(left), np.array(late or [False] * len(left)), ends)
 
 
 def test_a_sample_is_last_out_minus_first_in() -> None:

@@ -14,18 +14,18 @@ import random
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from collbench.backends.parts.host_buffers import HostArguments, as_parts
-from collbench.backends.parts.interface import Operation, Options, Session, World
+from collbench.backends.parts.host_buffers import HostArguments, HostBuffer, as_parts, on_host
+from collbench.backends.parts.interface import HostSession, Operation, Options, Session, World
 from collbench.backends.parts.simulation import FakeWorld, Fault, Hub
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
-from collbench.schema.case import DTYPES, Case, ThreadLevel
+from collbench.schema.case import DTYPES, OPS, Case, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call
+from collbench.timing.call import whole
 from collbench.timing.gates import Signals
 
 DEFAULT_RANKS = 4
@@ -35,7 +35,7 @@ MOST_RANKS = 256
 _LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 300
 
 
-class FakeSession:
+class FakeSession(HostSession):
     """One thread's rank."""
 
     transport: str | None = "simulated"
@@ -80,8 +80,8 @@ class FakeSession:
             raise Unsupported(f"{row.name} has no in-place form")
         buffers = FakeBuffers(case, row, count, self._rank)
         operation = FakeOperation(self, case, row, buffers)
-        call = Call(python=operation, why_not_native="the fake backend has no C function", keep=(operation,))
-        given, received = buffers.input, buffers.output
+        call = whole(operation, why_not_native="the fake backend has no C function")
+        given, received = on_host(buffers.input), tuple(HostBuffer(part) for part in buffers.output)
         return Operation(given, received, call, case.in_place, buffers.blocks_held)
 
     def due(self) -> str | None:
@@ -172,6 +172,10 @@ class FakeBackend:
     name = "fake"
     summary = "in-process ranks with simulated times, for tests and demonstrations"
     simulated = True
+    device: Literal["cpu", "gpu"] = "cpu"
+    streams = False
+    axes: frozenset[str] = frozenset()
+    ops: tuple[Op, ...] = OPS
 
     def missing(self) -> str | None:
         """Always there."""

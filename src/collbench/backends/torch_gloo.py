@@ -12,19 +12,20 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from collbench.backends.parts import launcher
-from collbench.backends.parts.host_buffers import HostArguments, as_parts, numpy_dtype
-from collbench.backends.parts.interface import Operation, Options, Session, World
+from collbench.backends.parts.calls import dialect_of
+from collbench.backends.parts.host_buffers import HostArguments, HostBuffer, as_parts, numpy_dtype
+from collbench.backends.parts.interface import HostSession, Operation, Options, Session, World
 from collbench.backends.parts.mpi_loading import MpiWorld, initialise, load_mpi
 from collbench.collectives.row import Array, Collective
 from collbench.errors import BackendUnavailable, LostRankError, RequestError, Unsupported, WorldMismatch
-from collbench.schema.case import DTYPES, Case, ThreadLevel
+from collbench.schema.case import DTYPES, Case, Op, ThreadLevel
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call
+from collbench.timing.call import Call, Stage
 from collbench.timing.gates import Signals
 
 #: What gloo's dispatch over scalar types accepts (torch 2.4 to 2.13); it refuses the others at the first call.
@@ -40,6 +41,8 @@ class GlooArguments(HostArguments):
         super().__init__(case, row, count, rank)
         self._torch = torch
         self.dist = torch.distributed
+        if case.op not in (None, *_OP):
+            raise Unsupported(f"gloo has no {case.op} (it has {', '.join(_OP)})")
         self.op = None if case.op is None else getattr(self.dist.ReduceOp, _OP[case.op])
 
     def buffer(self, blocks: int) -> Any:
@@ -90,7 +93,7 @@ class TorchWorld:
         return box[0]
 
 
-class GlooSession:
+class GlooSession(HostSession):
     """One rank of torch's default process group."""
 
     clock = staticmethod(time.monotonic_ns)
@@ -116,15 +119,15 @@ class GlooSession:
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Tensors, and the call from the row's torch dialect."""
-        if "torch" not in row.dialects:
-            raise Unsupported(f"{row.name} has no torch.distributed form")
+        dialect = dialect_of(row, "torch", "torch.distributed")
         if case.dtype not in _GLOO_DTYPES and row.moves_data:
             raise Unsupported(f"gloo has no {case.dtype} (it has {', '.join(_GLOO_DTYPES)})")
         arguments = GlooArguments(self._torch, case, row, count, self.world.rank)
-        prepared = row.dialects["torch"](arguments)
-        call = Call(prepared.python, why_not_native="torch has no C function to call", keep=(arguments, prepared))
-        contributed = None if prepared.input is None else arguments.as_array(prepared.input)
-        received = tuple(arguments.as_array(part) for part in as_parts(prepared.output))
+        prepared = dialect(arguments)
+        stage = Stage(prepared.python)
+        call = Call((stage,), why_not_native="torch has no C function to call", keep=(arguments, prepared))
+        contributed = None if prepared.input is None else HostBuffer(arguments.as_array(prepared.input))
+        received = tuple(HostBuffer(arguments.as_array(part)) for part in as_parts(prepared.output))
         return Operation(contributed, received, call, prepared.in_place, arguments.blocks_held)
 
     def is_lost_rank(self, error: BaseException) -> bool:
@@ -142,6 +145,10 @@ class TorchGlooBackend:
     name = "torch-gloo"
     summary = "torch.distributed on CPU tensors over gloo"
     simulated = False
+    device: Literal["cpu", "gpu"] = "cpu"
+    streams = False
+    axes: frozenset[str] = frozenset()
+    ops: tuple[Op, ...] = ("sum", "prod", "min", "max")
 
     def missing(self) -> str | None:
         """Whether torch is installed and we were started in a way that gives ranks an address."""

@@ -8,15 +8,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from collbench import collectives
+from collbench import backends, collectives
 from collbench.backends.parts import launcher
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OURS, OUTPUT, SWEEP, WORLD, flags
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError
+from collbench.run.experiment import default_backend
+from collbench.schema.case import STAGINGS
 from collbench.schema.plan import Plan, Sizes
 from collbench.units import parse_size
 
+_OTHER = {"cpu": "GPU (gpu)", "gpu": "host (cpu)"}
 _IN_PLACE = {"yes": (True,), "no": (False,), "both": (False, True)}
 
 
@@ -60,13 +63,17 @@ def plan_of(
     root: int,
     blocking: int | None,
     cudagraph: int,
+    local_register: int,
     backend: str | None,
     driver: Any,
     thread_level: Any,
-    device: str,
+    device: str | None,
+    staging: Any,
+    share_gpu: bool,
     gate: str,
     in_place: str | None,
     cadence: str | None,
+    burst: int,
     budget: str,
     floor: int,
     cap: int,
@@ -75,11 +82,9 @@ def plan_of(
     """The plan that the flags of a collective stand for.
 
     Raises:
-        RequestError: flags that contradict each other, or ask for a GPU.
+        RequestError: flags that contradict each other.
     """
-    if device == "gpu" or cudagraph:
-        what = "--device gpu" if device == "gpu" else f"-G {cudagraph}"
-        raise RequestError(f"{what}: no GPU backend is installed. Usable on host memory: mpi, torch-gloo.")
+    backend = _backend_on(device, backend)
     if stepbytes is not None and stepfactor is not None:
         raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
     if cadence is not None and blocking is not None and (cadence == "isolated") != bool(blocking):
@@ -107,4 +112,25 @@ def plan_of(
         floor=floor,
         cap=cap,
         timeout=timeout,
+        burst=burst,
+        staging=STAGINGS if staging == "both" else (staging,),
+        registered=(bool(local_register),),
+        cudagraph=cudagraph,
+        share_gpu=share_gpu,
     )
+
+
+def _backend_on(device: str | None, backend: str | None) -> str | None:
+    """The backend that was asked for, or the usual one on that device.
+
+    Raises:
+        RequestError: the backend has its data elsewhere.
+    """
+    if device is None:
+        return backend
+    if backend is None:
+        return default_backend(device)
+    if backends.get(backend).device != device:
+        there = ", ".join(name for name in backends.names() if backends.get(name).device == device)
+        raise RequestError(f"--device {device}: {backend} has its data on the {_OTHER[device]}. There are: {there}.")
+    return backend

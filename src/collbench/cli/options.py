@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from collbench.report import STYLES
-from collbench.schema.case import CADENCES, DRIVERS, GATES, OPS, THREAD_LEVELS
+from collbench.schema.case import CADENCES, DRIVERS, GATES, OPS, STAGINGS, THREAD_LEVELS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -25,17 +25,21 @@ SWEEP = (
     click.option("-d", "--datatype", "dtypes", default="float32", show_default=True, metavar="TYPE", help="int8 to uint64, float16, bfloat16, float32, float64 (or half, float, double), or all."),
     click.option("-r", "--root", type=int, default=0, show_default=True, metavar="RANK", help="Root, or parameter server, where the collective has one."),
     click.option("-z", "--blocking", type=click.IntRange(0, 1), default=None, metavar="0|1", help="1: cadence isolated; 0: streaming."),
-    click.option("-G", "--cudagraph", type=int, default=0, metavar="N", help="CUDA graph launches; GPU backends only."),
+    click.option("-G", "--cudagraph", type=click.IntRange(0), default=0, metavar="N", help="nccl: launch a captured CUDA graph N times a sample.  [default: 0, no graph]"),
+    click.option("-R", "--local_register", type=click.IntRange(0, 1), default=0, metavar="0|1", help="nccl: buffers that NCCL allocates and registers."),
 )  # fmt: skip
 
 OURS = (
-    click.option("--backend", default=None, metavar="NAME", help="mpi, torch-gloo, fake; see `collbench list`.  [default: mpi; torch-gloo under torchrun]"),
+    click.option("--backend", default=None, metavar="NAME", help="See `collbench list`.  [default: mpi, on GPUs nccl; under torchrun torch-gloo, torch-nccl]"),
     click.option("--driver", type=click.Choice(DRIVERS), default="native", show_default=True, help="Who makes the call: our C loop, or Python."),
     click.option("--thread-level", type=click.Choice(THREAD_LEVELS), default="single", show_default=True, help="What MPI is initialised with."),
-    click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Where the data lives."),
+    click.option("--device", type=click.Choice(["cpu", "gpu"]), default=None, help="Where the data lives.  [default: where the backend has it, cpu without one]"),
+    click.option("--staging", type=click.Choice([*STAGINGS, "both"]), default="pinned", show_default=True, help="Host memory that device data passes through (mpi-staged, and the server's leg of nccl)."),
+    click.option("--share-gpu", is_flag=True, help="Let several ranks use one GPU: tests of function, no measurement."),
     click.option("--gate", type=click.Choice(["auto", *GATES]), default="auto", show_default=True, help="How ranks are lined up before a sample."),
     click.option("--in-place", is_flag=False, flag_value="yes", default=None, type=click.Choice(["yes", "no", "both"]), help="Measure the in-place form.  [default: no; both with --style nccl-tests]"),
     click.option("--cadence", type=click.Choice(CADENCES), default=None, help="Each operation on its own, or back to back.  [default: isolated]"),
+    click.option("--burst", type=int, default=20, show_default=True, metavar="N", help="Operations of a sample in cadence streaming."),
     click.option("--budget", default="0.25s", show_default=True, metavar="TIME", help="Time for the samples of one size."),
     click.option("--floor", type=int, default=20, show_default=True, metavar="N", help="Samples a size at least, whatever the budget."),
     click.option("--cap", type=int, default=10_000, show_default=True, metavar="N", help="Samples a size at most, within the budget."),

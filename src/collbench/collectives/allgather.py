@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -23,7 +23,20 @@ def mpi(a: MpiArguments) -> Prepared:
         input=a.recv[a.rank : a.rank + 1] if a.in_place else a.send,
         output=a.recv,
         python=partial(a.comm.Allgather, a.spec(source), a.spec(a.recv)),
-        c=("MPI_Allgather", (source, a.count, a.datatype, a.recv, a.count, a.datatype, a.comm)),
+        c=(C("MPI_Allgather", source, a.count, a.datatype, a.recv, a.count, a.datatype, a.comm),),
+        in_place=a.in_place,
+    )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """ncclAllGather; in place the input is the rank's own block of the result."""
+    source = a.recv[a.rank : a.rank + 1] if a.in_place else a.send
+    numbers = (a.count, a.datatype)
+    return Prepared(
+        input=source,
+        output=a.recv,
+        python=partial(a.comm.all_gather, source.address, a.recv.address, *numbers, a.stream),
+        c=(C("ncclAllGather", source, a.recv, *numbers, a.comm, a.stream),),
         in_place=a.in_place,
     )
 
@@ -42,6 +55,6 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(1, ranks),
     bus_factor=ring_once,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     split=True,
 )

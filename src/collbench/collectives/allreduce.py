@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_twice
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_twice
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -21,7 +21,20 @@ def mpi(a: MpiArguments) -> Prepared:
         input=a.recv if a.in_place else a.send,
         output=a.recv,
         python=partial(a.comm.Allreduce, a.spec(source), a.spec(a.recv), a.op),
-        c=("MPI_Allreduce", (source, a.recv, a.count, a.datatype, a.op, a.comm)),
+        c=(C("MPI_Allreduce", source, a.recv, a.count, a.datatype, a.op, a.comm),),
+        in_place=a.in_place,
+    )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """NcclAllReduce."""
+    source = a.recv if a.in_place else a.send
+    numbers = (a.count, a.datatype, a.op)
+    return Prepared(
+        input=source,
+        output=a.recv,
+        python=partial(a.comm.all_reduce, source.address, a.recv.address, *numbers, a.stream),
+        c=(C("ncclAllReduce", source, a.recv, *numbers, a.comm, a.stream),),
         in_place=a.in_place,
     )
 
@@ -38,6 +51,6 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(1, 1),
     bus_factor=ring_twice,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     reduces=True,
 )

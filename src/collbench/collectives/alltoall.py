@@ -7,8 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
+from collbench.errors import Unsupported
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -23,9 +24,19 @@ def mpi(a: MpiArguments) -> Prepared:
         input=a.recv if a.in_place else a.send,
         output=a.recv,
         python=partial(a.comm.Alltoall, a.spec(source), a.spec(a.recv)),
-        c=("MPI_Alltoall", (source, a.count, a.datatype, a.recv, a.count, a.datatype, a.comm)),
+        c=(C("MPI_Alltoall", source, a.count, a.datatype, a.recv, a.count, a.datatype, a.comm),),
         in_place=a.in_place,
     )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """A send to and a receive from every rank in one group, as nccl-tests has it."""
+    if a.in_place:
+        raise Unsupported("NCCL's sends and receives have no in-place form")
+    sent = [a.send_to(a.send[rank : rank + 1], rank) for rank in range(a.ranks)]
+    received = [a.recv_from(a.recv[rank : rank + 1], rank) for rank in range(a.ranks)]
+    step = a.grouped(*sent, *received)
+    return Prepared(input=a.send, output=a.recv, python=step.python, c=step.c)
 
 
 def torch(a: TorchArguments) -> Prepared:
@@ -45,6 +56,6 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(ranks, ranks),
     bus_factor=ring_once,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     split=True,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -15,7 +15,7 @@ def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array
 
 def mpi(a: MpiArguments) -> Prepared:
     """MPI_Barrier."""
-    return Prepared(input=None, output=None, python=a.comm.Barrier, c=("MPI_Barrier", (a.comm,)))
+    return Prepared(input=None, output=None, python=a.comm.Barrier, c=(C("MPI_Barrier", a.comm),))
 
 
 def torch(a: TorchArguments) -> Prepared:

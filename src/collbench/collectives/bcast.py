@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, whole
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, whole
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -20,8 +20,23 @@ def mpi(a: MpiArguments) -> Prepared:
         input=a.recv if a.rank == a.root else None,
         output=a.recv,
         python=partial(a.comm.Bcast, a.spec(a.recv), a.root),
-        c=("MPI_Bcast", (a.recv, a.count, a.datatype, a.root, a.comm)),
+        c=(C("MPI_Bcast", a.recv, a.count, a.datatype, a.root, a.comm),),
         in_place=True,
+        untouched=a.rank == a.root,
+    )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """ncclBroadcast, which has an out-of-place form on the root."""
+    at_root = a.rank == a.root
+    source = a.send if at_root and not a.in_place else a.recv
+    numbers = (a.count, a.datatype, a.root)
+    return Prepared(
+        input=source if at_root else None,
+        output=a.recv,
+        python=partial(a.comm.broadcast, source.address, a.recv.address, *numbers, a.stream),
+        c=(C("ncclBroadcast", source, a.recv, *numbers, a.comm, a.stream),),
+        in_place=a.in_place,
     )
 
 
@@ -42,6 +57,6 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(int(rank == root), 1),
     bus_factor=whole,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     rooted=True,
 )

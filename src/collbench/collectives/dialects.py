@@ -1,13 +1,14 @@
 """What each dialect hands to a row. The backends that speak a dialect implement these; no library is imported here.
 
-Buffers are [blocks, count] of the dialect's own kind (NumPy arrays for mpi, tensors for torch).
+Buffers are [blocks, count] of the dialect's own kind (NumPy arrays for mpi, or device memory for mpi and nccl, tensors
+for torch).
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from collbench.collectives.row import Arguments
+from collbench.collectives.row import Arguments, Step
 
 
 class MpiArguments(Arguments, Protocol):
@@ -27,6 +28,58 @@ class MpiArguments(Arguments, Protocol):
 
     def spec(self, buffer: Any) -> Any:
         """A buffer with its datatype, as mpi4py takes it; IN_PLACE and None pass through."""
+
+
+class NcclArguments(Arguments, Protocol):
+    """Handles of NCCL and of the ranks' GPUs. Buffers and slices of them have an `address`.
+
+    `comm` is the communicator, `datatype` and `op` the library's numbers, `stream` a handle.
+    """
+
+    comm: Any
+    datatype: int
+    op: int
+    stream: int
+
+    def buffer(self, blocks: int) -> Any:
+        """Device memory [blocks, count] besides `send` and `recv`."""
+
+    def send_to(self, blocks: Any, peer: int) -> Step:
+        """NcclSend."""
+
+    def recv_from(self, blocks: Any, peer: int) -> Step:
+        """NcclRecv."""
+
+    def grouped(self, *steps: Step) -> Step:
+        """Steps between ncclGroupStart and ncclGroupEnd."""
+
+
+class ServedArguments(NcclArguments, Protocol):
+    """Of a collective with a server: `rank`, `ranks` and `root` are the world's, `comm` is the workers' alone.
+
+    The chief is the first worker, rank 0 of `comm`. `send` and `recv` of the server are in host memory.
+    """
+
+    serving: bool
+    chief: bool
+
+    def landing(self, blocks: int) -> Any:
+        """The chief's host memory [blocks, count], for what goes to or comes from the server."""
+
+    def link_send(self, blocks: Any) -> Step:
+        """MPI_Send of host memory, from the server to the chief or from the chief to the server."""
+
+    def link_recv(self, blocks: Any) -> Step:
+        """MPI_Recv into host memory, likewise."""
+
+    def copy_in(self, target: Any, source: Any) -> Step:
+        """Host memory to device memory, in the stream."""
+
+    def copy_out(self, target: Any, source: Any) -> Step:
+        """Device memory to host memory, in the stream."""
+
+    def wait(self) -> Step:
+        """Until everything in the stream is done."""
 
 
 class TorchArguments(Arguments, Protocol):

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -26,9 +26,21 @@ def mpi(a: MpiArguments) -> Prepared:
         input=a.recv[a.root : a.root + 1] if in_place else a.send,
         output=recv,
         python=partial(a.comm.Gather, a.spec(source), a.spec(recv), a.root),
-        c=("MPI_Gather", (source, a.count, a.datatype, recv, a.count, a.datatype, a.root, a.comm)),
+        c=(C("MPI_Gather", source, a.count, a.datatype, recv, a.count, a.datatype, a.root, a.comm),),
         in_place=a.in_place,
     )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """Sends and receives in one group, as nccl-tests has it; in place the root's block stays where it is."""
+    at_root = a.rank == a.root
+    stays = a.in_place and at_root
+    own = a.recv[a.root : a.root + 1] if stays else a.send
+    others = [rank for rank in range(a.ranks) if not (stays and rank == a.root)] if at_root else []
+    received = [a.recv_from(a.recv[rank : rank + 1], rank) for rank in others]
+    step = a.grouped(*([] if stays else [a.send_to(own, a.root)]), *received)
+    output = a.recv if at_root else None
+    return Prepared(input=own, output=output, python=step.python, c=step.c, in_place=a.in_place)
 
 
 def torch(a: TorchArguments) -> Prepared:
@@ -50,7 +62,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(1, ranks if rank == root else 0),
     bus_factor=ring_once,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     split=True,
     rooted=True,
 )

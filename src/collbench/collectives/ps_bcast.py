@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, server_link
+from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, Step, part, server_link
+
+#: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
+LINK, GPUS = "server link", "gpus"
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -22,8 +25,24 @@ def mpi(a: MpiArguments) -> Prepared:
         input=buffer if serving else None,
         output=None if serving else buffer,
         python=partial(a.comm.Bcast, a.spec(buffer), a.root),
-        c=("MPI_Bcast", (buffer, a.count, a.datatype, a.root, a.comm)),
+        c=(C("MPI_Bcast", buffer, a.count, a.datatype, a.root, a.comm),),
     )
+
+
+def nccl(a: ServedArguments) -> Prepared:
+    """As the paper has it: the server sends to the chief's host memory, the chief copies, and ncclBroadcast follows."""
+    if a.serving:
+        return Prepared(a.send, None, parts=(part(LINK, a.link_send(a.send)), part(GPUS)))
+    buffer, numbers = a.recv, (a.count, a.datatype, 0)
+    broadcast = Step(
+        partial(a.comm.broadcast, buffer.address, buffer.address, *numbers, a.stream),
+        (C("ncclBroadcast", buffer, buffer, *numbers, a.comm, a.stream),),
+    )
+    if not a.chief:
+        return Prepared(None, buffer, parts=(part(LINK), part(GPUS, broadcast, a.wait())))
+    landing = a.landing(1)
+    parts = (part(LINK, a.link_recv(landing)), part(GPUS, a.copy_in(buffer, landing), broadcast, a.wait()))
+    return Prepared(None, buffer, parts=parts)
 
 
 def torch(a: TorchArguments) -> Prepared:
@@ -44,7 +63,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(1, 0) if rank == root else Blocks(0, 1),
     bus_factor=server_link,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     rooted=True,
     has_in_place=False,
     min_ranks=2,

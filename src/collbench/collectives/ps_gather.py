@@ -10,8 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, server_link
+from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, Step, part, server_link
+
+#: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
+LINK, GPUS = "server link", "gpus"
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -25,14 +28,30 @@ def mpi(a: MpiArguments) -> Prepared:
     if a.rank != a.root:
         arguments = (a.send, a.count, a.datatype, None, a.count, a.datatype, a.root, a.comm)
         python = partial(a.comm.Gather, a.spec(a.send), None, a.root)
-        return Prepared(input=a.send, output=None, python=python, c=("MPI_Gather", arguments))
+        return Prepared(input=a.send, output=None, python=python, c=(C("MPI_Gather", *arguments),))
     places = a.buffer(a.ranks)
     return Prepared(
         input=None,
         output=(places[: a.root], places[a.root + 1 :]),
         python=partial(a.comm.Gather, a.IN_PLACE, a.spec(places), a.root),
-        c=("MPI_Gather", (a.IN_PLACE, a.count, a.datatype, places, a.count, a.datatype, a.root, a.comm)),
+        c=(C("MPI_Gather", a.IN_PLACE, a.count, a.datatype, places, a.count, a.datatype, a.root, a.comm),),
     )
+
+
+def nccl(a: ServedArguments) -> Prepared:
+    """As the paper has it: ncclAllGather among the workers, the chief copies to host memory and sends to the server."""
+    if a.serving:
+        return Prepared(None, a.recv, parts=(part(GPUS), part(LINK, a.link_recv(a.recv))))
+    gathered, numbers = a.buffer(a.ranks - 1), (a.count, a.datatype)
+    gather = Step(
+        partial(a.comm.all_gather, a.send.address, gathered.address, *numbers, a.stream),
+        (C("ncclAllGather", a.send, gathered, *numbers, a.comm, a.stream),),
+    )
+    if not a.chief:
+        return Prepared(a.send, None, parts=(part(GPUS, gather, a.wait()), part(LINK)))
+    landing = a.landing(a.ranks - 1)
+    parts = (part(GPUS, gather, a.copy_out(landing, gathered), a.wait()), part(LINK, a.link_send(landing)))
+    return Prepared(a.send, None, parts=parts)
 
 
 def torch(a: TorchArguments) -> Prepared:
@@ -56,7 +75,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(0, ranks - 1) if rank == root else Blocks(1, 0),
     bus_factor=server_link,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     rooted=True,
     has_in_place=False,
     min_ranks=2,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, whole
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, whole
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -24,7 +24,21 @@ def mpi(a: MpiArguments) -> Prepared:
         input=recv if in_place else a.send,
         output=recv,
         python=partial(a.comm.Reduce, a.spec(source), a.spec(recv), a.op, a.root),
-        c=("MPI_Reduce", (source, recv, a.count, a.datatype, a.op, a.root, a.comm)),
+        c=(C("MPI_Reduce", source, recv, a.count, a.datatype, a.op, a.root, a.comm),),
+        in_place=a.in_place,
+    )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """ncclReduce; the other ranks' result is a null pointer."""
+    recv = a.recv if a.rank == a.root else None
+    source = recv if a.in_place and recv is not None else a.send
+    numbers = (a.count, a.datatype, a.op, a.root)
+    return Prepared(
+        input=source,
+        output=recv,
+        python=partial(a.comm.reduce, source.address, 0 if recv is None else recv.address, *numbers, a.stream),
+        c=(C("ncclReduce", source, recv, *numbers, a.comm, a.stream),),
         in_place=a.in_place,
     )
 
@@ -46,7 +60,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(1, int(rank == root)),
     bus_factor=whole,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     reduces=True,
     rooted=True,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -21,7 +21,20 @@ def mpi(a: MpiArguments) -> Prepared:
         input=a.send,
         output=target[:1],
         python=partial(a.comm.Reduce_scatter_block, a.spec(source), a.spec(target), a.op),
-        c=("MPI_Reduce_scatter_block", (source, target, a.count, a.datatype, a.op, a.comm)),
+        c=(C("MPI_Reduce_scatter_block", source, target, a.count, a.datatype, a.op, a.comm),),
+        in_place=a.in_place,
+    )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """ncclReduceScatter; in place the result is the rank's own block of the input."""
+    target = a.send[a.rank : a.rank + 1] if a.in_place else a.recv
+    numbers = (a.count, a.datatype, a.op)
+    return Prepared(
+        input=a.send,
+        output=target,
+        python=partial(a.comm.reduce_scatter, a.send.address, target.address, *numbers, a.stream),
+        c=(C("ncclReduceScatter", a.send, target, *numbers, a.comm, a.stream),),
         in_place=a.in_place,
     )
 
@@ -40,7 +53,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(ranks, 1),
     bus_factor=ring_once,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     split=True,
     reduces=True,
 )

@@ -53,19 +53,70 @@ class Arguments(Protocol):
         """[blocks.recv, count] elements to receive into."""
 
 
+class C:
+    """A call of a C function: its name, and its arguments in C's order."""
+
+    def __init__(self, function: str, *arguments: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a call that is timed apart from the others; `name` says what it does.
+
+    Every rank names the same parts; one that has nothing to do in a part gives `idle` and no C calls.
+    """
+
+    name: str
+    python: Callable[[], object]
+    c: tuple[C, ...] | None
+
+
+def idle() -> None:
+    """What a rank does in a part in which it has nothing to do."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something small to do, in both forms: a Python callable and the C calls that do the same."""
+
+    python: Callable[[], object]
+    c: tuple[C, ...]
+
+
+def part(name: str, *steps: Step) -> Part:
+    """Steps, one after the other, as a part that is timed apart."""
+    pythons = tuple(step.python for step in steps)
+
+    def in_turn() -> None:
+        for python in pythons:
+            python()
+
+    return Part(name, in_turn if steps else idle, tuple(call for step in steps for call in step.c))
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What a row makes of `Arguments`: where the input goes, where the result appears, and the call in two forms.
 
-    `c` is the C function's name with its arguments in C's order, `python` what a Python user would call.
-    `input` and `output` are None on ranks that contribute or receive nothing.
+    `c` are C calls, one after the other; `python` is what a Python user would call. `parts` stand in their place where
+    the parts of a call are told apart. `input` and `output` are None on ranks that contribute or receive nothing.
+    `untouched`: this rank's result is its input, and the call leaves it as it is.
     """
 
     input: Any
     output: Any
-    python: Callable[[], object]
-    c: tuple[str, tuple[Any, ...]] | None = None
+    python: Callable[[], object] = idle
+    c: tuple[C, ...] | None = None
     in_place: bool = False
+    untouched: bool = False
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts, or the whole as one."""
+        return self.parts or (Part("", self.python, self.c),)
 
 
 #: From the arguments of one dialect to a prepared call. Raises `Unsupported` where the dialect has no such call.
@@ -119,12 +170,19 @@ _UFUNC: dict[Op, Callable[[Array, Array], Array]] = {
 
 
 def fold(op: Op | None) -> Callable[[Sequence[Array]], Array]:
-    """`reduce` for a meaning: folds arrays of equal shape and dtype with the operation, wrapping round as C does."""
-    ufunc = _UFUNC[op or "sum"]
+    """`reduce` for a meaning: folds arrays of equal shape and dtype with the operation, wrapping round as C does.
+
+    `avg` is the sum over the number of ranks, rounded down in whole numbers (of which none here is negative).
+    """
+    ufunc = np.add if op == "avg" else _UFUNC[op or "sum"]
 
     def folded(arrays: Sequence[Array]) -> Array:
         with np.errstate(all="ignore"):
-            return reduce(ufunc, arrays)
+            found: Array = reduce(ufunc, arrays)
+            if op != "avg":
+                return found
+            whole_numbers = np.issubdtype(found.dtype, np.integer)
+            return (found // len(arrays) if whole_numbers else found / len(arrays)).astype(found.dtype)
 
     return folded
 

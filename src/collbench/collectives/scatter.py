@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, ring_once
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
@@ -24,9 +24,21 @@ def mpi(a: MpiArguments) -> Prepared:
         input=send,
         output=a.send[a.root : a.root + 1] if in_place else a.recv,
         python=partial(a.comm.Scatter, a.spec(send), a.spec(target), a.root),
-        c=("MPI_Scatter", (send, a.count, a.datatype, target, a.count, a.datatype, a.root, a.comm)),
+        c=(C("MPI_Scatter", send, a.count, a.datatype, target, a.count, a.datatype, a.root, a.comm),),
         in_place=a.in_place,
     )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """Sends and receives in one group, as nccl-tests has it; in place the root's block stays where it is."""
+    at_root = a.rank == a.root
+    stays = a.in_place and at_root
+    own = a.send[a.root : a.root + 1] if stays else a.recv
+    others = [rank for rank in range(a.ranks) if not (stays and rank == a.root)] if at_root else []
+    sent = [a.send_to(a.send[rank : rank + 1], rank) for rank in others]
+    step = a.grouped(*sent, *([] if stays else [a.recv_from(own, a.root)]))
+    given = a.send if at_root else None
+    return Prepared(input=given, output=own, python=step.python, c=step.c, in_place=a.in_place)
 
 
 def torch(a: TorchArguments) -> Prepared:
@@ -48,7 +60,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(ranks if rank == root else 0, 1),
     bus_factor=ring_once,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
     split=True,
     rooted=True,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, Collective, Prepared, neighbours, whole
+from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, neighbours, whole
 from collbench.errors import Unsupported
 
 
@@ -23,7 +23,7 @@ def mpi(a: MpiArguments) -> Prepared:
             input=a.recv,
             output=a.recv,
             python=partial(a.comm.Sendrecv_replace, a.spec(a.recv), after, 0, before, 0),
-            c=("MPI_Sendrecv_replace", (a.recv, a.count, a.datatype, after, 0, before, 0, a.comm, a.status)),
+            c=(C("MPI_Sendrecv_replace", a.recv, a.count, a.datatype, after, 0, before, 0, a.comm, a.status),),
             in_place=True,
         )
     arguments = (a.send, a.count, a.datatype, after, 0, a.recv, a.count, a.datatype, before, 0, a.comm, a.status)
@@ -31,8 +31,17 @@ def mpi(a: MpiArguments) -> Prepared:
         input=a.send,
         output=a.recv,
         python=partial(a.comm.Sendrecv, a.spec(a.send), after, 0, a.spec(a.recv), before, 0),
-        c=("MPI_Sendrecv", arguments),
+        c=(C("MPI_Sendrecv", *arguments),),
     )
+
+
+def nccl(a: NcclArguments) -> Prepared:
+    """NcclSend and ncclRecv in one group."""
+    if a.in_place:
+        raise Unsupported("NCCL's sends and receives have no in-place form")
+    after, before = neighbours(a.rank, a.ranks)
+    step = a.grouped(a.send_to(a.send, after), a.recv_from(a.recv, before))
+    return Prepared(input=a.send, output=a.recv, python=step.python, c=step.c)
 
 
 def torch(a: TorchArguments) -> Prepared:
@@ -57,5 +66,5 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(1, 1),
     bus_factor=whole,
     meaning=meaning,
-    dialects={"mpi": mpi, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
 )

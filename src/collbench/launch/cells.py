@@ -103,7 +103,7 @@ def check_backends(plan: LaunchPlan) -> None:
                 raise PlanError(
                     f"backend {name}: makes its times up, and starts no ranks. Leave it out of a launch plan."
                 )
-    refuse_cadence(plan)
+    refuse_cadence(plan, (name for image in plan.images for name in backends_of(plan, image)))
 
 
 def inner_plan(plan: LaunchPlan, cell: Cell) -> Plan:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from collbench.backends.parts.places import VARIABLE, Place
 from collbench.launch.cells import Cell
 from collbench.launch.isolation import in_force
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Starter
 from collbench.run import facts
 from collbench.run.facts import format_cores
-from collbench.run.placed import VARIABLE, Place
 from collbench.units import format_bytes
 
 

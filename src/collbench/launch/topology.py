@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from collbench.backends.parts import nvml
 from collbench.run.facts import parse_cores
 
 
@@ -44,30 +45,9 @@ def here(root: Path = Path("/")) -> Topology:
     """What this process may use of its machine."""
     allowed = sorted(os.sched_getaffinity(0))
     nodes = _nodes(root)
-    gpus, no_gpus = _gpus(root)
+    found, no_gpus = nvml.gpus(root)
+    gpus = tuple(Gpu(gpu.uuid, gpu.node or 0) for gpu in found)  # node 0 where nobody tells
     return Topology(tuple(Core(n, nodes.get(n, 0), _first_sibling(root, n)) for n in allowed), gpus, no_gpus)
-
-
-def _gpus(root: Path) -> tuple[tuple[Gpu, ...], str]:
-    """GPUs of this machine, or why there are none."""
-    try:
-        import pynvml
-    except ImportError:
-        return (), "nvidia-ml-py is not installed"
-    try:
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(Gpu(pynvml.nvmlDeviceGetUUID(one), _node_of(root, pynvml.nvmlDeviceGetPciInfo(one).busId))
-                     for one in handles), ""  # fmt: skip
-    except pynvml.NVMLError as error:
-        return (), f"NVML: {error}"
-
-
-def _node_of(root: Path, bus: str) -> int:
-    """The memory node of a PCI device as NVML names it: `00000000:65:00.0`."""
-    domain, _, rest = bus.lower().partition(":")
-    text = _read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/numa_node")
-    return max(0, int(text or 0))  # the kernel says -1 where it does not know
 
 
 def _nodes(root: Path) -> dict[int, int]:

@@ -8,23 +8,27 @@ result repeats with the same period, and one period of it checks a buffer of any
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.backends.parts.host_buffers import numpy_dtype
+from collbench.backends.parts.interface import Buffer
 from collbench.collectives.row import Array, Collective, fold
 from collbench.schema.case import Case, Op
 
 #: Primes: a piece of a message that ends up elsewhere does not look right by chance.
 PERIODS = (4093, 1021, 251, 61, 13)
 _LARGEST_TILES = 1 << 20  # elements of everybody's inputs for one period
-_CHUNK = 1 << 20  # elements compared at a time, so that the comparison itself needs no large buffer
+_CHUNK = 1 << 20  # elements written or compared at a time, so that this itself needs no large buffer
 
 #: No sum over all ranks exceeds this; all whole numbers up to it are exact in the dtype (or fit it).
 _EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
 _EXACT_ELSEWHERE = (1 << 15) - 1
+#: Spacing of the numbers just above 1, where it is not that of float32.
+_EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
 _VALUES = 126  # inputs are at most this: below the poison in every dtype
 
 
@@ -49,7 +53,7 @@ def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
 def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
     """One period of a rank's input, [blocks, period].
 
-    `sum`: whole numbers so small that all ranks' sum is exact; with very many ranks some of them hold 0.
+    `sum` and `avg`: whole numbers so small that all ranks' sum is exact; with very many ranks some of them hold 0.
     `prod`: in every column one rank holds a factor 2 or 3 and one rank a factor 1 to 5, the others 1.
     Everything else: 0 to 126.
     """
@@ -61,7 +65,7 @@ def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | N
         second = np.where(holds_second, _hash(block, column, 4) % np.uint64(5) + np.uint64(1), np.uint64(1))
         values = first * second
     else:
-        largest, one_in = _share(dtype, ranks) if op == "sum" else (_VALUES, 1)
+        largest, one_in = _share(dtype, ranks) if op in ("sum", "avg") else (_VALUES, 1)
         values = _hash(block, column, rank) % np.uint64(largest + 1)
         values *= (column + block + np.uint64(rank)) % np.uint64(one_in) == 0
     return values.astype(numpy_dtype(dtype))
@@ -89,35 +93,60 @@ def expectation_of(row: Collective, case: Case, rank: int) -> tuple[Array, Array
     return expectation(row, rank, case.ranks, case.root or 0, case.dtype, case.op)
 
 
-def write(target: Array, period: Array) -> None:
+def _spans(count: int, length: int) -> Iterator[tuple[int, int]]:
+    """Spans of whole periods of about a chunk, that cover `count` elements."""
+    step = max(_CHUNK // length, 1) * length
+    for start in range(0, count, step):
+        yield start, min(start + step, count)
+
+
+def write(target: Buffer, period: Array) -> None:
     """Fill [blocks, count] with one period [blocks, period], over and over."""
-    length = period.shape[1]
-    whole = target.shape[1] // length * length
-    for line, pattern in zip(target, period, strict=True):
-        line[:whole].reshape(-1, length)[...] = pattern
-        line[whole:] = pattern[: line.shape[0] - whole]
+    count, length = target.shape[1], period.shape[1]
+    for block, pattern in enumerate(period):
+        repeated = np.resize(pattern, min(count, max(_CHUNK // length, 1) * length))
+        for start, stop in _spans(count, length):
+            target.store(block, start, repeated[: stop - start])
 
 
-def poison(target: Array) -> None:
+def poison(target: Buffer) -> None:
     """Fill with bytes 0xFF: -1, the largest value or NaN, none of which any result contains."""
-    target.view(np.uint8)[...] = 0xFF
+    blocks, count = target.shape
+    poisoned = np.full(min(count, _CHUNK) * target.dtype.itemsize, 0xFF, np.uint8).view(target.dtype)
+    for block in range(blocks):
+        for start, stop in _spans(count, 1):
+            target.store(block, start, poisoned[: stop - start])
 
 
-def count_wrong(found: Array, period: Array) -> int:
-    """Elements of [blocks, count] that differ from one period [blocks, period] repeated."""
-    length = period.shape[1]
-    whole = found.shape[1] // length * length
-    step = max(_CHUNK // length, 1)
+def count_wrong(found: Buffer, period: Array, tolerance: float = 0.0) -> int:
+    """Elements [blocks, count] that differ by more than `tolerance` of it from one period [blocks, period] repeated."""
+    count, length = found.shape[1], period.shape[1]
     wrong = 0
-    for line, pattern in zip(found, period, strict=True):
-        periods = line[:whole].reshape(-1, length)
-        for start in range(0, len(periods), step):
-            wrong += int(np.count_nonzero(periods[start : start + step] != pattern))
-        wrong += int(np.count_nonzero(line[whole:] != pattern[: line.shape[0] - whole]))
+    for block, pattern in enumerate(period):
+        repeated = np.resize(pattern, min(count, max(_CHUNK // length, 1) * length))
+        for start, stop in _spans(count, length):
+            wrong += _differing(found.load(block, start, stop), repeated[: stop - start], tolerance)
     return wrong
 
 
-def prepare_buffers(given: Array | None, received: tuple[Array, ...], period: Array) -> None:
+def _differing(found: Array, right: Array, tolerance: float) -> int:
+    if tolerance == 0.0:
+        return int(np.count_nonzero(found != right))
+    exact = right.astype(np.float64)
+    within = np.abs(found.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
+    return int(np.count_nonzero(~within))
+
+
+def tolerance_of(dtype: str, op: Op | None, ranks: int) -> float:
+    """How far from the exact result a right one may be, relative to it: 0 but for averages of floats.
+
+    A library may multiply by 1/ranks, which is a rounded number unless ranks is a power of two.
+    """
+    exact = op != "avg" or ranks & (ranks - 1) == 0 or np.issubdtype(numpy_dtype(dtype), np.integer)
+    return 0.0 if exact else 4 * _EPSILON.get(dtype, 2.0**-23)
+
+
+def prepare_buffers(given: Buffer | None, received: tuple[Buffer, ...], period: Array) -> None:
     """Poison the result, then write the input: in place the input may be a part of the result."""
     for part in received:
         poison(part)
@@ -125,10 +154,10 @@ def prepare_buffers(given: Array | None, received: tuple[Array, ...], period: Ar
         write(given, period)
 
 
-def count_wrong_parts(received: tuple[Array, ...], period: Array) -> int:
+def count_wrong_parts(received: tuple[Buffer, ...], period: Array, tolerance: float = 0.0) -> int:
     """`count_wrong` over parts whose blocks, one after the other, are the result."""
     wrong = first = 0
     for part in received:
-        wrong += count_wrong(part, period[first : first + len(part)])
-        first += len(part)
+        wrong += count_wrong(part, period[first : first + part.shape[0]], tolerance)
+        first += part.shape[0]
     return wrong

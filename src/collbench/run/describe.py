@@ -37,6 +37,7 @@ def manifest(
         title=plan.title,
         ranks=session.world.size,
         protocol=protocol(plan, method.gate, method.cadence),
+        rank_gpus=gpus if any(gpus := tuple(rank.gpu for rank in ranks)) else (),
         thread_level={"requested": plan.thread_level, "granted": session.thread_level},
         launcher=launcher.detect().title,
         libraries=tuple(library for backend in backends for library in backend.libraries()),
@@ -72,6 +73,7 @@ def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:
     return Protocol(
         gate=gate,
         cadence=cadence,
+        burst=plan.burst if cadence == "streaming" else 1,
         warmup=plan.warmup,
         check=plan.check,
         iters=plan.iters,
@@ -101,5 +103,7 @@ def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:
     places = [(rank.host, rank.kernel_id) for rank in ranks]
     speaks = places.index(mine) == session.world.rank
     members = [rank for rank, place in enumerate(places) if place == mine]
-    spoken = allgather(session.world, facts.host(members) if speaks else None)
+    gpus = allgather(session.world, session.gpu)
+    theirs = {gpu.uuid: gpu for rank, gpu in enumerate(gpus) if rank in members and gpu is not None}
+    spoken = allgather(session.world, facts.host(members, theirs.values()) if speaks else None)
     return tuple(found for found in spoken if found is not None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from collbench import backends, collectives
+from collbench.backends.parts.interface import Backend
 from collbench.collectives.row import Collective
 from collbench.errors import PlanError, RequestError
 from collbench.schema.case import DTYPE_ALIASES, DTYPES, OPS, Case, Op
@@ -12,17 +15,24 @@ from collbench.schema.plan import Plan
 from collbench.spelling import suggestion
 
 
-def refuse_cadence(plan: Plan) -> None:
-    """What no backend here can do.
+def refuse_cadence(plan: Plan, names: Iterable[str]) -> None:
+    """What none of these backends can do.
 
     Raises:
-        RequestError: streaming, where every call is complete when it returns.
+        RequestError: streaming, where every call is complete when it returns; a graph, where there is none.
     """
-    if plan.cadence == "streaming":
+    chosen = [backends.get(name) for name in names]
+    if plan.cadence == "streaming" and not any(backend.streams for backend in chosen):
         raise RequestError(
-            "cadence streaming (-z 0): the backends on host memory complete every call before it returns; "
-            "leave the flag out."
+            f"cadence streaming (-z 0): {_these(chosen)} completes every call before it returns; leave the flag "
+            "out, or use nccl or torch-nccl."
         )
+    if plan.cudagraph and not any("graph" in backend.axes for backend in chosen):
+        raise RequestError(f"cudagraph {plan.cudagraph} (-G): {_these(chosen)} has no CUDA graphs; use nccl.")
+
+
+def _these(chosen: list[Backend]) -> str:
+    return ", ".join(backend.name for backend in chosen)
 
 
 def dtypes_of(plan: Plan, backend: str) -> tuple[str, ...]:
@@ -44,15 +54,18 @@ def dtypes_of(plan: Plan, backend: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def ops_of(plan: Plan) -> tuple[Op, ...]:
-    """Operations; `all` is every one.
+def ops_of(plan: Plan, backend: str) -> tuple[Op, ...]:
+    """Operations; `all` is whatever the backend has.
 
     Raises:
         PlanError: an unknown operation.
     """
     found: list[Op] = []
     for name in plan.ops:
-        matching = [op for op in OPS if name.lower() in (op, "all")]
+        if name.lower() == "all":
+            found.extend(backends.get(backend).ops)
+            continue
+        matching = [op for op in OPS if name.lower() == op]
         if not matching:
             raise PlanError(f"op {name!r}: unknown. {suggestion(name.lower(), (*OPS, 'all'))}")
         found.extend(matching)
@@ -70,7 +83,7 @@ def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[Case, ...]:
     for root in plan.roots if any(row.rooted for row in rows) else ():
         if not 0 <= root < ranks:
             raise PlanError(f"root {root}: there are {ranks} ranks, 0 to {ranks - 1}.")
-    dtypes, ops, sizes = dtypes_of(plan, backend), ops_of(plan), plan.sizes_in_bytes()
+    dtypes, ops, sizes = dtypes_of(plan, backend), ops_of(plan, backend), plan.sizes_in_bytes()
     found = [case for row in rows for case in _cases_of_row(row, plan, backend, ranks, dtypes, ops, sizes)]
     return tuple(dict.fromkeys(found))
 
@@ -89,21 +102,31 @@ def _cases_of_row(
     ops: tuple[Op, ...],
     sizes: tuple[int, ...],
 ) -> Iterator[Case]:
-    for driver in plan.drivers:
-        for dtype in dtypes if row.moves_data else ("int8",):
-            for op in ops if row.reduces else (None,):
-                for root in plan.roots if row.rooted else (None,):
-                    for size in sizes if row.moves_data else (0,):
-                        for in_place in _places(row, plan):
-                            yield Case(
-                                collective=row.name,
-                                backend=backend,
-                                driver=driver,
-                                thread_level=plan.thread_level,
-                                bytes=size,
-                                dtype=dtype,
-                                op=op,
-                                root=root,
-                                ranks=ranks,
-                                in_place=in_place,
-                            )
+    """Every combination, the last axis fastest. A row, or a backend, without an axis has one value on it."""
+    axes: dict[str, tuple[Any, ...]] = {
+        "driver": plan.drivers,
+        "dtype": dtypes if row.moves_data else ("int8",),
+        "op": ops if row.reduces else (None,),
+        "root": plan.roots if row.rooted else (None,),
+        **_axes_of_backend(row, plan, backends.get(backend).axes),
+        "bytes": sizes if row.moves_data else (0,),
+        "in_place": _places(row, plan),
+    }
+    common = {"collective": row.name, "backend": backend, "thread_level": plan.thread_level, "ranks": ranks}
+    for values in itertools.product(*axes.values()):
+        cell: dict[str, Any] = common | dict(zip(axes, values, strict=True))
+        yield Case(**cell)
+
+
+def _axes_of_backend(row: Collective, plan: Plan, has: frozenset[str]) -> dict[str, tuple[Any, ...]]:
+    """What only some backends vary. A graph holds one operation, or in streaming cadence a whole burst."""
+    operations = plan.burst if plan.cadence == "streaming" else 1
+    offered: dict[str, tuple[Any, ...]] = {
+        "staging": plan.staging if row.moves_data else (None,),
+        "algorithm": tuple(name or None for name in plan.algorithms),
+        "protocol": tuple(name or None for name in plan.protocols),
+        "registered": plan.registered,
+        "graph": (operations if plan.cudagraph and not row.has_server else 0,),
+    }
+    server = {"staging"} if row.has_server and "server staging" in has else set()
+    return {name: values for name, values in offered.items() if name in has | server}

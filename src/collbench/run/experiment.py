@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from collbench import backends, collectives
 from collbench.backends.parts import launcher
 from collbench.backends.parts.host_buffers import USABLE_SHARE, available_bytes
-from collbench.backends.parts.interface import Backend, Options, Session, allgather
+from collbench.backends.parts.interface import Backend, Options, Roles, Session, allgather
 from collbench.errors import (
     CollbenchError,
     DoesNotFit,
@@ -85,14 +85,25 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
         raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")
     if options.fault is not None and not all(backend.simulated for backend in chosen):
         raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
-    refuse_cadence(plan)
+    refuse_cadence(plan, (backend.name for backend in chosen))
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in chosen)
+    options = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu)
     return Experiment(plan, options, command, chosen, cases)
 
 
-def default_backend() -> str:
-    """`torch-gloo` under torchrun, else `mpi`."""
-    return "torch-gloo" if launcher.detect().kind == "torchrun" else "mpi"
+def roles_of(cases: tuple[tuple[Case, ...], ...]) -> Roles:
+    """Who is a parameter server in which cases, and whether there are cases without one."""
+    servers = {case.root or 0 for group in cases for case in group if collectives.get(case.collective).has_server}
+    plain = any(not collectives.get(case.collective).has_server for group in cases for case in group)
+    return Roles(plain, frozenset(servers))
+
+
+_DEFAULT = {("cpu", True): "torch-gloo", ("cpu", False): "mpi", ("gpu", True): "torch-nccl", ("gpu", False): "nccl"}
+
+
+def default_backend(device: str = "cpu") -> str:
+    """`mpi`, and on GPUs `nccl`; under torchrun `torch-gloo` and `torch-nccl`."""
+    return _DEFAULT[device, launcher.detect().kind == "torchrun"]
 
 
 def perform(experiment: Experiment, sink: Sink) -> None:
@@ -119,8 +130,8 @@ def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink) 
         watch: Watch = Unwatched()
         if rank == 0 or not experiment.backends[number].simulated:  # signals belong to the main thread
             timeout = experiment.options.timeout
-            words = last_words(rank, voice, sink, timeout)
-            watch = stack.enter_context(Watchdog(timeout, words, 0.0 if rank == 0 else DEFERENCE))
+            words = last_words(rank, voice, sink, timeout, session.break_off)
+            watch = stack.enter_context(Watchdog(timeout, words, 0.0 if rank == 0 else DEFERENCE, session.trouble))
         try:
             _measure_backend(experiment, number, session, sink, watch)
         except Everywhere as known:
@@ -134,7 +145,7 @@ def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink) 
 def _measure_backend(experiment: Experiment, number: int, session: Session, sink: Sink, watch: Watch) -> None:
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
-    ranks = tuple(allgather(session.world, rank_facts()))
+    ranks = tuple(allgather(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid)))
     together(session, _refuse(experiment, session, ranks, cases))
     method = choose_method(experiment.plan, ranks, backend.simulated)
     if number == 0:
@@ -216,9 +227,11 @@ def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> 
         stop=stop,
         warmup=plan.warmup,
         check=plan.check,
-        cadence="isolated",
+        cadence="streaming" if plan.cadence == "streaming" else "isolated",
         ranks=ranks,
         oversubscribed=oversubscribed,
+        burst=plan.burst,
+        launches=plan.cudagraph,
     )
 
 

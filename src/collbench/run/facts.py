@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collbench.backends.parts import cgroup
 from collbench.run.confinement import confinement
-from collbench.schema.manifest import Host
+from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
 
 #: Variables that change what is measured. Everything else stays out of the manifest: environments hold secrets.
@@ -85,6 +85,7 @@ class RankFacts:
     cores: frozenset[int]
     container: str | None
     confinement: Confinement
+    gpu: str | None = None
 
     @property
     def binding(self) -> str:
@@ -92,8 +93,8 @@ class RankFacts:
         return format_cores(self.cores)
 
 
-def rank_facts() -> RankFacts:
-    """The facts of this process."""
+def rank_facts(gpu: str | None = None) -> RankFacts:
+    """The facts of this process, with the UUID of the GPU that it uses."""
     boot = _read("/proc/sys/kernel/random/boot_id") or os.uname().nodename
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
     return RankFacts(
@@ -103,6 +104,7 @@ def rank_facts() -> RankFacts:
         cores=frozenset(os.sched_getaffinity(0)),
         container=container(),
         confinement=confinement(),
+        gpu=gpu,
     )
 
 
@@ -129,8 +131,8 @@ def cpu_stall_seconds() -> float | None:
     return None
 
 
-def host(ranks: Iterable[int] = ()) -> Host:
-    """The machine that this process runs on."""
+def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
+    """The machine that this process runs on, with the GPUs that those ranks use."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(
         name=os.uname().nodename,
@@ -143,6 +145,7 @@ def host(ranks: Iterable[int] = ()) -> Host:
         cgroup_memory=cgroup.memory_limit(),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         boot_id=_read("/proc/sys/kernel/random/boot_id"),
+        gpus=tuple(gpus),
     )
 
 

@@ -89,15 +89,28 @@ def say(text: str) -> None:
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"collbench: {text}\n".encode())
 
 
-def last_words(rank: int, voice: Voice, sink: Rescue, limit: float) -> Callable[[str, str], None]:
-    """What a watchdog calls when its process must end: after `limit` seconds without progress, or on a signal."""
+def last_words(
+    rank: int, voice: Voice, sink: Rescue, limit: float, break_off: Callable[[], None] = lambda: None
+) -> Callable[[str, str], None]:
+    """What a watchdog calls when its process must end.
+
+    That is after `limit` seconds without progress, on a signal, or when the library is in trouble. `break_off` makes
+    the library let go of what it waits for.
+    """
 
     def speak(kind: str, doing: str) -> None:
+        if kind == "trouble":
+            saved = sink.rescue()
+            if voice.claim():
+                say(f"rank {rank}: {doing}. Another rank may be gone; the job ends here.{saved}")
+            break_off()
+            os._exit(3)
         if kind == "timeout":
             saved = sink.rescue()
             if voice.claim():
                 stuck = f"rank {rank}: no progress for {format_duration(limit)} in {doing}"
                 say(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).{saved}")
+            break_off()
             os._exit(3)
         why = "interrupted" if kind == "interrupted" else "ended by SIGTERM (a rank was lost, or the job was stopped)"
         saved = sink.rescue()

@@ -8,21 +8,20 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.backends.parts.interface import Operation, Session, allgather
+from collbench.backends.parts.interface import Operation, Seen, Session, allgather, merged
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, Unsupported
-from collbench.run import check, contention
+from collbench.run import check, contention, gpu_state
 from collbench.run.confinement import distinct
 from collbench.run.form import Form, agree_on_form
-from collbench.run.samples import left_early, out_times, valid_samples
+from collbench.run.numbers import calls_of, device_seconds, with_numbers
+from collbench.run.samples import left_early
 from collbench.run.sampling import Method, Watch, sample
 from collbench.schema.case import DTYPES, Case
-from collbench.schema.record import Check, Ranks, Record, Samples, Work
-from collbench.schema.summary import summarise
+from collbench.schema.record import Check, Record, Work
 
 #: A barrier is checked with its last rank coming this late (ns).
 BARRIER_DELAY = 100_000
@@ -42,26 +41,33 @@ def measure(
     """
     doing = f"{case.collective} {case.bytes} B on {case.backend}"
     watch.beat(f"{doing}: preparing")
-    operation, status, reason = _prepare(case, row, session)
+    operation, status, reason = _prepare(case, row, session, method)
     if operation is None:
         return Record(case=case, launch=launch, status=status, reason=reason), None
-    form = agree_on_form(operation, case.driver, method.gate, session)
+    burst = calls_of(case, method)
+    form = agree_on_form(operation, case.driver, method.gate, session, burst, max(case.graph, 1))
     watch.beat(f"{doing}: checking")
     wrong, places = _checked(form, case, row, method)
     if wrong:
         return _wrong(case, row, launch, wrong, f"before timing, {places}"), None
+    seen = operation.observe(form.once) if operation.observe is not None else Seen()
     real = session.clock is time.monotonic_ns
     before = contention.now() if real else contention.Waited()
+    gpu_before = gpu_state.look(session)
     began = session.clock()
     timed = sample(form, method, watch, doing)
     contended, held_up = contention.since(before, (session.clock() - began) * 1e-9, session.world)
+    gpus = gpu_state.between(gpu_before, gpu_state.look(session), session.world)
+    watch.beat(f"{doing}: timing on the device")
+    device = device_seconds(form, timed)
     watch.beat(f"{doing}: checking again")
     wrong, places = _checked(form, case, row, method)
     if wrong:
         return _wrong(case, row, launch, wrong, f"after timing, {places}"), None
-    gathered = session.world.gather(timed.stamps)
+    gathered = session.world.gather((timed.stamps, seen))
     if gathered is None:
         return Record(case=case, launch=launch, status="ok"), None
+    told = merged([one for _, one in gathered])
     blank = Record(
         case=case,
         launch=launch,
@@ -73,16 +79,23 @@ def measure(
         cadence=method.cadence,
         clock=method.clock,
         in_place=operation.in_place,
-        transport=session.transport,
+        transport=told.transport or session.transport,
+        algorithm=told.algorithm,
+        protocol=told.protocol,
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=(*timed.notes, *held_up),
+        notes=(*timed.notes, *held_up, *told.notes),
+        burst=burst * max(case.graph, 1),
+        device=device,
+        gpus=gpus,
+        shared_gpu=gpu_state.is_shared(method.ranks),
     )
-    return _with_numbers(blank, out_times(gathered, method.clock), method)
+    stamps = [one for one, _ in gathered]
+    return with_numbers(blank, stamps, tuple(stage.name for stage in operation.call.stages), method)
 
 
-def _prepare(case: Case, row: Collective, session: Session) -> tuple[Operation | None, Any, str | None]:
+def _prepare(case: Case, row: Collective, session: Session, method: Method) -> tuple[Operation | None, Any, str | None]:
     """The operation, or None with status and reason, the same on all ranks."""
     operation, outcome = None, None
     try:
@@ -91,6 +104,8 @@ def _prepare(case: Case, row: Collective, session: Session) -> tuple[Operation |
         if case.in_place and not row.has_in_place:
             raise Unsupported(f"{row.name} has no in-place form")
         operation = session.prepare(case, row, row.count(case.bytes, DTYPES[case.dtype], case.ranks))
+        if method.cadence == "streaming" and not operation.call.streams:
+            raise Unsupported(f"cadence streaming: {row.name} on {case.backend} completes every call before it returns")
     except Unsupported as reason:
         outcome = ("skipped", str(reason))
     except MemoryError as error:
@@ -114,7 +129,8 @@ def _checked(form: Form, case: Case, row: Collective, method: Method) -> tuple[i
     form.once()
     if method.check == 0:
         return None, ""
-    wrong = 0 if expected is None else check.count_wrong_parts(operation.output, expected)
+    tolerance = check.tolerance_of(case.dtype, case.op, case.ranks)
+    wrong = 0 if expected is None else check.count_wrong_parts(operation.output, expected, tolerance)
     everywhere = allgather(world, wrong)
     places = ", ".join(f"rank {r}: {n} of {expected_size(case, row, r)}" for r, n in enumerate(everywhere) if n)
     return sum(everywhere), f"elements that are not what {row.name} means: {places}"
@@ -153,20 +169,3 @@ def _work(case: Case, row: Collective) -> Work:
     count = row.count(case.bytes, DTYPES[case.dtype], case.ranks)
     size = row.size(count, DTYPES[case.dtype], case.ranks)
     return Work(bytes=size, count=count, bus_factor=row.bus_factor(case.ranks))
-
-
-def _with_numbers(blank: Record, matrix: NDArray[np.int64], method: Method) -> tuple[Record, NDArray[np.int64]]:
-    """The record with everything that follows from the samples."""
-    valid = valid_samples(matrix)
-    n = matrix.shape[1]
-    samples = Samples(n=n, invalid=n - len(valid), warmup=method.warmup)
-    if len(valid) == 0:
-        reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use --gate barrier"
-        return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), matrix
-    kept = matrix[:, matrix.max(axis=0) > 0]
-    ranks = Ranks(
-        p50=tuple(float(median) * 1e-9 for median in np.quantile(kept, 0.5, axis=1)),
-        binding=tuple(rank.binding for rank in method.ranks),
-        container=tuple(rank.container for rank in method.ranks),
-    )
-    return msgspec.structs.replace(blank, samples=samples, seconds=summarise(valid), ranks=ranks), matrix

@@ -5,37 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import msgspec
-
 from collbench.backends.parts import launcher
+from collbench.backends.parts.places import planned
 from collbench.errors import WorldMismatch
 from collbench.run.facts import RankFacts, format_cores, parse_cores
-
-#: Set by `collbench launch` on every rank: JSON, one `Place` for each rank.
-VARIABLE = "COLLBENCH_PLACEMENT"
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Container (None: the host), cores (`0-3,8`) and GPU (its UUID; None: no GPU) of one rank."""
-
-    container: str | None
-    cores: str
-    gpu: str | None = None
-
-
-def planned(environ: Mapping[str, str] = os.environ) -> tuple[Place, ...] | None:
-    """Every rank's place by rank; None where no launcher planned them.
-
-    Raises:
-        WorldMismatch: the variable does not hold what a launcher writes.
-    """
-    text = environ.get(VARIABLE)
-    if not text:
-        return None
-    try:
-        return msgspec.json.decode(text, type=tuple[Place, ...])
-    except msgspec.DecodeError as error:
-        raise WorldMismatch(f"{VARIABLE}: {error}. It is set by collbench launch; unset it.") from error
 
 
 def bind(environ: Mapping[str, str] = os.environ) -> None:
@@ -67,4 +40,6 @@ def difference(ranks: tuple[RankFacts, ...], environ: Mapping[str, str] = os.env
             return f"rank {number} was planned in {place.container or 'no container'}, and is in {found.container}"
         if parse_cores(place.cores) != found.cores:
             return f"rank {number} was planned on cores {place.cores}, and may use {found.binding}"
+        if found.gpu not in (None, place.gpu):
+            return f"rank {number} was planned on GPU {place.gpu or '(none)'}, and uses {found.gpu}"
     return None

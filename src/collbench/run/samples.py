@@ -24,6 +24,28 @@ def out_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArra
     return np.where(late, -found, found)
 
 
+def per_operation(matrix: NDArray[np.int64], burst: int) -> NDArray[np.int64]:
+    """[ranks, n] in ns for one operation, from the times of `burst`; signs are kept, and nothing rounds to 0."""
+    shared = np.rint(np.abs(matrix) / burst).astype(np.int64)
+    found: NDArray[np.int64] = np.sign(matrix) * np.maximum(shared, 1)
+    return found
+
+
+def leg_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArray[np.int64]:
+    """[stages, n] in ns: how long each part of an operation held the operation up.
+
+    With a common clock a part lasts from the last rank's end of the part before to the last rank's end of this one, so
+    that all parts add up to the sample. Without, it is the largest local time.
+    """
+    ends = np.stack([np.column_stack((s.marks, s.left)) for s in stamps])  # [ranks, n, stages]
+    begins = np.stack([np.column_stack((s.entered, s.marks)) for s in stamps])
+    if clock == "local":
+        return np.asarray((ends - begins).max(axis=0).T, np.int64)
+    last = ends.max(axis=0)
+    first = np.column_stack((begins[:, :, 0].min(axis=0), last[:, :-1]))
+    return np.asarray((last - first).T, np.int64)
+
+
 def valid_samples(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
     """[valid]: the largest value over the ranks of every sample that was not late."""
     largest: NDArray[np.int64] = matrix.max(axis=0)

@@ -45,6 +45,7 @@ class Method:
     """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank.
 
     `gate_may_change`: the user left the gate to us, so a gate that makes most samples late gives way to a barrier.
+    A sample is `burst` operations, or `launches` of a graph that holds as many.
     """
 
     gate: Gate
@@ -56,6 +57,8 @@ class Method:
     cadence: Cadence
     ranks: tuple[RankFacts, ...]
     oversubscribed: bool
+    burst: int = 1
+    launches: int = 1
 
 
 class Decision(NamedTuple):

@@ -26,12 +26,19 @@ LastWords = Callable[[str, str], None]
 class Watchdog:
     """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
 
-    `last_words(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT) or
-    `terminated` (SIGTERM) and must end the process.
+    `last_words(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT),
+    `terminated` (SIGTERM) or `trouble`, with the text that `trouble()` gave in `doing`, and must end the process.
     """
 
-    def __init__(self, timeout: float, last_words: LastWords, deference: float = 0.0) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        last_words: LastWords,
+        deference: float = 0.0,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._timeout = timeout
+        self._trouble = trouble
         self._deference = deference
         self._last_words = last_words
         self._doing = "starting"
@@ -82,10 +89,12 @@ class Watchdog:
                 self._end(kind)
             elif now > self._beat + self._timeout + self._deference:
                 self._end("timeout")
+            elif (text := self._trouble()) is not None:
+                self._end("trouble", f"{self._doing}: {text}")
 
-    def _end(self, kind: str) -> None:
+    def _end(self, kind: str, doing: str | None = None) -> None:
         if not self._finished.is_set():
-            self._last_words(kind, self._doing)
+            self._last_words(kind, self._doing if doing is None else doing)
 
 
 class Unwatched:

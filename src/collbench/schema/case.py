@@ -10,13 +10,15 @@ Driver = Literal["native", "python"]
 ThreadLevel = Literal["single", "funneled", "serialized", "multiple"]
 Gate = Literal["roundtime", "barrier", "none"]
 Cadence = Literal["isolated", "streaming"]
-Op = Literal["sum", "prod", "min", "max"]
+Staging = Literal["pageable", "pinned"]
+Op = Literal["sum", "prod", "min", "max", "avg"]
 
 DRIVERS: tuple[Driver, ...] = get_args(Driver)
 THREAD_LEVELS: tuple[ThreadLevel, ...] = get_args(ThreadLevel)
 GATES: tuple[Gate, ...] = get_args(Gate)
 CADENCES: tuple[Cadence, ...] = get_args(Cadence)
 OPS: tuple[Op, ...] = get_args(Op)
+STAGINGS: tuple[Staging, ...] = get_args(Staging)
 
 #: Item size in bytes of every dtype that exists anywhere in collbench.
 DTYPES: dict[str, int] = {
@@ -36,6 +38,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `op` is None where nothing is reduced, `root` is None where no rank is special. `image`, `policy` and `isolation`
     say where a launcher placed the ranks: on the host, `image` is the one that the host stands beside; `policy` ends in
     `/far` where memory is on another node than the cores.
+    Only where a backend has the choice: `staging` is the host memory that device data passes through; `algorithm` and
+    `protocol` are what NCCL_ALGO and NCCL_PROTO are set to (None: left to the library); `registered` buffers are known
+    to the communicator beforehand; `graph` is how many operations a CUDA graph holds that is launched in place of
+    calls (0: none).
     """
 
     collective: str
@@ -51,6 +57,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     image: str | None = None
     policy: str = "host"
     isolation: str | None = None
+    staging: Staging | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    registered: bool = False
+    graph: int = 0
 
     @property
     def key(self) -> str:

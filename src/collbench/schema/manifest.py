@@ -19,6 +19,17 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sha256: str | None = None
 
 
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A GPU that ranks used. `memory` in bytes; `bus` is its PCI address, `node` the memory node it hangs on."""
+
+    uuid: str
+    name: str
+    memory: int
+    bus: str
+    node: int | None = None
+    driver: str | None = None
+
+
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel does not tell."""
 
@@ -32,6 +43,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cgroup_memory: int | None = None
     governor: str | None = None
     boot_id: str | None = None
+    gpus: tuple[Gpu, ...] = ()
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +51,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     gate: str
     cadence: str
+    burst: int = 1
     warmup: int
     check: int
     iters: int | None
@@ -75,7 +88,10 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first file of a run. `environment` holds an allow-list of variables, never all: they hold secrets."""
+    """The first file of a run. `environment` holds an allow-list of variables, never all: they hold secrets.
+
+    `rank_gpus` is the UUID of each rank's GPU (None: it has none); empty where no rank has one.
+    """
 
     created: str
     collbench: str
@@ -93,6 +109,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     simulated: bool = False
     packages: dict[str, str] = {}
     experiment: Experiment | None = None
+    rank_gpus: tuple[str | None, ...] = ()
     schema: int = SCHEMA
 
 

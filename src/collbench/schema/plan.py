@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from collbench.errors import PlanError, UnitError
-from collbench.schema.case import Driver, ThreadLevel
+from collbench.schema.case import Driver, Staging, ThreadLevel
 from collbench.spelling import suggestion
 from collbench.units import parse_duration, parse_size
 
@@ -18,6 +18,9 @@ MOST_SIZES = 10_000
 
 #: A time-out or a budget longer than eleven days is a slip of the keyboard too (s).
 LONGEST = 1e6
+
+#: Operations of a burst are issued before the first is waited for.
+MOST_BURST = 1000
 
 #: Every sample of a case is held by its rank until the case is done.
 MOST_SAMPLES = 10_000_000
@@ -62,6 +65,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     `gate` auto is `roundtime` where all ranks share a clock and each has a core, else `barrier`.
     `iters` fixes the number of samples; without it a time `budget` per case decides, within `floor` and `cap` samples.
+    With cadence `streaming` a sample is `burst` operations back to back. What only some backends have: `staging`,
+    `algorithms` and `protocols` (values of NCCL_ALGO and NCCL_PROTO; "" leaves it to the library), `registered`
+    buffers, and `cudagraph`, how often a captured graph is launched (0: no graph). `share_gpu` allows several ranks on
+    one GPU, for tests of function.
     """
 
     title: str = ""
@@ -83,6 +90,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     floor: int = 20
     cap: int = 10_000
     timeout: str | float = "300s"
+    burst: int = 20
+    staging: tuple[Staging, ...] = ("pinned",)
+    algorithms: tuple[str, ...] = ("",)
+    protocols: tuple[str, ...] = ("",)
+    registered: tuple[bool, ...] = (False,)
+    cudagraph: int = 0
+    share_gpu: bool = False
 
     def sizes_in_bytes(self) -> tuple[int, ...]:
         """The sizes of the sweep.
@@ -118,7 +132,7 @@ def check_plan(plan: Plan) -> Plan:
     ):
         if getattr(plan, name) not in choices:
             raise PlanError(f"{name} {getattr(plan, name)!r}: choose one of {', '.join(choices)}.")
-    for name in ("collectives", "drivers", "dtypes", "ops", "roots", "in_place"):
+    for name in _LISTS:
         if not getattr(plan, name):
             raise PlanError(f"{name}: the list is empty; nothing would be measured.")
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
@@ -136,6 +150,8 @@ def _check_numbers(plan: Plan) -> None:
         ("iters", 1 if plan.iters is None else plan.iters, 1),
         ("floor", plan.floor, 1),
         ("cap", plan.cap, 1),
+        ("burst", plan.burst, 1),
+        ("cudagraph", plan.cudagraph, 0),
     ):
         if value < least:
             raise PlanError(f"{name} {value}: must be at least {least}.")
@@ -143,8 +159,18 @@ def _check_numbers(plan: Plan) -> None:
             raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,}; measure in several runs.")
     if plan.check > 1:
         raise PlanError(f"check {plan.check}: 0 or 1.")
+    if plan.burst > MOST_BURST:
+        raise PlanError(f"burst {plan.burst}: at most {MOST_BURST}.")
+    if plan.cudagraph > 1 and plan.cadence != "streaming":
+        raise PlanError(
+            f"cudagraph {plan.cudagraph} (-G): several launches a sample are not isolated; use 1, or cadence streaming."
+        )
     if plan.cap < plan.floor:
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
+
+
+_LISTS = ("collectives", "drivers", "dtypes", "ops", "roots", "in_place", "staging", "algorithms", "protocols",
+          "registered")  # fmt: skip
 
 
 Kind = TypeVar("Kind", bound=Plan)

@@ -9,9 +9,10 @@ import msgspec
 
 from collbench.errors import RunReadError
 from collbench.schema.case import Cadence, Case, Driver, Gate
+from collbench.schema.gpu import Reading
 from collbench.schema.summary import Seconds
 
-SCHEMA = 2
+SCHEMA = 3
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -40,11 +41,22 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Per rank: the median in seconds, the cores it may use (`0-3,8`), the container it sits in (None: none)."""
+    """Per rank: the median in seconds, the cores it may use (`0-3,8`), the container it sits in (None: none).
+
+    `gpu` is the UUID of each rank's GPU (None: it has none); empty where no rank has one.
+    """
 
     p50: tuple[float, ...]
     binding: tuple[str, ...]
     container: tuple[str | None, ...]
+    gpu: tuple[str | None, ...] = ()
+
+
+class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A GPU just before and just after the samples were taken, as NVML sees it."""
+
+    before: Reading
+    after: Reading
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +84,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `clock` says what a sample is: `common` is last rank out minus first rank in, `local` the largest local time.
     `confinement` has an entry for each set of ranks that are confined alike. `contended` is None where the kernel does
     not tell. `notes` are facts that a reader of the number must know.
+    A sample is the time of `burst` operations, divided by their number. `legs` are the parts of a sample that are told
+    apart; they add up to it. `device` is the time by the GPU's own clock, from operations after the samples.
+    `algorithm` and `protocol` are what the library chose, where it tells. `shared_gpu`: two ranks used one GPU, so the
+    numbers are for tests of function only.
     """
 
     case: Case
@@ -93,6 +109,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     contended: bool | None = None
     oversubscribed: bool | None = None
     notes: tuple[str, ...] = ()
+    burst: int = 1
+    legs: dict[str, Seconds] = {}
+    device: Seconds | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    gpus: tuple[GpuState, ...] = ()
+    shared_gpu: bool = False
     schema: int = SCHEMA
 
     @property
@@ -109,8 +132,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if algbw is None or self.work is None else algbw * self.work.bus_factor
 
 
-#: From schema version N to N + 1, on plain decoded JSON. 2 added what can be left out (confinement, experiment).
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda document: document | {"schema": 2}}
+#: From schema version N to N + 1, on plain decoded JSON. Both added what can be left out: 2 confinement and experiment,
+#: 3 everything about GPUs.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda document: document | {"schema": 2},
+    2: lambda document: document | {"schema": 3},
+}
 
 
 def migrate(document: dict[str, Any], what: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-/* The native timing loop: gate, clock, call, completion, clock, n times, into arrays.
+/* The native timing loop: gate, clock, calls, completion, clock, n times, into arrays.
  *
+ * An operation is a row of stages, a stage a row of calls; between stages the clock is read. A sample is one operation,
+ * or a burst of them with one completion at its end.
  * A function of any C library is called through its address with its arguments as machine words. On the two ABIs that
  * this file accepts (System V x86-64 and AAPCS64 on Linux) integer and pointer arguments travel in 64-bit registers and
  * stack slots, so that a function of integers and pointers can be called as a function of words. No MPI header, no
@@ -19,7 +21,7 @@
 #error "the native loop knows the calling conventions of Linux on x86-64 and AArch64 only"
 #endif
 
-enum { MOST_WORDS = 12 };
+enum { MOST_WORDS = 12, MOST_CALLS = 4096, MOST_STAGES = 8 };
 enum { GATE_NONE = 0, GATE_BARRIER = 1, GATE_ROUNDTIME = 2 };
 
 typedef uintptr_t word;
@@ -93,21 +95,58 @@ static inline int pass(const gate *g, int64_t *target) {
     return 0;
 }
 
-static int64_t measure_samples(const gate *g, const invocation *call, const invocation *completion, int64_t n,
-                               int64_t *entered, int64_t *left, uint8_t *late, int *code) {
-    for (int64_t i = 0; i < n; i++) {
-        int64_t target, in, out;
-        if ((*code = pass(g, &target))) return i;
-        in = now();
-        *code = invoke(call);
-        if (completion->words >= 0 && *code == 0) *code = invoke(completion);
-        out = now();
-        if (*code) return i;
-        entered[i] = in;
-        left[i] = out;
-        late[i] = target != 0 && in > target + g->tolerance;
+typedef struct {
+    invocation *call; /* of all stages, one after the other */
+    int calls;
+    int stages;
+    int end[MOST_STAGES]; /* where each stage's calls end */
+} operation;
+
+/* What one call of `measure` writes; `marks` [n, stages - 1] and `device` [n] may be absent. */
+typedef struct {
+    int64_t *entered, *left, *marks;
+    uint8_t *late;
+    float *device;
+    int64_t done;
+    int code, failed; /* the error, and the number of the call that returned it; -1: the gate, -2: reading the device */
+} outcome;
+
+static inline int perform(const operation *o, int64_t *marks, int *failed) {
+    int code, i = 0;
+    for (int stage = 0; stage < o->stages; stage++) {
+        for (; i < o->end[stage]; i++)
+            if ((code = invoke(&o->call[i]))) {
+                *failed = i;
+                return code;
+            }
+        if (marks && stage + 1 < o->stages) marks[stage] = now();
     }
-    return n;
+    return 0;
+}
+
+static void measure_samples(const gate *g, const operation *o, const invocation *completion, int64_t burst,
+                            const invocation *reading, const volatile float *elapsed, int64_t n, outcome *r) {
+    for (r->done = 0; r->done < n; r->done++) {
+        int64_t target, in, out, i = r->done;
+        int64_t *marks = r->marks ? r->marks + i * (o->stages - 1) : NULL;
+        r->failed = -1;
+        if ((r->code = pass(g, &target))) return;
+        in = now();
+        for (int64_t b = 0; b < burst; b++)
+            if ((r->code = perform(o, marks, &r->failed))) return;
+        if (completion->words >= 0 && (r->code = invoke(completion))) {
+            r->failed = o->calls;
+            return;
+        }
+        out = now();
+        r->entered[i] = in;
+        r->left[i] = out;
+        r->late[i] = target != 0 && in > target + g->tolerance;
+        if (r->device == NULL) continue;
+        r->failed = -2;
+        if ((r->code = invoke(reading))) return;
+        r->device[i] = *elapsed;
+    }
 }
 
 /* (address, word, word, ...) or None */
@@ -140,6 +179,50 @@ static int read_invocation(PyObject *tuple, invocation *c, const char *what) {
     return 0;
 }
 
+/* ((call, call, ...), (call, ...), ...): stages of calls */
+static int read_operation(PyObject *stages, operation *o) {
+    memset(o, 0, sizeof *o);
+    if (!PyTuple_Check(stages) || PyTuple_Size(stages) < 1 || PyTuple_Size(stages) > MOST_STAGES) {
+        PyErr_Format(PyExc_TypeError, "stages: expected a tuple of 1 to %d stages", MOST_STAGES);
+        return -1;
+    }
+    o->stages = (int)PyTuple_Size(stages);
+    for (int s = 0; s < o->stages; s++) {
+        PyObject *calls = PyTuple_GetItem(stages, s);
+        if (!PyTuple_Check(calls) || o->calls + PyTuple_Size(calls) > MOST_CALLS) {
+            PyErr_Format(PyExc_TypeError, "stages: a stage is a tuple of calls, %d at most in all", MOST_CALLS);
+            return -1;
+        }
+        o->calls += (int)PyTuple_Size(calls);
+        o->end[s] = o->calls;
+    }
+    o->call = calloc((size_t)o->calls + 1, sizeof *o->call);
+    if (o->call == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (int s = 0, i = 0; s < o->stages; s++)
+        for (Py_ssize_t j = 0; i < o->end[s]; i++, j++) {
+            if (read_invocation(PyTuple_GetItem(PyTuple_GetItem(stages, s), j), &o->call[i], "call")) return -1;
+            if (o->call[i].words < 0) {
+                PyErr_SetString(PyExc_TypeError, "call: must not be None");
+                return -1;
+            }
+        }
+    return 0;
+}
+
+/* Borrows a writable buffer of `length` bytes; None gives NULL where it may be absent. */
+static int borrow(PyObject *from, Py_buffer *view, Py_ssize_t length, const char *what) {
+    view->obj = NULL;
+    view->buf = NULL;
+    if (from == Py_None) return 0;
+    if (PyObject_GetBuffer(from, view, PyBUF_WRITABLE)) return -1;
+    if (view->len == length) return 0;
+    PyErr_Format(PyExc_ValueError, "%s: has %zd bytes, and %zd are needed", what, view->len, length);
+    return -1;
+}
+
 static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
     PyObject *barrier, *announce, *buffer;
     long long slack, tolerance;
@@ -158,7 +241,6 @@ static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
     if (PyObject_GetBuffer(buffer, start, PyBUF_WRITABLE)) return -1;
     if (start->len < (Py_ssize_t)sizeof(int64_t)) {
         PyErr_SetString(PyExc_ValueError, "gate: start needs 8 bytes");
-        PyBuffer_Release(start);
         return -1;
     }
     g->start = (volatile int64_t *)start->buf;
@@ -166,44 +248,70 @@ static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
 }
 
 PyDoc_STRVAR(measure_doc,
-             "measure(call, completion, gate, entered, left, late) -> (done, code)\n\n"
-             "Time call n times, where n is the length of the writable buffers entered and left (int64, nanoseconds of\n"
-             "CLOCK_MONOTONIC) and late (uint8). Stops at the first call that returns other than 0. The interpreter\n"
-             "lock is released meanwhile.");
+             "measure(stages, completion, gate, burst, entered, left, late, marks, reading, device)"
+             " -> (done, code, failed)\n\n"
+             "Time the operation n times, where n is the length of the writable buffer late (uint8). entered and left\n"
+             "take n int64 in nanoseconds of CLOCK_MONOTONIC, marks (or None) n x (stages - 1). A sample is burst\n"
+             "operations and one completion. reading is None, or (call, address): after each sample the call leaves a\n"
+             "float there that goes into device (n float). Stops at the first call that returns other than 0: code,\n"
+             "and failed is that call's number (the completion's comes last; -1 the gate, -2 the reading). The\n"
+             "interpreter lock is released meanwhile.");
+
+enum { ENTERED, LEFT, LATE, MARKS, DEVICE, BUFFERS };
+
+static int read_reading(PyObject *tuple, invocation *reading, const volatile float **elapsed) {
+    reading->words = -1;
+    if (tuple == Py_None) return 0;
+    if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 2) {
+        PyErr_SetString(PyExc_TypeError, "reading: (call, address of a float) or None");
+        return -1;
+    }
+    if (read_invocation(PyTuple_GetItem(tuple, 0), reading, "reading")) return -1;
+    *elapsed = (const volatile float *)(word)PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(tuple, 1));
+    return PyErr_Occurred() ? -1 : 0;
+}
 
 static PyObject *measure(PyObject *module, PyObject *args) {
-    PyObject *call_words, *completion_words, *gate_fields, *buffers[3];
-    invocation call, completion;
+    PyObject *stages, *completion_words, *gate_fields, *reading_fields, *given[BUFFERS];
+    invocation completion, reading;
+    operation o = {0};
     gate g;
-    Py_buffer start, view[3];
-    int held = 0, code = 0;
-    int64_t done = 0;
+    Py_buffer start = {0}, view[BUFFERS] = {{0}};
+    const volatile float *elapsed = NULL;
+    long long burst;
     PyObject *result = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO!OOO:measure", &call_words, &completion_words, &PyTuple_Type, &gate_fields,
-                          &buffers[0], &buffers[1], &buffers[2]))
+    if (!PyArg_ParseTuple(args, "OOO!LOOOOOO:measure", &stages, &completion_words, &PyTuple_Type, &gate_fields, &burst,
+                          &given[ENTERED], &given[LEFT], &given[LATE], &given[MARKS], &reading_fields, &given[DEVICE]))
         return NULL;
-    if (read_invocation(call_words, &call, "call") || read_invocation(completion_words, &completion, "completion"))
-        return NULL;
-    if (call.words < 0) {
-        PyErr_SetString(PyExc_TypeError, "call: must not be None");
-        return NULL;
-    }
-    if (read_gate(gate_fields, &g, &start)) return NULL;
-    for (; held < 3; held++)
-        if (PyObject_GetBuffer(buffers[held], &view[held], PyBUF_WRITABLE)) goto release;
-    if (view[0].len != view[1].len || view[0].len != view[2].len * (Py_ssize_t)sizeof(int64_t)) {
-        PyErr_SetString(PyExc_ValueError, "entered and left hold n int64, late n uint8");
+    if (read_operation(stages, &o) || read_invocation(completion_words, &completion, "completion") ||
+        read_reading(reading_fields, &reading, &elapsed) || read_gate(gate_fields, &g, &start))
+        goto release;
+    if (burst < 1 || (burst > 1 && o.stages > 1)) {
+        PyErr_SetString(PyExc_ValueError, "burst: 1 or more, and 1 where stages are told apart");
         goto release;
     }
+    if (PyObject_GetBuffer(given[LATE], &view[LATE], PyBUF_WRITABLE)) goto release;
+    const Py_ssize_t n = view[LATE].len, wide = n * (Py_ssize_t)sizeof(int64_t);
+    if (borrow(given[ENTERED], &view[ENTERED], wide, "entered") || borrow(given[LEFT], &view[LEFT], wide, "left") ||
+        borrow(given[MARKS], &view[MARKS], wide * (o.stages - 1), "marks") ||
+        borrow(given[DEVICE], &view[DEVICE], n * (Py_ssize_t)sizeof(float), "device"))
+        goto release;
+    if (!view[ENTERED].buf || !view[LEFT].buf || (view[DEVICE].buf && (reading.words < 0 || elapsed == NULL))) {
+        PyErr_SetString(PyExc_ValueError, "entered and left are needed, and a reading where device is given");
+        goto release;
+    }
+    outcome r = {.entered = view[ENTERED].buf, .left = view[LEFT].buf, .marks = view[MARKS].buf,
+                 .late = view[LATE].buf, .device = view[DEVICE].buf};
     Py_BEGIN_ALLOW_THREADS
-    done = measure_samples(&g, &call, &completion, view[2].len, (int64_t *)view[0].buf, (int64_t *)view[1].buf,
-                           (uint8_t *)view[2].buf, &code);
+    measure_samples(&g, &o, &completion, burst, &reading, elapsed, n, &r);
     Py_END_ALLOW_THREADS
-    result = Py_BuildValue("Li", (long long)done, code);
+    result = Py_BuildValue("Lii", (long long)r.done, r.code, r.failed);
 release:
-    while (held > 0) PyBuffer_Release(&view[--held]);
-    PyBuffer_Release(&start);
+    for (int i = 0; i < BUFFERS; i++)
+        if (view[i].obj) PyBuffer_Release(&view[i]);
+    if (start.obj) PyBuffer_Release(&start);
+    free(o.call);
     return result;
 }
 

@@ -4,7 +4,16 @@ Words = tuple[int, ...]
 GateFields = tuple[int, Words | None, Words | None, Buffer, bool, int, int]
 
 def measure(
-    call: Words, completion: Words | None, gate: GateFields, entered: Buffer, left: Buffer, late: Buffer
-) -> tuple[int, int]: ...
+    stages: tuple[tuple[Words, ...], ...],
+    completion: Words | None,
+    gate: GateFields,
+    burst: int,
+    entered: Buffer,
+    left: Buffer,
+    late: Buffer,
+    marks: Buffer | None,
+    reading: tuple[Words, int] | None,
+    device: Buffer | None,
+) -> tuple[int, int, int]: ...
 def set_limit(seconds: float, text: str, code: int) -> None: ...
 def lift_limit() -> None: ...

@@ -5,23 +5,82 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 #: A C function's address, then its arguments as machine words.
 Words = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Call:
-    """One operation in its two forms.
+class Native:
+    """One call of a C function. `explain` turns the error code that it returns into the library's words."""
 
-    `python` performs it and returns when this rank's part is complete. `native` is None where the library has no C
-    function, or none that can be called; `why_not_native` says so. `completion` is called after `native`, inside the
-    sample. `explain` turns the library's error code into its words. `keep` holds whatever must stay alive while the
-    words are in use.
+    words: Words
+    explain: Callable[[int], str] | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of an operation: a Python callable, and the C calls that do the same, one after the other.
+
+    `native` is None where it has no C form; an empty tuple where this rank has nothing to do. `name` says what the
+    part does, where an operation has several.
     """
 
     python: Callable[[], object]
-    native: Words | None = None
-    completion: Words | None = None
+    native: tuple[Native, ...] | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Times a stretch of work on the device, between two events of its own clock.
+
+    `start` and `stop` are issued around the work; after its completion `read` returns the milliseconds between them,
+    and `native_read` leaves them in `cell` (float32 [1]).
+    """
+
+    start: Stage
+    stop: Stage
+    read: Callable[[], float]
+    native_read: Native
+    cell: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation: its stages, and what completes it on this rank.
+
+    Without `completion` the last stage returns when this rank's part is complete. With it, stages only issue work, and
+    many operations may be issued before one completion; the completion is part of every sample. `why_not_native` says
+    why there is no C form. `keep` holds whatever must stay alive while the words are in use.
+    """
+
+    stages: tuple[Stage, ...]
+    completion: Stage | None = None
+    stopwatch: Stopwatch | None = None
     why_not_native: str | None = None
-    explain: Callable[[int], str] | None = None
     keep: tuple[object, ...] = ()
+
+    @property
+    def has_native(self) -> bool:
+        """Whether every part of it has a C form."""
+        parts = (*self.stages, *(() if self.completion is None else (self.completion,)))
+        return all(part.native is not None for part in parts)
+
+    @property
+    def streams(self) -> bool:
+        """Whether operations can be issued back to back and completed once."""
+        return self.completion is not None and len(self.stages) == 1
+
+    @property
+    def native_calls(self) -> tuple[Native, ...]:
+        """All C calls in their order, the completion last."""
+        parts = (*self.stages, *(() if self.completion is None else (self.completion,)))
+        return tuple(call for part in parts for call in part.native or ())
+
+
+def whole(python: Callable[[], object], *native: Native, why_not_native: str | None = None) -> Call:
+    """An operation of one stage that is complete when it returns; without `native` it has no C form."""
+    return Call((Stage(python, native or None),), why_not_native=why_not_native)

@@ -31,7 +31,8 @@ class Signals:
     """What a backend brings for gates: a barrier, and the root's 8 bytes to everybody, in Python and as words.
 
     `start` is the int64 [1] that `announce` carries, in nanoseconds of the ranks' clock. `relax` is called while a rank
-    spins: a library whose own threads finish the announcement needs the core for them.
+    spins: a library whose own threads finish the announcement needs the core for them. `explain` turns an error code of
+    the words into the library's text.
     """
 
     barrier: Callable[[], object]
@@ -41,6 +42,7 @@ class Signals:
     relax: Callable[[], object] | None = None
     native_barrier: Words | None = None
     native_announce: Words | None = None
+    explain: Callable[[int], str] | None = None
 
 
 @dataclass(frozen=True)

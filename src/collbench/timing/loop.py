@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Call
+from collbench.timing.call import Call, Words
 from collbench.timing.gates import TOLERANCE_PYTHON, GateSetting
 
 Clock = Callable[[], int]
@@ -33,7 +34,7 @@ def why_not_native(call: Call, gate: GateSetting, clock: Clock) -> str | None:
     """Why this call cannot be timed by the native loop; None when it can."""
     if native_loop() is None:
         return "no native loop was built (no C compiler or no Python.h at installation)"
-    if call.native is None:
+    if not call.has_native:
         return call.why_not_native or "the library has no C function for it"
     if not gate.has_native:
         return f"the gate {gate.kind} cannot be passed natively here"
@@ -44,11 +45,15 @@ def why_not_native(call: Call, gate: GateSetting, clock: Clock) -> str | None:
 
 @dataclass(frozen=True)
 class Stamps:
-    """When this rank entered and left each operation, [n] in ns of the ranks' clock, and where it was late."""
+    """When this rank entered and left each sample, [n] in ns of the ranks' clock, and where it was late.
+
+    `marks` [n, stages - 1] are the ends of all stages but the last.
+    """
 
     entered: NDArray[np.int64]
     left: NDArray[np.int64]
     late: NDArray[np.bool_]
+    marks: NDArray[np.int64]
 
     @staticmethod
     def concatenate(batches: list[Stamps]) -> Stamps:
@@ -57,40 +62,88 @@ class Stamps:
             np.concatenate([b.entered for b in batches]),
             np.concatenate([b.left for b in batches]),
             np.concatenate([b.late for b in batches]),
+            np.concatenate([b.marks for b in batches]),
         )
 
 
-def run_native(call: Call, gate: GateSetting, n: int) -> Stamps:
-    """Time `n` operations in C.
+def room_for(call: Call, n: int) -> Stamps:
+    """Stamps of `n` samples, all zero."""
+    marks = np.zeros((n, len(call.stages) - 1), np.int64)
+    return Stamps(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_), marks)
+
+
+def run_native(call: Call, gate: GateSetting, n: int, burst: int = 1) -> Stamps:
+    """Time `n` samples of `burst` operations each in C.
 
     Raises:
         LibraryError: the library returned an error; the code is in the message, with the library's words for it.
     """
+    stages = tuple(tuple(one.words for one in stage.native or ()) for stage in call.stages)
+    stamps = room_for(call, n)
+    run_loop(call, stages, gate, burst, stamps)
+    return stamps
+
+
+def run_loop(
+    call: Call,
+    stages: tuple[tuple[Words, ...], ...],
+    gate: GateSetting,
+    burst: int,
+    stamps: Stamps,
+    reading: tuple[Words, int] | None = None,
+    device: NDArray[np.float32] | None = None,
+) -> None:
+    """Run the compiled loop over `stages` with the completion of `call`, into `stamps` and `device`.
+
+    Raises:
+        LibraryError: as `run_native`.
+    """
     loop = native_loop()
-    assert loop is not None and call.native is not None
-    entered, left, late = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.uint8)
-    done, code = loop.measure(call.native, call.completion, gate.native_fields(), entered, left, late)
-    if code != 0:
-        words = "" if call.explain is None else f" ({call.explain(code)})"
-        raise LibraryError(f"the library returned error {code}{words} in operation {done + 1} of {n}")
-    return Stamps(entered, left, late.astype(bool))
+    assert loop is not None and call.has_native
+    completion = None if call.completion is None or not call.completion.native else call.completion.native[0].words
+    marks = stamps.marks if len(stages) > 1 else None
+    done, code, failed = loop.measure(
+        stages, completion, gate.native_fields(), burst,
+        stamps.entered, stamps.left, stamps.late.view(np.uint8), marks, reading, device,
+    )  # fmt: skip
+    if code == 0:
+        return
+    calls = call.native_calls
+    explain = gate.signals.explain if failed == -1 else calls[failed].explain if 0 <= failed < len(calls) else None
+    words = "" if explain is None else f" ({explain(code)})"
+    raise LibraryError(f"the library returned error {code}{words} in operation {done + 1} of {len(stamps.late)}")
 
 
-def run_python(call: Call, gate: GateSetting, n: int, clock: Clock) -> Stamps:
-    """Time `n` operations as a Python program pays for them. The garbage collector waits meanwhile."""
-    entered, left, late = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    operation = call.python
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int = 1) -> Stamps:
+    """Time `n` samples as a Python program pays for them. The garbage collector waits meanwhile."""
+    stamps = room_for(call, n)
+    operations = tuple(stage.python for stage in call.stages)
+    first, following = operations[0], operations[1:]
+    complete = None if call.completion is None else call.completion.python
+    with no_collection():
         for i in range(n):
             target = gate.wait(clock)
             before = clock()
-            operation()
+            for _ in range(burst):
+                first()
+            for number, operation in enumerate(following):
+                stamps.marks[i, number] = clock()
+                operation()
+            if complete is not None:
+                complete()
             after = clock()
-            entered[i], left[i] = before, after
-            late[i] = target != 0 and before > target + TOLERANCE_PYTHON
+            stamps.entered[i], stamps.left[i] = before, after
+            stamps.late[i] = target != 0 and before > target + TOLERANCE_PYTHON
+    return stamps
+
+
+@contextlib.contextmanager
+def no_collection() -> Iterator[None]:
+    """The garbage collector waits."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collecting:
             gc.enable()
-    return Stamps(entered, left, late)

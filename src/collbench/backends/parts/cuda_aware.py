@@ -1,25 +1,99 @@
-"""What an MPI says of itself and CUDA: whether it was built with it, and whether it claims to take device pointers.
+"""What an MPI makes of device pointers: built for them, claims to take them, and really takes them.
 
-Neither proves that it works: a device buffer has to be sent for that. The claim is asked for in a child process, for
-it costs an MPI_Init.
+Only the third counts. Claim and proof are found in a child process: they cost an MPI_Init, and a library that does not
+keep its word may crash. The child is a world of its own, whatever started this process.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 #: Longest wait for a library to answer (s).
 ANSWER = 30.0
+PROOF = 90.0
 
 _CLAIM = """
 import ctypes, sys
 from mpi4py import MPI
 sys.exit(100 + bool(ctypes.CDLL(sys.argv[1]).MPIX_Query_cuda_support()))
 """
+
+
+#: Device memory to itself through MPI, and a look at what arrived.
+_PROOF = """
+import sys
+import cupy
+from mpi4py import MPI
+sent = cupy.arange(1 << 20, dtype=cupy.float32)
+received = cupy.zeros_like(sent)
+cupy.cuda.get_current_stream().synchronize()
+MPI.COMM_SELF.Sendrecv([sent, MPI.FLOAT], 0, 0, [received, MPI.FLOAT], 0, 0)
+right = bool((sent == received).all())
+received[:] = 0
+cupy.cuda.get_current_stream().synchronize()
+MPI.COMM_SELF.Allreduce([sent, MPI.FLOAT], [received, MPI.FLOAT])
+sys.exit(100 + (right and bool((sent == received).all())))
+"""
+
+_LAUNCHERS = (
+    "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "HYDI_", "MPI_LOCAL", "SLURM_",
+    "COLLBENCH_PLACEMENT",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What is known of an MPI; None is unknown. `why` says why nobody asked, or what went wrong."""
+
+    built: bool | None
+    claimed: bool | None = None
+    works: bool | None = None
+    why: str = ""
+
+
+@cache
+def levels(version: str, library: str | None, gpu: str) -> Levels:
+    """All three, each asked only where the one before does not deny it. `gpu` is the UUID to try it on."""
+    compiled = built(version)
+    if compiled is False:
+        return Levels(False, why="it was built without CUDA")
+    claim = claimed(library)
+    if claim is False:
+        return Levels(compiled, False, why="its CUDA part did not start")
+    proven, why = works(gpu)
+    return Levels(compiled, claim, proven, why)
+
+
+def works(gpu: str) -> tuple[bool, str]:
+    """Whether a device buffer arrives as it was sent, and if not, what happened."""
+    argv = (sys.executable, "-c", _PROOF)
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=PROOF,
+            check=False,
+            env=alone() | {"CUDA_VISIBLE_DEVICES": gpu},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, f"sending a device buffer to itself did not end: {error}"
+    if done.returncode in (100, 101):
+        return done.returncode == 101, "" if done.returncode == 101 else "a device buffer did not arrive as it was sent"
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return False, f"sending a device buffer to itself ended with code {done.returncode}: {last}"
+
+
+def alone() -> dict[str, str]:
+    """The environment without what a launcher put there: a child that calls MPI_Init is a world of its own."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
 
 
 def configure_line(version: str) -> str | None:
@@ -48,7 +122,9 @@ def claimed(library: str | None) -> bool | None:
     if library is None:
         return None
     try:
-        done = subprocess.run((sys.executable, "-c", _CLAIM, library), capture_output=True, timeout=ANSWER, check=False)
+        done = subprocess.run(
+            (sys.executable, "-c", _CLAIM, library), capture_output=True, timeout=ANSWER, check=False, env=alone()
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return {100: False, 101: True}.get(done.returncode)

@@ -79,8 +79,31 @@ class HostArguments:
         return self.buffer(self._blocks.recv)
 
 
-def as_parts(output: Array | tuple[Array, ...] | None) -> tuple[Array, ...]:
-    """A row's output as a tuple of arrays."""
+class HostBuffer:
+    """`Buffer` over a NumPy array [blocks, count]."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.shape: tuple[int, int] = (array.shape[0], array.shape[1])
+        self.dtype = array.dtype
+
+    def load(self, block: int, start: int, stop: int) -> Array:
+        """A view."""
+        found: Array = self.array[block, start:stop]
+        return found
+
+    def store(self, block: int, start: int, values: Array) -> None:
+        """Write in place."""
+        self.array[block, start : start + len(values)] = values
+
+
+def as_parts(output: Any) -> tuple[Any, ...]:
+    """A row's output as a tuple of what the dialect has for arrays."""
     if output is None:
         return ()
     return output if isinstance(output, tuple) else (output,)
+
+
+def on_host(given: Array | None) -> HostBuffer | None:
+    """A row's input as a buffer."""
+    return None if given is None else HostBuffer(given)

@@ -6,42 +6,100 @@ rank of this process (once for MPI and torch, n times in threads for the fake). 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from collbench.collectives.row import Array, Collective
-from collbench.schema.case import Case, ThreadLevel
-from collbench.schema.manifest import Library
+from collbench.schema.case import Case, Op, ThreadLevel
+from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call
 from collbench.timing.gates import Signals
 
 
 @dataclass(frozen=True)
+class Roles:
+    """Who needs a GPU, as far as the cases say: all ranks in some case, all but the `servers` in others."""
+
+    all_work: bool = True
+    servers: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a library was seen to do in one operation; None: it does not tell. `notes` are for the record."""
+
+    algorithm: str | None = None
+    protocol: str | None = None
+    transport: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def merged(seen: Sequence[Seen]) -> Seen:
+    """What all ranks saw, as one: distinct words side by side."""
+
+    def together(words: list[str | None]) -> str | None:
+        return ", ".join(dict.fromkeys(word for word in words if word)) or None
+
+    return Seen(
+        together([one.algorithm for one in seen]),
+        together([one.protocol for one in seen]),
+        together([one.transport for one in seen]),
+        tuple(dict.fromkeys(note for one in seen for note in one.notes)),
+    )
+
+
+@dataclass(frozen=True)
 class Options:
-    """How a world is to be started. `ranks` is used by backends that start their own; `fault` by the fake alone."""
+    """How a world is to be started. `ranks` is used by backends that start their own; `fault` by the fake alone.
+
+    `roles` and `share_gpu` (several ranks may use one GPU) matter to backends whose data is on GPUs.
+    """
 
     thread_level: ThreadLevel = "single"
     timeout: float = 300.0
     ranks: int | None = None
     fault: str | None = None
+    roles: Roles = Roles()
+    share_gpu: bool = False
+
+
+class Buffer(Protocol):
+    """[blocks, count] elements, on the host or on a device, seen through copies of spans of a block."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Blocks, and elements in each."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's."""
+
+    def load(self, block: int, start: int, stop: int) -> Array:
+        """Elements `start` to `stop` of a block, to be read only."""
+
+    def store(self, block: int, start: int, values: Array) -> None:
+        """Write a block's elements from `start` on. Complete on return."""
 
 
 @dataclass(frozen=True)
 class Operation:
     """A case made ready on one rank.
 
-    `input` [blocks.send, count] is what this rank contributes; `output` are arrays whose blocks, one after the other,
-    are what it receives [blocks.recv, count]. Both know NumPy's indexing, reshape and comparison; they may live on a
-    device. `in_place` says whether input and result really share memory. `blocks_held` is the size of all buffers that
-    were allocated, in blocks.
+    `input` [blocks.send, count] is what this rank contributes; `output` are buffers whose blocks, one after the other,
+    are what it receives [blocks.recv, count]. `in_place` says whether input and result really share memory.
+    `blocks_held` is the size of all buffers in host memory, in blocks. `observe(once)` calls `once`, which performs the
+    operation, and says what the library was seen to do; collective, and None where it does not tell.
     """
 
-    input: Array | None
-    output: tuple[Array, ...]
+    input: Buffer | None
+    output: tuple[Buffer, ...]
     call: Call
     in_place: bool
     blocks_held: int
+    observe: Callable[[Callable[[], object]], Seen] | None = None
 
 
 class World(Protocol):
@@ -91,6 +149,10 @@ class Session(Protocol):
     def transport(self) -> str | None:
         """How bytes travel, when the library tells."""
 
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU that this rank uses; None: it uses none."""
+
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Allocate buffers and make the call. Collective.
 
@@ -102,8 +164,27 @@ class Session(Protocol):
     def is_lost_rank(self, error: BaseException) -> bool:
         """Whether an error of the library means that another rank is gone."""
 
+    def trouble(self) -> str | None:
+        """An error that the library met behind the back of the call that is under way. From any thread; cheap."""
+
+    def break_off(self) -> None:
+        """Make a call that waits for a lost rank return, or let go of it, before this process ends. From any thread."""
+
     def abort(self, code: int) -> None:
         """End every rank of the job with `code`; does not return."""
+
+
+class HostSession:
+    """What a session on host memory answers where only devices have something to say."""
+
+    gpu: Gpu | None = None
+
+    def trouble(self) -> str | None:
+        """Calls report their errors themselves."""
+        return None
+
+    def break_off(self) -> None:
+        """The end of the process is enough."""
 
 
 class Backend(Protocol):
@@ -120,6 +201,22 @@ class Backend(Protocol):
     @property
     def simulated(self) -> bool:
         """Whether its times are made up."""
+
+    @property
+    def device(self) -> Literal["cpu", "gpu"]:
+        """Where the data lives."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether operations can be issued back to back and completed once."""
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """Fields of `Case` that only some backends vary, and this one does."""
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The reductions that it has."""
 
     def missing(self) -> str | None:
         """Why it cannot be used here, with what would help; None when it can. Does not initialise anything."""

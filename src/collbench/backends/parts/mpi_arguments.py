@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from collbench.backends.parts.gpu.device import DeviceBlocks
 from collbench.backends.parts.host_buffers import HostArguments
 from collbench.backends.parts.mpi_loading import function_address
-from collbench.collectives.row import Collective, Prepared
+from collbench.collectives.row import C, Collective
 from collbench.errors import Unsupported
-from collbench.schema.case import Case
-from collbench.timing.call import Call, Words
+from collbench.schema.case import Case, Op
+from collbench.timing.call import Native, Words
 
 _DATATYPE = {
     "int8": "INT8_T", "int16": "INT16_T", "int32": "INT32_T", "int64": "INT64_T",
@@ -35,6 +36,17 @@ def datatype(mpi: Any, dtype: str) -> Any:
     return found
 
 
+def operation(mpi: Any, op: Op | None) -> Any:
+    """The MPI_Op of a reduction; None for None.
+
+    Raises:
+        Unsupported: MPI has none.
+    """
+    if op == "avg":
+        raise Unsupported("MPI has no average; its ops are sum, prod, min and max")
+    return None if op is None else getattr(mpi, op.upper())
+
+
 class HostMpiArguments(HostArguments):
     """`MpiArguments` with NumPy buffers."""
 
@@ -45,7 +57,7 @@ class HostMpiArguments(HostArguments):
         super().__init__(case, row, count, mpi.COMM_WORLD.rank)
         self._mpi = mpi
         self.comm = mpi.COMM_WORLD
-        self.op = None if case.op is None else getattr(mpi, case.op.upper())
+        self.op = operation(mpi, case.op)
         self.IN_PLACE = mpi.IN_PLACE
 
     @cached_property
@@ -64,6 +76,8 @@ def to_word(mpi: Any, argument: Any) -> int:
         return 0
     if isinstance(argument, np.ndarray):
         return int(argument.ctypes.data)
+    if isinstance(argument, DeviceBlocks):
+        return argument.address
     if isinstance(argument, int) or argument is mpi.IN_PLACE:  # IN_PLACE converts to the C constant
         return int(argument)
     if isinstance(argument, mpi.Status):
@@ -77,14 +91,13 @@ def to_words(mpi: Any, function: str, arguments: tuple[Any, ...]) -> Words | Non
     return None if address is None else (address, *(to_word(mpi, argument) for argument in arguments))
 
 
-def make_call(mpi: Any, prepared: Prepared, keep: tuple[object, ...]) -> Call:
-    """The call of a prepared row, in both forms."""
-    words = None if prepared.c is None else to_words(mpi, *prepared.c)
-    reason = None if words is not None else f"{prepared.c[0] if prepared.c else 'a C function'} was not found in libmpi"
-    return Call(
-        python=prepared.python,
-        native=words,
-        why_not_native=reason,
-        explain=mpi.Get_error_string,
-        keep=(prepared, *keep),
-    )
+class MpiSymbols:
+    """C calls of the MPI library, as machine words."""
+
+    def __init__(self, mpi: Any) -> None:
+        self._mpi = mpi
+
+    def native(self, call: C) -> Native | None:
+        """The call as words; None where the library does not have the function."""
+        words = to_words(self._mpi, call.function, call.arguments)
+        return None if words is None else Native(words, self._mpi.Get_error_string)

@@ -1,0 +1,76 @@
+"""Backend `mpi-cuda`: data on GPUs, device pointers handed to a CUDA-aware MPI. Refused where it is not one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collbench.backends.parts import cuda_aware
+from collbench.backends.parts.calls import dialect_of, make_call
+from collbench.backends.parts.gpu.cuda_mpi import CudaMpiArguments
+from collbench.backends.parts.gpu.device import DeviceBlocks, DeviceBuffer
+from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
+from collbench.backends.parts.host_buffers import HostBuffer, as_parts
+from collbench.backends.parts.interface import Buffer, Operation, Options, Session, allgather
+from collbench.backends.parts.mpi_arguments import MpiSymbols
+from collbench.backends.parts.mpi_loading import library_path, load_mpi, version_line
+from collbench.collectives.row import Collective
+from collbench.errors import BackendUnavailable
+from collbench.schema.case import Case, ThreadLevel
+
+
+class CudaSession(DeviceMpiSession):
+    """One rank, with a GPU or as parameter server without one."""
+
+    def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(mpi, level, options)
+        reasons = allgather(self.world, None if self.gpu is None else refusal(mpi, self.gpu.uuid))
+        for rank, reason in enumerate(reasons):
+            if reason is not None:
+                raise BackendUnavailable(f"backend mpi-cuda: rank {rank}: {reason}")
+
+    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+        """Device memory, and the row's MPI call on it. MPI returns when the data is where it belongs."""
+        self.opened.refuse(row)
+        arguments = CudaMpiArguments(self._mpi, case, row, count, self.opened.device)
+        prepared = dialect_of(row, "mpi", "MPI")(arguments)
+        call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
+        given = None if prepared.input is None else _buffer(prepared.input)
+        received = tuple(_buffer(one) for one in as_parts(prepared.output))
+        return Operation(given, received, call, prepared.in_place, arguments.blocks_held)
+
+
+def _buffer(blocks: Any) -> Buffer:
+    return DeviceBuffer(blocks) if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
+
+
+def refusal(mpi: Any, gpu: str) -> str | None:
+    """Why this MPI is not given device pointers: it would crash on them, or copy without saying so.
+
+    Of three levels the last counts: built with CUDA, claims to take device pointers, and a device buffer really sent
+    and checked, in a child process, because a library that fails it may take the process along.
+    """
+    levels = cuda_aware.levels(mpi.Get_library_version(), library_path(), gpu)
+    if levels.works:
+        return None
+    said = ", ".join(
+        f"{name}: {'unknown' if found is None else 'yes' if found else 'no'}"
+        for name, found in (("built", levels.built), ("claimed", levels.claimed), ("works", levels.works))
+    )
+    return (
+        f"{version_line(load_mpi())} ({library_path()}) is not CUDA-aware ({said}; {levels.why}). Use an MPI built "
+        "with CUDA (the image openmpi-cuda), or --backend mpi-staged"
+    )
+
+
+class MpiCudaBackend(DeviceMpiBackend):
+    """See the module."""
+
+    name = "mpi-cuda"
+    summary = "CUDA-aware MPI on device buffers"
+
+    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+        """One rank's."""
+        return CudaSession(mpi, level, options)
+
+
+BACKEND = MpiCudaBackend()

@@ -1,0 +1,46 @@
+"""Backend `mpi-staged`: data on GPUs, copied to host memory, communicated by any MPI, and copied back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from collbench.backends.parts.calls import AllOf, dialect_of, make_call
+from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
+from collbench.backends.parts.gpu.staging import StagedArguments, buffers_of, staged_parts
+from collbench.backends.parts.interface import Operation, Options, Session
+from collbench.backends.parts.mpi_arguments import MpiSymbols
+from collbench.collectives.row import Collective
+from collbench.schema.case import Case, ThreadLevel
+
+
+class StagedSession(DeviceMpiSession):
+    """One rank, with a GPU or as parameter server without one."""
+
+    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+        """Host buffers with twins on the device; the row's MPI call between copies."""
+        self.opened.refuse(row)
+        device = self.opened.device
+        arguments = StagedArguments(self._mpi, case, row, count, device)
+        prepared = dialect_of(row, "mpi", "MPI")(arguments)
+        if row.moves_data:
+            prepared = replace(prepared, parts=staged_parts(prepared, arguments, device))
+        libraries = (MpiSymbols(self._mpi), *(() if device is None else (device,)))
+        call = make_call(prepared, AllOf(libraries), (arguments,))
+        given, received = buffers_of(prepared, arguments, device)
+        return Operation(given, received, call, prepared.in_place, arguments.blocks_held)
+
+
+class MpiStagedBackend(DeviceMpiBackend):
+    """See the module."""
+
+    name = "mpi-staged"
+    summary = "MPI on host memory, with copies from and to the GPUs"
+    axes: frozenset[str] = frozenset({"staging"})
+
+    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+        """One rank's."""
+        return StagedSession(mpi, level, options)
+
+
+BACKEND = MpiStagedBackend()

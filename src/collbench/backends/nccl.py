@@ -1,0 +1,178 @@
+"""Backend `nccl`: data on GPUs, moved by NCCL, called from C or through CuPy. MPI starts the ranks."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from collbench.backends.parts.calls import AllOf, dialect_of, make_call
+from collbench.backends.parts.gpu.device import Device, DeviceBlocks, DeviceBuffer
+from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
+from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
+from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator
+from collbench.backends.parts.gpu.nccl_log import NcclLog
+from collbench.backends.parts.gpu.opening import agree, runtime
+from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
+from collbench.backends.parts.host_buffers import HostBuffer, as_parts
+from collbench.backends.parts.interface import Buffer, Operation, Options, Session, allgather
+from collbench.backends.parts.mpi_arguments import MpiSymbols
+from collbench.collectives.row import C, Collective, Prepared
+from collbench.schema.case import Case, Op, ThreadLevel
+from collbench.schema.manifest import Library
+from collbench.timing.call import Call, Stage
+
+#: From this version on, several ranks may share a GPU when told so; before, they must seem to be on different hosts.
+_SHARES = (2, 30, 0)
+
+
+class NcclSession(DeviceMpiSession):
+    """One rank, with a GPU or as parameter server without one."""
+
+    def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(mpi, level, options)
+        self._log = NcclLog()
+        self._log.begin()
+        atexit.register(self._log.close)
+        self._nccl = runtime().nccl()
+        version = ".".join(map(str, self._nccl.version))
+        agree(self.world, "NCCL", f"{version} ({self._nccl.path})")
+        if self.opened.shared:
+            name, value = ("NCCL_MULTI_RANK_GPU_ENABLE", "1") if self._nccl.version >= _SHARES else (
+                "NCCL_HOSTID", f"collbench-{self.world.rank}")  # fmt: skip
+            os.environ[name] = value
+        self._comms: dict[tuple[Any, ...], Communicator | None] = {}
+
+    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+        """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
+        dialect = dialect_of(row, "nccl", "NCCL")
+        self.opened.refuse(row)
+        comm, device = self._communicator(case, row), self.opened.device
+        if row.has_server:
+            return self._with_server(dialect, comm, case, row, count)
+        assert comm is not None and device is not None
+        arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
+        prepared = dialect(arguments)
+        call = self._call(prepared, device, arguments)
+        if case.graph:
+            call = _captured(call, device, case.graph)
+        observe = None if case.graph else partial(self._log.observe, self._nccl)
+        return Operation(*_buffers(prepared), call, prepared.in_place, 0, observe)
+
+    def _call(self, prepared: Prepared, device: Device, arguments: NcclArguments) -> Call:
+        wait = device.native(C("cudaStreamSynchronize", device.stream))
+        completion = Stage(device.synchronize, None if wait is None else (wait,))
+        libraries = AllOf((self._nccl, device))
+        return make_call(prepared, libraries, (arguments,), completion, device.stopwatch())
+
+    def _with_server(
+        self, dialect: Callable[[Any], Prepared], comm: Communicator | None, case: Case, row: Collective, count: int
+    ) -> Operation:
+        """Complete when the call returns: its last part waits for the stream."""
+        device, rank = self.opened.device, self.world.rank
+        arguments: ServerArguments | WorkerArguments
+        if rank == case.root:
+            arguments = ServerArguments(self._mpi, case, row, count, rank)
+        else:
+            assert comm is not None and device is not None
+            arguments = WorkerArguments(self._mpi, self._nccl, comm, device, case, row, count, rank)
+        prepared = dialect(arguments)
+        libraries = (MpiSymbols(self._mpi), self._nccl, *(() if device is None else (device,)))
+        call = make_call(prepared, AllOf(libraries), (arguments,))
+        observe = partial(self._log.observe, self._nccl)
+        return Operation(*_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
+
+    def _communicator(self, case: Case, row: Collective) -> Communicator | None:
+        """The communicator of a case, made when first asked for; None on a server. Collective."""
+        server = case.root if row.has_server else None
+        key = (server, case.algorithm, case.protocol)
+        if key in self._comms:
+            return self._comms[key]
+        members = [rank for rank in range(self.world.size) if rank != server]
+        mine = self._nccl.unique_id() if self.world.rank == members[0] else None
+        unique_id = allgather(self.world, mine)[members[0]]
+        comm = None
+        wanted = {"NCCL_ALGO": case.algorithm, "NCCL_PROTO": case.protocol}
+        with settings({name: value for name, value in wanted.items() if value is not None}):
+            if self.world.rank in members:
+                comm = self._nccl.communicator(len(members), unique_id, members.index(self.world.rank))
+        self._comms[key] = comm
+        return comm
+
+    @property
+    def transport(self) -> str | None:  # type: ignore[override]
+        """Ways that connections took, from NCCL's log."""
+        return self._log.transport()
+
+    def trouble(self) -> str | None:
+        """What ncclCommGetAsyncError says of any communicator."""
+        found = (comm.async_error() for comm in list(self._comms.values()) if comm is not None)
+        return next((f"NCCL: {error}" for error in found if error), None)
+
+    def break_off(self) -> None:
+        """ncclCommAbort: kernels that wait for a lost rank end."""
+        for comm in list(self._comms.values()):
+            if comm is not None:
+                comm.abort()
+
+
+@contextlib.contextmanager
+def settings(variables: dict[str, str]) -> Iterator[None]:
+    """Environment variables that the library reads when a communicator is made, and not after."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _buffers(prepared: Prepared) -> tuple[Buffer | None, tuple[Buffer, ...]]:
+    given = None if prepared.input is None else _buffer(prepared.input)
+    return given, tuple(_buffer(one) for one in as_parts(prepared.output))
+
+
+def _buffer(blocks: Any) -> Buffer:
+    return DeviceBuffer(blocks) if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
+
+
+def _captured(call: Call, device: Device, operations: int) -> Call:
+    """The call in a graph that holds it so many times; launching the graph takes the call's place."""
+    (stage,) = call.stages
+    return Call(
+        (device.capture(stage.python, operations),), call.completion, call.stopwatch, call.why_not_native, (call,)
+    )
+
+
+class NcclBackend(DeviceMpiBackend):
+    """See the module."""
+
+    name = "nccl"
+    summary = "NCCL on the GPUs: the library's C functions, or CuPy"
+    streams = True
+    axes: frozenset[str] = frozenset({"algorithm", "protocol", "registered", "graph", "server staging"})
+    ops: tuple[Op, ...] = tuple(OP)
+
+    def dtypes(self) -> tuple[str, ...]:
+        """Those of ncclDataType_t."""
+        return tuple(DATATYPE)
+
+    def libraries(self) -> tuple[Library, ...]:
+        """libnccl, and the MPI of the control plane and the server's leg."""
+        nccl = runtime().nccl()
+        own = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
+        return (own, *super().libraries())
+
+    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+        """One rank's."""
+        return NcclSession(mpi, level, options)
+
+
+BACKEND = NcclBackend()

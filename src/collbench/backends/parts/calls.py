@@ -1,0 +1,60 @@
+"""From what a row prepared to what the timing loop takes: every C call as machine words of the library that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from collbench.collectives.row import C, Collective, Dialect, Part, Prepared
+from collbench.errors import Unsupported
+from collbench.timing.call import Call, Native, Stage, Stopwatch
+
+
+def dialect_of(row: Collective, dialect: str, title: str) -> Dialect:
+    """How a row is called in a dialect.
+
+    Raises:
+        Unsupported: not at all.
+    """
+    if dialect not in row.dialects:
+        raise Unsupported(f"{row.name} has no {title} form")
+    return row.dialects[dialect]
+
+
+class Symbols(Protocol):
+    """The C functions of a library, or of several."""
+
+    def native(self, call: C) -> Native | None:
+        """The call as words; None where no library here has the function."""
+
+
+def make_call(
+    prepared: Prepared,
+    symbols: Symbols,
+    keep: tuple[object, ...],
+    completion: Stage | None = None,
+    stopwatch: Stopwatch | None = None,
+) -> Call:
+    """The call of a prepared row, in both forms."""
+    missing = [call.function for part in prepared.all_parts for call in part.c or () if symbols.native(call) is None]
+    reason = f"{missing[0]} was not found in the library" if missing else None
+    stages = tuple(stage_of(part, symbols) for part in prepared.all_parts)
+    return Call(stages, completion, stopwatch, why_not_native=reason, keep=(prepared, *keep))
+
+
+def stage_of(part: Part, symbols: Symbols) -> Stage:
+    """A part with its C calls as words."""
+    found = None if part.c is None else tuple(symbols.native(call) for call in part.c)
+    native = None if found is None or None in found else tuple(call for call in found if call is not None)
+    return Stage(part.python, native, part.name)
+
+
+class AllOf:
+    """Several libraries as one: a function is taken from the first that has it."""
+
+    def __init__(self, libraries: Sequence[Symbols]) -> None:
+        self._libraries = libraries
+
+    def native(self, call: C) -> Native | None:
+        """The call as words."""
+        return next((found for library in self._libraries if (found := library.native(call)) is not None), None)

@@ -1,0 +1,39 @@
+"""What every backend has in common whose data is on GPUs and whose ranks are started by MPI."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from collbench.backends.parts import launcher
+from collbench.backends.parts.gpu.opening import Opened, open_device, runtime
+from collbench.backends.parts.interface import Options, Session
+from collbench.backends.parts.mpi_backend import MpiBackend
+from collbench.backends.parts.mpi_session import MpiSession
+from collbench.schema.case import ThreadLevel
+
+
+class DeviceMpiSession(MpiSession):
+    """One rank of an MPI world, with a GPU or as parameter server without one."""
+
+    def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(mpi, level)
+        self.opened: Opened = open_device(self.world, options)
+        self.gpu = None if self.opened.device is None else self.opened.device.facts
+
+
+class DeviceMpiBackend(MpiBackend):
+    """A backend over MPI that needs GPUs."""
+
+    device: Literal["cpu", "gpu"] = "gpu"
+
+    def missing(self) -> str | None:
+        """Whether there is an MPI that belongs to our mpiexec, and a GPU that this process may use.
+
+        A rank of a larger world may be a parameter server, which needs none: then `open_device` refuses, when the ranks
+        have met, and knows who it is.
+        """
+        return super().missing() or (runtime().missing() if launcher.detect().size == 1 else None)
+
+    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
+        """One rank's. Collective."""
+        raise NotImplementedError

@@ -1,0 +1,137 @@
+"""NCCL through CuPy: communicators, and the library's functions by address. Small, so that another binding fits in."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Protocol
+
+from collbench.backends.parts.gpu.shared_library import SharedLibrary, load
+from collbench.collectives.row import C
+from collbench.schema.case import Op
+from collbench.timing.call import Native
+
+#: ncclDataType_t and ncclRedOp_t of nccl.h.
+DATATYPE = {
+    "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
+    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
+}  # fmt: skip
+OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+
+
+class Communicator(Protocol):
+    """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order."""
+
+    address: int
+    all_reduce: Callable[..., object]
+    reduce: Callable[..., object]
+    broadcast: Callable[..., object]
+    all_gather: Callable[..., object]
+    reduce_scatter: Callable[..., object]
+    send: Callable[..., object]
+    recv: Callable[..., object]
+
+    def async_error(self) -> str | None:
+        """What went wrong behind the back of a call that returned."""
+
+    def abort(self) -> None:
+        """Give up what is under way, without the other ranks."""
+
+
+class Nccl(Protocol):
+    """The library. `path` and `version` say which one."""
+
+    path: str
+    version: tuple[int, int, int]
+    group_start: Callable[[], object]
+    group_end: Callable[[], object]
+
+    def unique_id(self) -> Any:
+        """What the ranks of a communicator meet by; made by one of them."""
+
+    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
+        """Meet the others. Collective over the ranks of the communicator."""
+
+    def native(self, call: C) -> Native | None:
+        """A call of the library as words."""
+
+    def call(self, function: str, *arguments: Any) -> int | None:
+        """Call a function at once and return its code; None where this version does not have it."""
+
+
+class CupyCommunicator:
+    """See `Communicator`; the calls are CuPy's own methods, so that they cost what a CuPy user pays."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+        self.address = int(comm.comm)
+        self.all_reduce, self.reduce, self.broadcast = comm.allReduce, comm.reduce, comm.broadcast
+        self.all_gather, self.reduce_scatter = comm.allGather, comm.reduceScatter
+        self.send, self.recv = comm.send, comm.recv
+
+    def async_error(self) -> str | None:
+        """NcclCommGetAsyncError."""
+        try:
+            self._comm.check_async_error()
+        except RuntimeError as error:
+            return str(error)
+        return None
+
+    def abort(self) -> None:
+        """NcclCommAbort."""
+        with contextlib.suppress(RuntimeError):
+            self._comm.abort()
+
+
+class CupyNccl:
+    """See `Nccl`."""
+
+    def __init__(self, library: SharedLibrary) -> None:
+        from cupy.cuda import nccl
+
+        self._nccl, self._library = nccl, library
+        self.path = library.path
+        number = nccl.get_version()
+        self.version = (number // 10_000, number // 100 % 100, number % 100)
+        self.group_start, self.group_end = nccl.groupStart, nccl.groupEnd
+
+    def unique_id(self) -> Any:
+        """NcclGetUniqueId."""
+        return self._nccl.get_unique_id()
+
+    def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
+        """NcclCommInitRank."""
+        return CupyCommunicator(self._nccl.NcclCommunicator(size, unique_id, rank))
+
+    def native(self, call: C) -> Native | None:
+        """A call of libnccl."""
+        return self._library.native(call, partial(explain, self._library))
+
+    def call(self, function: str, *arguments: Any) -> int | None:
+        """Through ctypes."""
+        found = getattr(self._library.handle, function, None)
+        return None if found is None else int(found(*arguments) or 0)
+
+
+def explain(library: SharedLibrary, code: int) -> str:
+    """ncclGetErrorString, with ncclGetLastError where it says more."""
+    text, last = library.handle.ncclGetErrorString, getattr(library.handle, "ncclGetLastError", None)
+    text.restype = ctypes.c_char_p
+    words = bytes(text(code) or b"").decode(errors="replace")
+    if last is None:
+        return words
+    last.restype = ctypes.c_char_p
+    more = bytes(last(None) or b"").decode(errors="replace").strip()
+    return f"{words}: {more}" if more else words
+
+
+@cache
+def cupy_nccl() -> Nccl:
+    """The NCCL of this process: loaded before CuPy asks for it, so that both mean the same one.
+
+    Raises:
+        BackendUnavailable: there is none, or there are two.
+    """
+    return CupyNccl(load("nccl", "libnccl.so.2"))

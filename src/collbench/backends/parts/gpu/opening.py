@@ -1,0 +1,110 @@
+"""From a world of ranks to their GPUs: what each sees, who gets which, and the device opened."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from collbench.backends.parts import places
+from collbench.backends.parts.gpu import cupy_device
+from collbench.backends.parts.gpu.device import Device
+from collbench.backends.parts.gpu.nccl_library import Nccl, cupy_nccl
+from collbench.backends.parts.gpu.seating import Seat, Seating, seat
+from collbench.backends.parts.interface import Options, World, allgather
+from collbench.collectives.row import Collective
+from collbench.errors import RequestError, Unsupported
+
+
+class Runtime(Protocol):
+    """The package through which this process uses GPUs."""
+
+    def missing(self) -> str | None:
+        """Why it finds no GPU; None when it does."""
+
+    def visible(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs that this process may use, in CUDA's order."""
+
+    def open(self, uuid: str) -> Device:
+        """One of them."""
+
+    def nccl(self) -> Nccl:
+        """The NCCL of this process."""
+
+
+class CupyRuntime:
+    """CuPy, and the NCCL that it was made for."""
+
+    def missing(self) -> str | None:
+        """Why CuPy finds no GPU."""
+        return cupy_device.missing()
+
+    def visible(self) -> tuple[str, ...]:
+        """As CuPy sees them."""
+        return cupy_device.visible()
+
+    def open(self, uuid: str) -> Device:
+        """Make it current."""
+        return cupy_device.CupyDevice(uuid)
+
+    def nccl(self) -> Nccl:
+        """Through CuPy."""
+        return cupy_nccl()
+
+
+RUNTIME: list[Runtime] = [CupyRuntime()]
+
+
+def runtime() -> Runtime:
+    """The one in use."""
+    return RUNTIME[-1]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The device of this rank (None: it needs none) and everybody's seats."""
+
+    device: Device | None
+    seating: Seating
+    shared: bool
+
+    def refuse(self, row: Collective) -> None:
+        """Raises `Unsupported`, on all ranks, for what needs a GPU on every rank where there is not one for each."""
+        if not row.has_server and self.seating.refused is not None:
+            raise Unsupported(self.seating.refused)
+
+
+def open_device(world: World, options: Options) -> Opened:
+    """Agree on who uses which GPU, and open this rank's. Collective.
+
+    Raises:
+        RequestError: as `seat`, on all ranks.
+    """
+    plan = places.planned()
+    mine = plan[world.rank].gpu if plan is not None and world.rank < len(plan) else None
+    machine = os.uname().nodename, _kernel_id()
+    why = runtime().missing()
+    seats = tuple(allgather(world, Seat(*machine, () if why else runtime().visible(), mine, why)))
+    seating = seat(seats, options.roles, options.share_gpu)
+    gpu = seating.gpus[world.rank]
+    used = [(one.kernel_id, uuid) for one, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
+    return Opened(None if gpu is None else runtime().open(gpu), seating, len(set(used)) < len(used))
+
+
+def _kernel_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return os.uname().nodename
+
+
+def agree(world: World, what: str, mine: str) -> None:
+    """Raises `RequestError` on all ranks unless all say the same of `what`. Collective."""
+    said = allgather(world, mine)
+    if len(set(said)) > 1:
+        first, other = next((0, rank) for rank, text in enumerate(said) if text != said[0])
+        raise RequestError(
+            f"{what} differs: rank {first} has {said[first]}, rank {other} has {said[other]}. "
+            "Start all ranks in the same environment."
+        )

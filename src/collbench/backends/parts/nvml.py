@@ -1,0 +1,198 @@
+"""All that is read through NVML: GPUs, driver, connections, clocks. Nothing here raises: what is not told is None.
+
+NVML is opened once per process and never closed. `pynvml` is imported on the first question.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from collbench.schema.gpu import Reading
+
+# Numbers of nvml.h, for pynvml has some of them wrong (its NVML_P2P_CAPS_INDEX_READ is a tuple) and renames others.
+_CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
+_P2P_READ, _P2P_WRITE = 0, 1
+_P2P_OK, _P2P_UNKNOWN = 0, 6
+_REMOTE_IS_SWITCH = 1
+_MOST_LINKS = 36
+
+_ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+
+_SLOWDOWNS = {
+    0x04: "power cap", 0x08: "hardware slowdown", 0x10: "sync boost",
+    0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake",
+}  # fmt: skip
+
+#: How `peers` calls a connection that NVML tells nothing of.
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """A GPU. `bus_id` as NVML spells it, `memory` in bytes, `node` its memory node, `capability` like `9.0`.
+
+    None is what NVML or the kernel does not tell. `mig` says whether the GPU is split into instances now.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    bus_id: str
+    memory: int | None = None
+    node: int | None = None
+    capability: str | None = None
+    mig: bool = False
+
+
+def gpus(root: Path = Path("/")) -> tuple[tuple[GpuFacts, ...], str]:
+    """GPUs in NVML's order (by bus) and an empty text; or none and the reason. `root` is where `sys` is found."""
+    library, reason = _open()
+    if library is None:
+        return (), reason
+    try:
+        handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
+        found = tuple(_facts(library, root, index, handle) for index, handle in enumerate(handles))
+    except library.NVMLError as error:
+        return (), f"NVML: {error}"
+    return found, "" if found else "NVML knows no GPU"
+
+
+def driver() -> tuple[str | None, str | None]:
+    """The driver's version and the highest CUDA version that it supports, like `570.86.15` and `12.8`."""
+    library, _ = _open()
+    cuda = _ask(library, "nvmlSystemGetCudaDriverVersion")  # 12080 is 12.8
+    return _ask(library, "nvmlSystemGetDriverVersion"), f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
+
+
+def peers(uuids: Sequence[str]) -> dict[tuple[int, int], str]:
+    """How each GPU is connected to each other one, by their places in `uuids`; empty without NVML.
+
+    `NV4` is four active NVLinks between the two, directly or through switches. Else it is what a path over PCI has
+    to cross, in the words of `nvidia-smi topo -m`: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; or `unknown`.
+    """
+    library, _ = _open()
+    if library is None:
+        return {}
+    handles = [_handle(uuid) for uuid in uuids]
+    buses = [_bus(_ask(library, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
+    links = [_links(library, handle) for handle in handles]
+    found = {}
+    for (i, one), (j, other) in permutations(enumerate(handles), 2):
+        linked = links[i][buses[j]] + min(links[i][None], links[j][None])
+        if linked and buses[i] != buses[j]:  # two MIG devices of one GPU have its links in common, none between them
+            found[i, j] = f"NV{linked}"
+        else:
+            found[i, j] = _ANCESTORS.get(_ask(library, "nvmlDeviceGetTopologyCommonAncestor", one, other), UNKNOWN)
+    return found
+
+
+def peer_access(first: str, second: str) -> bool | None:
+    """Whether the GPU of UUID `first` may read and write the memory of `second` directly; None where nobody tells."""
+    library, _ = _open()
+    one, other = _handle(first), _handle(second)
+    told = [_ask(library, "nvmlDeviceGetP2PStatus", one, other, way) for way in (_P2P_READ, _P2P_WRITE)]
+    if any(status not in (None, _P2P_OK, _P2P_UNKNOWN) for status in told):
+        return False
+    return True if told == [_P2P_OK, _P2P_OK] else None
+
+
+def readings(uuids: Sequence[str]) -> tuple[Reading, ...]:
+    """What each GPU or MIG device that NVML knows says of itself now, in the order of `uuids`; empty without NVML."""
+    library, _ = _open()
+    handles = ((uuid, _handle(uuid)) for uuid in uuids)
+    return tuple(_reading(library, uuid, handle) for uuid, handle in handles if handle is not None)
+
+
+@cache
+def _open() -> tuple[Any | None, str]:
+    """`pynvml`, initialised; or None and why not."""
+    try:
+        import pynvml
+    except ImportError:
+        return None, "nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return None, f"NVML: {error}"
+    return pynvml, ""
+
+
+def _ask(library: Any | None, question: str, *arguments: Any) -> Any:
+    """NVML's answer; None where there is no NVML, or this GPU, driver or pynvml has none, or an argument is None."""
+    function = getattr(library, question, None)
+    if library is None or function is None or any(argument is None for argument in arguments):
+        return None
+    try:
+        return function(*arguments)
+    except library.NVMLError:
+        return None
+
+
+@cache
+def _handle(uuid: str) -> Any | None:
+    """Of a MIG device the GPU it is part of: only that one has clocks, links and a place."""
+    library, _ = _open()
+    handle = _ask(library, "nvmlDeviceGetHandleByUUID", uuid)
+    if handle is None or not uuid.startswith("MIG-"):
+        return handle
+    whole = _ask(library, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+    return handle if whole is None else whole
+
+
+def _facts(library: Any, root: Path, index: int, handle: Any) -> GpuFacts:
+    bus, uuid = library.nvmlDeviceGetPciInfo(handle).busId, library.nvmlDeviceGetUUID(handle)
+    memory = _ask(library, "nvmlDeviceGetMemoryInfo", handle)
+    capability = _ask(library, "nvmlDeviceGetCudaComputeCapability", handle)
+    mode = _ask(library, "nvmlDeviceGetMigMode", handle)
+    return GpuFacts(
+        index, uuid, library.nvmlDeviceGetName(handle), bus,
+        memory=None if memory is None else memory.total,
+        node=_node_of(root, bus),
+        capability=None if capability is None else ".".join(map(str, capability)),
+        mig=bool(mode and mode[0]),
+    )  # fmt: skip
+
+
+def _node_of(root: Path, bus: str) -> int | None:
+    """The memory node of a PCI device as NVML names it: `00000000:65:00.0`."""
+    domain, _, rest = bus.lower().partition(":")
+    try:
+        node = int((root / f"sys/bus/pci/devices/{int(domain, 16):04x}:{rest}/numa_node").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return None if node < 0 else node  # the kernel says -1 where it does not know
+
+
+def _bus(info: Any) -> str:
+    return "" if info is None else info.busId.lower()
+
+
+def _links(library: Any, handle: Any | None) -> Counter[str | None]:
+    """Active NVLinks by the bus of the GPU at the other end; None stands for a switch."""
+    links = [link for link in range(_MOST_LINKS) if _ask(library, "nvmlDeviceGetNvLinkState", handle, link)]
+    return Counter(
+        None if _ask(library, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) == _REMOTE_IS_SWITCH
+        else _bus(_ask(library, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+        for link in links
+    )  # fmt: skip
+
+
+def _reading(library: Any, uuid: str, handle: Any) -> Reading:
+    power = _ask(library, "nvmlDeviceGetPowerUsage", handle)
+    reasons = _ask(library, "nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:  # before driver 535 it had another name
+        reasons = _ask(library, "nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    return Reading(
+        uuid=uuid,
+        sm_clock=_ask(library, "nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
+        memory_clock=_ask(library, "nvmlDeviceGetClockInfo", handle, _CLOCK_MEMORY),
+        power=None if power is None else power / 1000,  # NVML says milliwatts
+        temperature=_ask(library, "nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU),
+        throttled=None if reasons is None else tuple(word for bit, word in _SLOWDOWNS.items() if reasons & bit),
+    )

@@ -1,0 +1,36 @@
+"""What a launcher planned for each rank, as it tells the ranks in their environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from collbench.errors import WorldMismatch
+
+#: Set by `collbench launch` on every rank: JSON, one `Place` for each rank.
+VARIABLE = "COLLBENCH_PLACEMENT"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Container (None: the host), cores (`0-3,8`) and GPU (its UUID; None: no GPU) of one rank."""
+
+    container: str | None
+    cores: str
+    gpu: str | None = None
+
+
+def planned(environ: Mapping[str, str] = os.environ) -> tuple[Place, ...] | None:
+    """Every rank's place by rank; None where no launcher planned them.
+
+    Raises:
+        WorldMismatch: the variable does not hold what a launcher writes.
+    """
+    text = environ.get(VARIABLE)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=tuple[Place, ...])
+    except msgspec.DecodeError as error:
+        raise WorldMismatch(f"{VARIABLE}: {error}. It is set by collbench launch; unset it.") from error

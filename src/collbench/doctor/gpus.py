@@ -1,0 +1,147 @@
+"""Check `gpus`: driver, GPUs and the memory nodes they hang on, MIG, what slows them down, whether CUDA starts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from collbench.backends.parts import nvml
+from collbench.backends.parts.nvml import GpuFacts
+from collbench.doctor.parts.cuda_driver import refusal
+from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.gpu_absence import explain
+from collbench.doctor.parts.machine import Machine
+from collbench.doctor.parts.processors import allowed, launcher_cores
+from collbench.run.facts import format_cores, parse_cores
+from collbench.schema.gpu import Reading
+from collbench.units import format_bytes
+
+_NODES = "sys/devices/system/node"
+
+#: How each launcher spreads its ranks over the memory nodes.
+_SPREAD = {
+    "openmpi": "mpirun --map-by numa --bind-to core",
+    "mpich": "mpiexec -bind-to core -map-by numa",
+    "slurm": "srun --distribution=*:cyclic --cpu-bind=cores",
+    "torchrun": "torchrun",
+}
+
+
+def judge(machine: Machine, gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> Finding:
+    """The GPUs that NVML shows, against this machine and what they say of themselves now."""
+    version, cuda = nvml.driver()
+    cores = _reach(machine)
+    nodes = nodes_of(machine, cores)
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for gpu in gpus:
+        kinds[_describe(gpu)].append(gpu.index)
+    titles = (f"GPU{'s' if len(same) > 1 else ''} {format_cores(same)}: {kind}" for kind, same in kinds.items())
+    where = f"cores {format_cores(cores)}" + (f" on node {format_cores(nodes)}" if nodes else "")
+    seen = "; ".join((f"driver {version or 'unknown'} (CUDA up to {cuda or 'unknown'})", *titles, where))
+    far = _far(machine, used(machine, gpus), nodes)
+    return found(seen, refusal(machine), *far, _mig(gpus), *_slowed(gpus, readings))
+
+
+def _describe(gpu: GpuFacts) -> str:
+    memory = "memory unknown" if gpu.memory is None else format_bytes(gpu.memory)
+    node = "node unknown" if gpu.node is None else f"node {gpu.node}"
+    return f"{gpu.name}, {memory}, {node}{', MIG on' if gpu.mig else ''}"
+
+
+def _reach(machine: Machine) -> frozenset[int]:
+    """The cores that the ranks share: those of the launcher, where it is seen; this rank alone is bound to fewer."""
+    return launcher_cores(machine) or allowed(machine)
+
+
+def nodes_of(machine: Machine, cores: Iterable[int]) -> frozenset[int]:
+    """The memory nodes of the cores; none where the kernel does not tell."""
+    there = {*cores}
+    return frozenset(node for node, those in _cores_of_nodes(machine).items() if those & there)
+
+
+def _cores_of_nodes(machine: Machine) -> dict[int, frozenset[int]]:
+    names = (folder.name for folder in machine.path(_NODES).glob("node[0-9]*"))
+    return {int(name[4:]): parse_cores(machine.read(f"{_NODES}/{name}/cpulist") or "") for name in names}
+
+
+def used(machine: Machine, gpus: tuple[GpuFacts, ...]) -> tuple[GpuFacts, ...]:
+    """Those that CUDA_VISIBLE_DEVICES leaves, by index or by the beginning of a UUID; all where it is not set."""
+    told = machine.environ.get("CUDA_VISIBLE_DEVICES")
+    if told is None:
+        return gpus
+    words = [word.strip() for word in told.split(",") if word.strip()]
+    return tuple(gpu for gpu in gpus if any(word == str(gpu.index) or gpu.uuid.startswith(word) for word in words))
+
+
+def _far(machine: Machine, gpus: tuple[GpuFacts, ...], nodes: frozenset[int]) -> list[Problem]:
+    """A problem for each node with GPUs and without cores. Which GPU a rank takes is not known here."""
+    unseen = machine.launcher.kind != "none" and launcher_cores(machine) is None
+    if unseen or not nodes:
+        return []
+    far: dict[int, list[int]] = defaultdict(list)
+    for gpu in gpus:
+        if gpu.node is not None and gpu.node not in nodes:
+            far[gpu.node].append(gpu.index)
+    return [
+        Problem(
+            "warn",
+            f"GPU {format_cores(those)} hangs on memory node {node}, and all cores that may be used are on node "
+            f"{format_cores(nodes)}",
+            "copies between host and device cross to another node: they lose bandwidth and gain latency",
+            _nearer(machine, node, nodes),
+        )
+        for node, those in sorted(far.items())
+    ]
+
+
+def _nearer(machine: Machine, node: int, nodes: frozenset[int]) -> str:
+    cores = format_cores(_cores_of_nodes(machine).get(node, frozenset()))
+    if machine.container is not None:
+        return f"docker run --cpuset-cpus={cores} --cpuset-mems={node} ..."
+    if machine.launcher.kind == "none":
+        return f"numactl --cpunodebind={node} --membind={node} collbench ... (or taskset -c {cores} collbench ...)"
+    both = format_cores({*nodes, node})
+    return f"numactl --cpunodebind={both} {_SPREAD[machine.launcher.kind]} ..."
+
+
+def _mig(gpus: tuple[GpuFacts, ...]) -> Problem | None:
+    split = [gpu.index for gpu in gpus if gpu.mig]
+    if not split:
+        return None
+    return Problem(
+        "warn",
+        f"MIG is on for GPU {format_cores(split)}",
+        "NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: a part of a GPU "
+        "is measured",
+        f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)",
+    )
+
+
+def _slowed(gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[Problem]:
+    """A problem for each set of reasons, with the GPUs that it slows."""
+    number = {gpu.uuid: gpu.index for gpu in gpus}
+    slow: dict[str, list[int]] = defaultdict(list)
+    for reading in readings:
+        if reading.throttled:
+            slow[", ".join(reading.throttled)].append(number[reading.uuid])
+    return [
+        Problem(
+            "warn",
+            f"GPU {format_cores(those)} is slowed down now: {reasons}",
+            "its clocks are below what they could be and change while it is measured: times are longer and spread",
+            f"nvidia-smi -i {','.join(map(str, those))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is hit: "
+            "end what else runs there, and let it cool",
+        )
+        for reasons, those in slow.items()
+    ]
+
+
+def run(machine: Machine) -> Finding:
+    """Ask NVML, then judge, or say why it shows no GPU."""
+    gpus, reason = nvml.gpus(machine.root)
+    if not gpus:
+        return explain(machine, reason)
+    return judge(machine, gpus, nvml.readings([gpu.uuid for gpu in gpus]))
+
+
+CHECK = Check("gpus", "NVIDIA GPUs can be used, hang on the memory node of the cores, and are not slowed down", run)

@@ -1,0 +1,175 @@
+"""Check `nccl`: which libnccl a process here would load, whether there are several, and whether the driver is too old.
+
+A library is loaded in a child process only: two of them in one process are what is to be found out.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.backends.parts import nvml
+from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.machine import Machine
+
+#: As the dynamic linker is asked for it.
+SONAME = "libnccl.so.2"
+
+_BY_LINKER = "dynamic linker"
+
+_TRY = """
+import ctypes, json, re, sys
+library, version = ctypes.CDLL(sys.argv[1]), ctypes.c_int()
+error = library.ncclGetVersion(ctypes.byref(version))
+found = re.search(r"(/.*/libnccl\\.so.*)$", open("/proc/self/maps").read(), re.MULTILINE)
+print(json.dumps([found and found[1], None if error else version.value]))
+"""
+
+#: Distributions that are built for one CUDA, by the number in their name.
+_BUILT_FOR = re.compile(r"(?:cupy-cuda|nvidia-nccl-cu)(\d+)x?")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A libnccl: who brings it (`nvidia-nccl wheel`, `torch`, `dynamic linker`), its file, its version.
+
+    The version is None where the library cannot be loaded or asked.
+    """
+
+    origin: str
+    path: str
+    version: str | None
+
+
+def installed() -> frozenset[str]:
+    """The installed distributions that are built for one CUDA: `cupy-cuda12x`, `nvidia-nccl-cu12`."""
+    names = (str(one.metadata["Name"]).lower().replace("_", "-") for one in importlib.metadata.distributions())
+    return frozenset(name for name in names if _BUILT_FOR.fullmatch(name))
+
+
+def libraries(machine: Machine) -> tuple[Library, ...]:
+    """Those of Python packages, then what the dynamic linker finds; each file once."""
+    there: dict[str, Library] = {}
+    for origin, name in _candidates():
+        path, version = _ask(machine, name)
+        if path is not None:
+            there.setdefault(path, Library(origin, path, version))
+    return tuple(there.values())
+
+
+def _candidates() -> Iterator[tuple[str, str]]:
+    for origin, package, inside in (("torch", "torch", "lib"), ("nvidia-nccl wheel", "nvidia.nccl", "lib")):
+        for folder in _folders(package):
+            file = folder / inside / SONAME
+            if file.exists():
+                yield origin, str(file)
+    yield _BY_LINKER, SONAME
+
+
+def _folders(package: str) -> list[Path]:
+    """Where a package lies, which is not imported."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+
+
+def _ask(machine: Machine, name: str) -> tuple[str | None, str | None]:
+    """The file that was loaded by that name, and its version. A path that is not loaded is still there."""
+    try:
+        output = machine.execute((sys.executable, "-I", "-S", "-c", _TRY, name))
+        path, code = json.loads(output.text.strip().splitlines()[-1])
+    except (OSError, TimeoutError, ValueError, IndexError, TypeError):
+        return (None if name == SONAME else str(Path(name).resolve())), None
+    return str(Path(path or name).resolve()), None if code is None else spell(code)
+
+
+def spell(code: int) -> str:
+    """`2.27.5` for 22705. Before NCCL 2.9 a digit less was between them: 2804."""
+    unit = 10000 if code >= 10000 else 1000
+    return f"{code // unit}.{code % unit // 100}.{code % 100}"
+
+
+def judge(there: tuple[Library, ...], wheels: frozenset[str], cuda: str | None, gpu: bool) -> Finding:
+    """`cuda` is the highest version that the driver supports, None where there is none; `gpu`: there is one."""
+    major = int(cuda.partition(".")[0]) if cuda else None
+    seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in there)
+    return found(
+        "; ".join(filter(None, (seen or "not installed", ", ".join(sorted(wheels))))),
+        _missing(major) if gpu and not there else None,
+        _several_wheels(wheels, major),
+        _several_files(there),
+        *(_unloadable(one) for one in there if one.version is None),
+        *(_too_old(name, cuda, major) for name in sorted(wheels)),
+    )
+
+
+def _missing(major: int | None) -> Problem:
+    return Problem(
+        "warn",
+        f"there is a GPU, and no {SONAME} that can be loaded",
+        "backends nccl and torch-nccl are not usable (a torch that has NCCL built in is not looked into)",
+        f"pip install nvidia-nccl-cu{major or 12}",
+    )
+
+
+def _several_wheels(wheels: frozenset[str], major: int | None) -> Problem | None:
+    names = sorted(name for name in wheels if name.startswith("nvidia-nccl-"))
+    if len(names) < 2:
+        return None
+    kept = next((name for name in reversed(names) if major and int(name[-2:]) <= major), names[0])
+    return Problem(
+        "warn",
+        f"{' and '.join(names)} are installed, into the same folder",
+        "the one that was installed last has overwritten the other: which NCCL is measured depends on the order",
+        f"pip uninstall -y {' '.join(names)} && pip install {kept}",
+    )
+
+
+def _several_files(there: tuple[Library, ...]) -> Problem | None:
+    if len(there) < 2:
+        return None
+    return Problem(
+        "warn",
+        f"{len(there)} different libraries: {', '.join(one.path for one in there)}",
+        "two backends could measure different libraries; collbench refuses two in one process",
+        f"export LD_LIBRARY_PATH={Path(there[0].path).parent}:$LD_LIBRARY_PATH",
+    )
+
+
+def _unloadable(library: Library) -> Problem:
+    return Problem(
+        "warn",
+        f"{library.path} ({library.origin}) cannot be loaded, or does not tell its version",
+        "a backend that takes it does not start",
+        f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{library.path}\").ncclGetVersion'",
+    )
+
+
+def _too_old(name: str, cuda: str | None, major: int | None) -> Problem | None:
+    match = _BUILT_FOR.fullmatch(name)
+    if match is None or major is None or int(match[1]) <= major:
+        return None
+    fitting = name.replace(f"cu{match[1]}", f"cu{major}").replace(f"cuda{match[1]}", f"cuda{major}")
+    return Problem(
+        "fail",
+        f"{name} is built for CUDA {match[1]}, and the driver supports CUDA up to {cuda}: the driver is too old",
+        "nothing of it starts on a GPU (cudaErrorInsufficientDriver)",
+        f"pip uninstall -y {name} && pip install {fitting}, or update the driver",
+    )
+
+
+def run(machine: Machine) -> Finding:
+    """Look for the libraries, then judge."""
+    gpu = bool(nvml.gpus(machine.root)[0])
+    return judge(libraries(machine), installed(), nvml.driver()[1], gpu)
+
+
+CHECK = Check("nccl", "one NCCL for all backends, and a driver that is new enough for it and CuPy", run)

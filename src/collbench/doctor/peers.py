@@ -1,0 +1,91 @@
+"""Check `peers`: how the GPUs of this machine are connected, and whether each reaches the memory of each other one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+from collbench.backends.parts import nvml
+from collbench.backends.parts.nvml import GpuFacts
+from collbench.doctor.parts.finding import Check, Finding, Problem, found
+from collbench.doctor.parts.machine import Machine
+
+Pair = tuple[int, int]
+
+_SHOW = "nvidia-smi topo -p2p r names the reason for each pair"
+
+
+def judge(gpus: tuple[GpuFacts, ...], links: Mapping[Pair, str], access: Mapping[Pair, bool | None]) -> Finding:
+    """`links` has both orders of a pair, `access` one (true where it is there both ways); by place in `gpus`."""
+    refused = [pair for pair, there in access.items() if there is False]
+    untold = [pair for pair, there in access.items() if there is None]
+    state = f"peer access {_extent(len(refused) + len(untold), len(access))}"
+    return found(f"{_matrix(gpus, links)}; {state}", _refused(gpus, refused, access), _untold(gpus, untold))
+
+
+def _matrix(gpus: tuple[GpuFacts, ...], links: Mapping[Pair, str]) -> str:
+    """A row for each GPU, a dash for itself; one word where all pairs are alike."""
+    kinds = {*links.values()}
+    if len(kinds) == 1:
+        return f"{len(gpus)} GPUs, each pair {kinds.pop()}"
+    places = range(len(gpus))
+    rows = (" ".join("-" if i == j else links.get((i, j), nvml.UNKNOWN) for j in places) for i in places)
+    return "; ".join(f"GPU {gpu.index}: {row}" for gpu, row in zip(gpus, rows, strict=True))
+
+
+def _extent(lacking: int, pairs: int) -> str:
+    if not lacking:
+        return "between all"
+    return "between none" if lacking == pairs else f"between {pairs - lacking} of {pairs} pairs"
+
+
+def _names(gpus: tuple[GpuFacts, ...], pairs: list[Pair], most: int = 4) -> str:
+    """The first pairs, as NVML numbers GPUs."""
+    shown = ", ".join(f"{gpus[i].index}-{gpus[j].index}" for i, j in pairs[:most])
+    return shown if len(pairs) <= most else f"{shown} and {len(pairs) - most} more"
+
+
+def _refused(gpus: tuple[GpuFacts, ...], pairs: list[Pair], access: Mapping[Pair, bool | None]) -> Problem | None:
+    if not pairs:
+        return None
+    reached = next((pair for pair, there in access.items() if there), None)
+    fix = _SHOW
+    if reached is not None:
+        # By UUID, because CUDA may number GPUs otherwise than NVML.
+        uuids = ",".join(gpus[place].uuid for place in reached)
+        fix = f"export CUDA_VISIBLE_DEVICES={uuids} measures on two that reach each other; {_SHOW}"
+    return Problem(
+        "warn",
+        f"no peer access between GPUs {_names(gpus, pairs)}",
+        "NCCL and CUDA-aware MPI go through host memory between them: another path, several times slower",
+        fix,
+    )
+
+
+def _untold(gpus: tuple[GpuFacts, ...], pairs: list[Pair]) -> Problem | None:
+    if not pairs:
+        return None
+    return Problem(
+        "unknown",
+        f"NVML does not tell about peer access between GPUs {_names(gpus, pairs)}",
+        "NCCL may go through host memory between them",
+        _SHOW,
+    )
+
+
+def _both_ways(first: str, second: str) -> bool | None:
+    ways = (nvml.peer_access(first, second), nvml.peer_access(second, first))
+    return False if False in ways else None if None in ways else True
+
+
+def run(machine: Machine) -> Finding:
+    """Ask NVML, then judge. GPUs split by MIG are left out: between their instances there is no peer access."""
+    gpus = tuple(gpu for gpu in nvml.gpus(machine.root)[0] if not gpu.mig)
+    if len(gpus) < 2:
+        return found("fewer than two GPUs")
+    uuids = [gpu.uuid for gpu in gpus]
+    access = {(i, j): _both_ways(uuids[i], uuids[j]) for i, j in combinations(range(len(gpus)), 2)}
+    return judge(gpus, nvml.peers(uuids), access)
+
+
+CHECK = Check("peers", "the GPUs reach each other's memory, by NVLink or PCI", run)
