@@ -20,7 +20,15 @@ COMBINE: dict[str, Combine] = {
 
 
 def combined(columns: list[list[float]], op: str) -> list[float]:
+    if op == "avg":
+        return [average(values) for values in zip(*columns, strict=True)]
     return [reduce(COMBINE[op], values) for values in zip(*columns, strict=True)]
+
+
+def average(values: tuple[float, ...]) -> float:
+    """The sum over the number of ranks: rounded down in whole numbers, none of which is negative here."""
+    total = reduce(COMBINE["sum"], values)
+    return total // len(values) if isinstance(total, int) else total / len(values)
 
 
 def allreduce(inputs: list[Blocks], root: int, op: str) -> list[Blocks | None]:

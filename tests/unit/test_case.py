@@ -43,6 +43,11 @@ def test_a_key_stays_what_it_was() -> None:
         ("image", "openmpi"),
         ("policy", "single"),
         ("isolation", "strict"),
+        ("staging", "pinned"),
+        ("algorithm", "RING"),
+        ("protocol", "LL"),
+        ("registered", True),
+        ("graph", 1),
     ],
 )
 def test_every_field_is_part_of_the_identity(field: str, value: Any) -> None:
@@ -52,7 +57,7 @@ def test_every_field_is_part_of_the_identity(field: str, value: Any) -> None:
 
 
 def test_the_field_list_above_is_complete() -> None:
-    assert len(Case.__struct_fields__) == 13
+    assert len(Case.__struct_fields__) == 18
 
 
 def test_cases_are_frozen() -> None:

@@ -28,10 +28,16 @@ def tiles(ranks: int, dtype: str, op: Op | None) -> list[Array]:
 
 
 def exactly(arrays: list[Array], op: Op) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The reduction in whole numbers, where nothing can be rounded."""
-    ufunc = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op]
+    """The reduction in whole numbers, where nothing can be rounded; of `avg` the sum."""
+    ufunc = {"sum": np.add, "avg": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}[op]
     result: np.ndarray[Any, np.dtype[np.int64]] = reduce(ufunc, [array.astype(np.int64) for array in arrays])
     return result
+
+
+def quotient(total: Array, ranks: int, dtype: str) -> Array:
+    """A sum over the number of ranks: rounded down in whole numbers, to the nearest in floats."""
+    found: Array = total // ranks if "int" in dtype else (total / ranks).astype(numpy_dtype(dtype))
+    return found
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 64, 255, 300, 520])
@@ -43,11 +49,13 @@ def test_reductions_are_exact_in_the_dtype(dtype: str, op: Op, ranks: int) -> No
     assert all(array.dtype == numpy_dtype(dtype) for array in arrays)
     assert expected.min() >= 0
     assert expected.max() <= LARGEST[dtype]
-    assert (fold(op)(arrays).astype(np.int64) == expected).all()
-    assert (fold(op)(arrays[::-1]).astype(np.int64) == expected).all()
+    for found in (fold(op)(arrays), fold(op)(arrays[::-1])):
+        assert found.dtype == numpy_dtype(dtype)
+        right = quotient(expected, ranks, dtype) if op == "avg" else expected
+        assert (found.astype(np.float64) == right.astype(np.float64)).all()
     if op == "prod":
         assert expected.max() <= 15
-    if op == "sum":
+    if op in ("sum", "avg"):
         assert len(np.unique(expected)) > 1
 
 
@@ -61,6 +69,52 @@ def test_poison_is_no_expected_value(dtype: str, op: Op | None, ranks: int) -> N
     for array in expected if op is None else (*expected, fold(op)(expected)):
         assert (poisoned != array).all()
         assert check.count_wrong(HostBuffer(poisoned), array) == poisoned.size
+
+
+def test_an_average_over_more_ranks_than_the_dtype_counts() -> None:
+    """300 does not fit int8, and no sum there exceeds 126: the average is 0, and a sum that was not divided is not."""
+    for dtype in ("int8", "uint8"):
+        arrays = tiles(300, dtype, "avg")
+        assert (fold("avg")(arrays) == 0).all()
+        assert check.count_wrong(HostBuffer(fold("sum")(arrays)), fold("avg")(arrays)) > PERIOD
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", [None, *get_args(Op)])
+def test_only_averages_of_floats_have_a_tolerance(dtype: str, op: Op | None) -> None:
+    for ranks in (1, 2, 8, 256):
+        assert check.tolerance_of(dtype, op, ranks) == 0.0
+    for ranks in (3, 12, 300):
+        assert (check.tolerance_of(dtype, op, ranks) > 0.0) == (op == "avg" and "float" in dtype)
+        assert check.tolerance_of(dtype, op, ranks) <= 0.25
+
+
+@pytest.mark.parametrize("ranks", [3, 5, 6, 7, 12, 24, 48, 100])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if "float" in dtype])
+def test_an_average_as_nccl_takes_it_is_right(dtype: str, ranks: int) -> None:
+    """Each value times the rounded 1/ranks, and the products added up in the dtype, from any rank on."""
+    arrays = tiles(ranks, dtype, "avg")
+    expected, tolerance = fold("avg")(arrays), check.tolerance_of(dtype, "avg", ranks)
+    factor = np.array(1 / ranks).astype(numpy_dtype(dtype))
+    products = [array * factor for array in arrays]
+    for first in range(0, ranks, max(ranks // 4, 1)):
+        found = fold("sum")(products[first:] + products[:first])
+        assert check.count_wrong(HostBuffer(found), expected, tolerance) == 0
+
+
+@pytest.mark.parametrize("ranks", [3, 12, 100])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if "float" in dtype])
+def test_what_is_no_average_is_wrong(dtype: str, ranks: int) -> None:
+    arrays = tiles(ranks, dtype, "avg")
+    expected, tolerance = fold("avg")(arrays), check.tolerance_of(dtype, "avg", ranks)
+    there = int(np.count_nonzero(expected))
+    assert there > PERIOD
+    nothing = np.full_like(expected, np.nan)
+    assert check.count_wrong(HostBuffer(fold("sum")(arrays)), expected, tolerance) == there
+    assert check.count_wrong(HostBuffer(nothing), expected, tolerance) == expected.size
+    for side in (-1, 1):
+        off = (expected.astype(np.float64) * (1 + side * 2 * tolerance)).astype(numpy_dtype(dtype))
+        assert check.count_wrong(HostBuffer(off), expected, tolerance) == there
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -16,8 +16,8 @@ ROWS = {
     "allreduce", "reduce", "bcast", "gather", "scatter", "allgather", "reduce_scatter", "alltoall", "barrier",
     "sendrecv", "ps_bcast", "ps_gather",
 }  # fmt: skip
-#: Those that torch.distributed does not have.
-MPI_ONLY: set[str] = set()
+#: Dialects that a row does not have.
+WITHOUT = {"barrier": {"nccl"}}
 
 
 @pytest.fixture(params=sorted(ROWS))
@@ -80,10 +80,11 @@ def test_which_rows_reduce_have_a_root_and_share_out() -> None:
     assert having("split") == {"allgather", "gather", "scatter", "reduce_scatter", "alltoall"}
     assert ROWS - having("moves_data") == {"barrier"}
     assert ROWS - having("has_in_place") == {"barrier", "ps_bcast", "ps_gather"}
+    assert having("has_server") == {"ps_bcast", "ps_gather"}
 
 
 def test_the_dialects_of_every_row(row: Collective) -> None:
-    assert set(row.dialects) == ({"mpi"} if row.name in MPI_ONLY else {"mpi", "torch"})
+    assert set(row.dialects) == {"mpi", "nccl", "torch"} - WITHOUT.get(row.name, set())
     assert row.title
     assert row.summary[0].islower()
 

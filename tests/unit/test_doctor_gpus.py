@@ -1,4 +1,4 @@
-"""Every outcome of the checks of GPUs: gpus, peers, nccl, cuda_aware; with a pynvml that is made up."""
+"""Every outcome of the checks of GPUs: gpus, peers, nccl; with a pynvml that is made up."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import pynvml as real
 import pytest
 from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
-from collbench.backends.parts import cuda_aware as levels_of
 from collbench.backends.parts import nvml
 from collbench.backends.parts.launcher import Launcher
-from collbench.doctor import cuda_aware, gpus, nccl, peers
-from collbench.doctor.cuda_aware import Levels
+from collbench.doctor import gpus, nccl, peers
 from collbench.doctor.nccl import Library
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.doctor.parts.machine import Machine, Output, execute
-from collbench.errors import BackendUnavailable
 
 Install = Callable[[MadeNvml], MadeNvml]
 
@@ -425,82 +422,3 @@ def test_nccl_looks_for_itself(machine: Machine, install: Install, monkeypatch: 
     monkeypatch.setattr(nccl, "libraries", lambda machine: (WHEEL,))
     monkeypatch.setattr(nccl, "installed", lambda: frozenset({"cupy-cuda13x"}))
     assert "up to 12.8" in only(nccl.run(machine), "fail").cause
-
-
-# cuda_aware -----------------------------------------------------------------------------------------------------------
-
-NAME = "Open MPI 5.0.11"
-
-
-@pytest.mark.parametrize(
-    ("levels", "seen"),
-    [
-        (Levels(True, True, True), "built: yes, claimed: yes, works: yes"),
-        (Levels(True, True, None), "built: yes, claimed: yes, works: unknown"),
-        (Levels(True, None), "built: yes, claimed: unknown"),
-        (Levels(False, why="reason"), "built: no (reason)"),
-        (Levels(None), "built: unknown"),
-    ],
-)
-def test_levels_without_a_problem(levels: Levels, seen: str) -> None:
-    assert cuda_aware.judge("openmpi", NAME, levels, gpu=True) == Finding(f"{NAME}: {seen}")
-
-
-@pytest.mark.parametrize(
-    ("vendor", "fix"),
-    [("openmpi", "export OMPI_MCA_accelerator=cuda"), ("mpich", "export MPIR_CVAR_ENABLE_GPU=1"), ("x", "export MPIR")],
-)
-def test_built_and_not_claimed(vendor: str, fix: str) -> None:
-    problem = only(cuda_aware.judge(vendor, NAME, Levels(True, False), gpu=True), "warn")
-    assert "mpi-cuda is refused" in problem.effect
-    assert problem.fix.startswith(fix)
-    assert cuda_aware.judge(vendor, NAME, Levels(True, False), gpu=False).status == "ok"
-
-
-def test_claimed_and_not_true() -> None:
-    problem = only(cuda_aware.judge("openmpi", NAME, Levels(True, True, False), gpu=True), "warn")
-    assert "did not send a device buffer" in problem.cause
-    assert "mpi-cuda is refused" in problem.effect
-    assert problem.fix.startswith("--backend mpi-staged")
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    def tell(built: bool | None, claimed: bool | None = None, works: bool | None = None) -> None:
-        monkeypatch.setattr(levels_of, "built", lambda version: built)
-        monkeypatch.setattr(levels_of, "claimed", lambda library: claimed)
-        monkeypatch.setattr(levels_of, "works", lambda library: works, raising=False)
-
-    return tell
-
-
-def test_levels_are_asked_in_turn(machine: Machine, told: Callable[..., None]) -> None:
-    told(True, True, False)
-    assert cuda_aware.look(machine, "", "/lib", gpu=True) == Levels(True, True, False)
-    assert cuda_aware.look(machine, "", "/lib", gpu=False) == Levels(True, True, None, "no GPU here to try it on")
-    told(True, False, True)
-    assert cuda_aware.look(machine, "", "/lib", gpu=True) == Levels(True, False)
-    told(False, True, True)
-    assert cuda_aware.look(machine, "", "/lib", gpu=True).claimed is None
-
-
-def test_nobody_takes_a_ranks_place(machine: Machine, told: Callable[..., None]) -> None:
-    told(True, True, True)
-    started = replace(machine, launcher=Launcher("openmpi", 0, 2))
-    assert "without a launcher" in cuda_aware.look(started, "", "/lib", gpu=True).why
-
-
-def test_an_mpi_that_cannot_be_tried_yet(
-    machine: Machine, told: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told(True, True, True)
-    monkeypatch.delattr(levels_of, "works")
-    assert cuda_aware.look(machine, "", "/lib", gpu=True) == Levels(True, True)
-
-
-def test_no_mpi(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lack() -> None:
-        raise BackendUnavailable("mpi4py is not installed")
-
-    monkeypatch.setattr(cuda_aware, "load_mpi", lack)
-    assert cuda_aware.run(machine).status == "ok"

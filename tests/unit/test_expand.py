@@ -52,7 +52,7 @@ def test_fields_that_mean_nothing_do_not_multiply() -> None:
         assert (case.op is None) != row.reduces
         assert (case.root is None) != row.rooted
     assert count == {
-        "allreduce": 16, "reduce": 32, "reduce_scatter": 16, "bcast": 8, "gather": 8, "scatter": 8, "allgather": 4,
+        "allreduce": 20, "reduce": 40, "reduce_scatter": 20, "bcast": 8, "gather": 8, "scatter": 8, "allgather": 4,
         "alltoall": 4, "sendrecv": 4, "ps_bcast": 4, "ps_gather": 4, "barrier": 1,
     }  # fmt: skip
 
@@ -91,7 +91,15 @@ def test_dtypes_by_their_proper_names(asked: tuple[str, ...], found: tuple[str, 
     [(("sum",), ("sum",)), (("MAX", "sum"), ("max", "sum")), (("all",), OPS), (("min", "all"), None)],
 )
 def test_operations(asked: tuple[str, ...], found: tuple[str, ...] | None) -> None:
-    assert ops_of(plan(ops=asked)) == (found or ("min", "sum", "prod", "max"))
+    assert ops_of(plan(ops=asked), "fake") == (found or ("min", "sum", "prod", "max", "avg"))
+
+
+@pytest.mark.parametrize("backend", ["mpi", "mpi-staged", "mpi-cuda"])
+def test_all_operations_are_those_of_the_backend(backend: str) -> None:
+    """MPI has no average. Who asks for one by name gets a case, and the reason why it is skipped."""
+    assert ops_of(plan(ops=("all",)), backend) == ("sum", "prod", "min", "max")
+    assert ops_of(plan(ops=("avg", "all")), backend) == ("avg", "sum", "prod", "min", "max")
+    assert set(ops_of(plan(ops=("all",)), "nccl")) == set(OPS)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +111,7 @@ def test_operations(asked: tuple[str, ...], found: tuple[str, ...] | None) -> No
             r"dtype 'float33': unknown. Did you mean float32\?",
         ),
         ({"dtypes": ("",)}, PlanError, "dtype '': unknown. There are: int8"),
-        ({"ops": ("add",)}, PlanError, "op 'add': unknown. There are: sum, prod, min, max, all"),
+        ({"ops": ("add",)}, PlanError, "op 'add': unknown. There are: sum, prod, min, max, avg, all"),
         ({"ops": ("summ",)}, PlanError, r"Did you mean sum\?"),
         ({"roots": (2,), "collectives": ("bcast",)}, PlanError, "root 2: there are 2 ranks, 0 to 1"),
         ({"roots": (0, -1), "collectives": ("bcast",)}, PlanError, "root -1: there are 2 ranks, 0 to 1"),

@@ -181,8 +181,9 @@ def fold(op: Op | None) -> Callable[[Sequence[Array]], Array]:
             found: Array = reduce(ufunc, arrays)
             if op != "avg":
                 return found
-            whole_numbers = np.issubdtype(found.dtype, np.integer)
-            return (found // len(arrays) if whole_numbers else found / len(arrays)).astype(found.dtype)
+            if np.issubdtype(found.dtype, np.integer):  # in a dtype that holds the number of ranks
+                return (found.astype(np.int64) // len(arrays)).astype(found.dtype)
+            return (found / len(arrays)).astype(found.dtype)
 
     return folded
 

@@ -30,6 +30,8 @@ DTYPES: dict[str, int] = {
 #: What users of nccl-tests and C type instead.
 DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
 
+_SINCE_SCHEMA_3 = frozenset({"staging", "algorithm", "protocol", "registered", "graph"})
+
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked for. What was really used (the driver after a fall-back, say) stands in the record.
@@ -65,8 +67,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def key(self) -> str:
-        """Twelve hex digits that name the case, stable across machines and versions of Python."""
+        """Twelve hex digits that name the case, stable across machines, versions of Python and schemas.
+
+        A field that came with schema 3 is no part of it where it is null, false or 0: what it says of older cases.
+        """
         import hashlib
 
-        canonical = msgspec.json.encode(self, order="deterministic")
+        fields = msgspec.structs.asdict(self)
+        canonical = msgspec.json.encode({name: v for name, v in fields.items() if v or name not in _SINCE_SCHEMA_3})
         return hashlib.blake2b(canonical, digest_size=6).hexdigest()

@@ -43,10 +43,19 @@ class Communicator(Protocol):
 class Nccl(Protocol):
     """The library. `path` and `version` say which one."""
 
-    path: str
-    version: tuple[int, int, int]
-    group_start: Callable[[], object]
-    group_end: Callable[[], object]
+    @property
+    def path(self) -> str:
+        """Of the library's file."""
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """As in 2.30.1."""
+
+    def group_start(self) -> object:
+        """ncclGroupStart."""
+
+    def group_end(self) -> object:
+        """ncclGroupEnd."""
 
     def unique_id(self) -> Any:
         """What the ranks of a communicator meet by; made by one of them."""

@@ -46,6 +46,8 @@ class StagedArguments(HostMpiArguments):
     def twin(self, view: Array) -> DeviceBlocks:
         """The same blocks on the device, of a buffer or a slice of one."""
         for whole, twin in self._twins:
+            if view.nbytes == 0:  # NumPy gives no address inside an empty array
+                return DeviceBlocks(twin.device, twin.memory, *view.shape, self.dtype)
             offset = view.ctypes.data - whole.ctypes.data
             if offset >= 0 and offset + view.nbytes <= whole.nbytes:
                 first = offset // twin.block_size if twin.block_size else 0
