@@ -30,8 +30,8 @@ class CudaSession(DeviceMpiSession):
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Device memory, and the row's MPI call on it. MPI returns when the data is where it belongs."""
-        self.opened.refuse(row)
-        arguments = CudaMpiArguments(self._mpi, case, row, count, self.opened.device)
+        self.taken.refuse(row)
+        arguments = CudaMpiArguments(self._mpi, case, row, count, self.device)
         prepared = dialect_of(row, "mpi", "MPI")(arguments)
         call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
         given = None if prepared.input is None else _buffer(prepared.input)

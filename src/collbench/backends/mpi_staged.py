@@ -19,8 +19,8 @@ class StagedSession(DeviceMpiSession):
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Host buffers with twins on the device; the row's MPI call between copies."""
-        self.opened.refuse(row)
-        device = self.opened.device
+        self.taken.refuse(row)
+        device = self.device
         arguments = StagedArguments(self._mpi, case, row, count, device)
         prepared = dialect_of(row, "mpi", "MPI")(arguments)
         if row.moves_data:

@@ -17,6 +17,7 @@ from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator
 from collbench.backends.parts.gpu.nccl_log import NcclLog
 from collbench.backends.parts.gpu.opening import agree, runtime
 from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
+from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.host_buffers import HostBuffer, as_parts
 from collbench.backends.parts.interface import Buffer, Operation, Options, Session, allgather
 from collbench.backends.parts.mpi_arguments import MpiSymbols
@@ -24,9 +25,6 @@ from collbench.collectives.row import C, Collective, Prepared
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
-
-#: From this version on, several ranks may share a GPU when told so; before, they must seem to be on different hosts.
-_SHARES = (2, 30, 0)
 
 
 class NcclSession(DeviceMpiSession):
@@ -40,17 +38,14 @@ class NcclSession(DeviceMpiSession):
         self._nccl = runtime().nccl()
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, "NCCL", f"{version} ({self._nccl.path})")
-        if self.opened.shared:
-            name, value = ("NCCL_MULTI_RANK_GPU_ENABLE", "1") if self._nccl.version >= _SHARES else (
-                "NCCL_HOSTID", f"collbench-{self.world.rank}")  # fmt: skip
-            os.environ[name] = value
+        os.environ.update(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
         self._comms: dict[tuple[Any, ...], Communicator | None] = {}
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
         dialect = dialect_of(row, "nccl", "NCCL")
-        self.opened.refuse(row)
-        comm, device = self._communicator(case, row), self.opened.device
+        self.taken.refuse(row)
+        comm, device = self._communicator(case, row), self.device
         if row.has_server:
             return self._with_server(dialect, comm, case, row, count)
         assert comm is not None and device is not None
@@ -59,8 +54,11 @@ class NcclSession(DeviceMpiSession):
         call = self._call(prepared, device, arguments)
         if case.graph:
             call = _captured(call, device, case.graph)
-        observe = None if case.graph else partial(self._log.observe, self._nccl)
+        observe = None if case.graph else partial(self._log.observe, self._reread)
         return Operation(*_buffers(prepared), call, prepared.in_place, 0, observe)
+
+    def _reread(self) -> bool:
+        return self._nccl.call("ncclResetDebugInit") is not None
 
     def _call(self, prepared: Prepared, device: Device, arguments: NcclArguments) -> Call:
         wait = device.native(C("cudaStreamSynchronize", device.stream))
@@ -72,7 +70,7 @@ class NcclSession(DeviceMpiSession):
         self, dialect: Callable[[Any], Prepared], comm: Communicator | None, case: Case, row: Collective, count: int
     ) -> Operation:
         """Complete when the call returns: its last part waits for the stream."""
-        device, rank = self.opened.device, self.world.rank
+        device, rank = self.device, self.world.rank
         arguments: ServerArguments | WorkerArguments
         if rank == case.root:
             arguments = ServerArguments(self._mpi, case, row, count, rank)
@@ -82,7 +80,7 @@ class NcclSession(DeviceMpiSession):
         prepared = dialect(arguments)
         libraries = (MpiSymbols(self._mpi), self._nccl, *(() if device is None else (device,)))
         call = make_call(prepared, AllOf(libraries), (arguments,))
-        observe = partial(self._log.observe, self._nccl)
+        observe = partial(self._log.observe, self._reread)
         return Operation(*_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
 
     def _communicator(self, case: Case, row: Collective) -> Communicator | None:

@@ -27,7 +27,7 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclArguments) -> Prepared:
-    """NcclAllReduce."""
+    """ncclAllReduce."""
     source = a.recv if a.in_place else a.send
     numbers = (a.count, a.datatype, a.op)
     return Prepared(

@@ -6,6 +6,7 @@ for torch).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from collbench.collectives.row import Arguments, Step
@@ -45,10 +46,10 @@ class NcclArguments(Arguments, Protocol):
         """Device memory [blocks, count] besides `send` and `recv`."""
 
     def send_to(self, blocks: Any, peer: int) -> Step:
-        """NcclSend."""
+        """ncclSend."""
 
     def recv_from(self, blocks: Any, peer: int) -> Step:
-        """NcclRecv."""
+        """ncclRecv."""
 
     def grouped(self, *steps: Step) -> Step:
         """Steps between ncclGroupStart and ncclGroupEnd."""
@@ -91,5 +92,30 @@ class TorchArguments(Arguments, Protocol):
     def function(self, *names: str) -> Any:
         """The first of these names that this version of torch.distributed has."""
 
+    def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
+        """A send to one rank and a receive from another that are under way together."""
+
     def out_of_place_only(self, function: str) -> None:
         """Raises `Unsupported` when the case asks for the in-place form, which `function` does not have."""
+
+
+class TorchServedArguments(TorchArguments, Protocol):
+    """Of a collective with a server, where workers have GPUs: `dist` is the workers' group, `link` is for host memory.
+
+    `chief` says whether this rank is the first worker, `chief_rank` who that is; `send` and `recv` of the server are in
+    host memory.
+    """
+
+    serving: bool
+    chief: bool
+    chief_rank: int
+    link: Any
+
+    def buffer(self, blocks: int) -> Any:
+        """GPU memory [blocks, count] besides `send` and `recv`."""
+
+    def landing(self, blocks: int) -> Any:
+        """The chief's host memory [blocks, count], for what goes to or comes from the server."""
+
+    def wait(self) -> None:
+        """Until everything on this GPU is done."""

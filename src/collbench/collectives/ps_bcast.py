@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, Step, part, server_link
+from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments, TorchServedArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
 
 #: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
 LINK, GPUS = "server link", "gpus"
@@ -56,6 +56,22 @@ def torch(a: TorchArguments) -> Prepared:
     )
 
 
+def torch_served(a: TorchServedArguments) -> Prepared:
+    """As `nccl`, in torch: the server's leg over gloo, then a broadcast among the workers."""
+    if a.serving:
+        return Prepared(a.send, None, parts=(Part(LINK, partial(a.link.send, a.send, a.chief_rank), None), part(GPUS)))
+    broadcast = partial(a.dist.broadcast, a.recv, a.chief_rank)
+    if not a.chief:
+        return Prepared(None, a.recv, parts=(part(LINK), Part(GPUS, in_turn(broadcast, a.wait), None)))
+    landing = a.landing(1)
+    copy = partial(a.recv.copy_, landing, non_blocking=True)
+    parts = (
+        Part(LINK, partial(a.link.recv, landing, a.root), None),
+        Part(GPUS, in_turn(copy, broadcast, a.wait), None),
+    )
+    return Prepared(None, a.recv, parts=parts)
+
+
 ROW = Collective(
     name="ps_bcast",
     title="Parameter-server Broadcast",
@@ -63,7 +79,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(1, 0) if rank == root else Blocks(0, 1),
     bus_factor=server_link,
     meaning=meaning,
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served},
     rooted=True,
     has_in_place=False,
     min_ranks=2,

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, Step, part, server_link
+from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments, TorchServedArguments
+from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
 
 #: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
 LINK, GPUS = "server link", "gpus"
@@ -68,6 +68,20 @@ def torch(a: TorchArguments) -> Prepared:
     return Prepared(input=None, output=a.recv, python=collect)
 
 
+def torch_served(a: TorchServedArguments) -> Prepared:
+    """As `nccl`, in torch: an all-gather among the workers, then the server's leg over gloo."""
+    if a.serving:
+        return Prepared(None, a.recv, parts=(part(GPUS), Part(LINK, partial(a.link.recv, a.recv, a.chief_rank), None)))
+    gathered = a.buffer(a.ranks - 1)
+    gather = partial(a.function("all_gather_single", "all_gather_into_tensor"), gathered, a.send)
+    if not a.chief:
+        return Prepared(a.send, None, parts=(Part(GPUS, in_turn(gather, a.wait), None), part(LINK)))
+    landing = a.landing(a.ranks - 1)
+    copy = partial(landing.copy_, gathered, non_blocking=True)
+    gpus = Part(GPUS, in_turn(gather, copy, a.wait), None)
+    return Prepared(a.send, None, parts=(gpus, Part(LINK, partial(a.link.send, landing, a.root), None)))
+
+
 ROW = Collective(
     name="ps_gather",
     title="Parameter-server Gather",
@@ -75,7 +89,7 @@ ROW = Collective(
     blocks=lambda rank, ranks, root: Blocks(0, ranks - 1) if rank == root else Blocks(1, 0),
     bus_factor=server_link,
     meaning=meaning,
-    dialects={"mpi": mpi, "nccl": nccl, "torch": torch},
+    dialects={"mpi": mpi, "nccl": nccl, "torch": torch, "torch served": torch_served},
     rooted=True,
     has_in_place=False,
     min_ranks=2,

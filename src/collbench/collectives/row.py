@@ -85,15 +85,20 @@ class Step:
     c: tuple[C, ...]
 
 
+def in_turn(*steps: Callable[[], object]) -> Callable[[], None]:
+    """All steps, one after the other, as one."""
+
+    def perform() -> None:
+        for step in steps:
+            step()
+
+    return perform
+
+
 def part(name: str, *steps: Step) -> Part:
     """Steps, one after the other, as a part that is timed apart."""
-    pythons = tuple(step.python for step in steps)
-
-    def in_turn() -> None:
-        for python in pythons:
-            python()
-
-    return Part(name, in_turn if steps else idle, tuple(call for step in steps for call in step.c))
+    python = in_turn(*(step.python for step in steps)) if steps else idle
+    return Part(name, python, tuple(call for step in steps for call in step.c))
 
 
 @dataclass(frozen=True)

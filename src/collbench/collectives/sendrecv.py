@@ -36,7 +36,7 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclArguments) -> Prepared:
-    """NcclSend and ncclRecv in one group."""
+    """The pair ncclSend and ncclRecv in one group."""
     if a.in_place:
         raise Unsupported("NCCL's sends and receives have no in-place form")
     after, before = neighbours(a.rank, a.ranks)
@@ -45,18 +45,13 @@ def nccl(a: NcclArguments) -> Prepared:
 
 
 def torch(a: TorchArguments) -> Prepared:
-    """torch.distributed.isend and irecv, then a wait for both."""
+    """A send and a receive of torch.distributed that are under way together."""
     a.out_of_place_only("isend")
     if a.ranks == 1:
         raise Unsupported("torch.distributed cannot send to its own rank; use 2 ranks or more")
     after, before = neighbours(a.rank, a.ranks)
 
-    def exchange() -> None:
-        sent = a.dist.isend(a.send, after)
-        a.dist.recv(a.recv, before)
-        sent.wait()
-
-    return Prepared(input=a.send, output=a.recv, python=exchange)
+    return Prepared(input=a.send, output=a.recv, python=a.exchange(a.send, after, a.recv, before))
 
 
 ROW = Collective(

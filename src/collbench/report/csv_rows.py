@@ -14,7 +14,8 @@ COLUMNS = (
     "count", "dtype", "op", "root", "ranks", "in_place", "image", "policy", "isolation", "launch", "gate", "cadence",
     "clock", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
     "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong", "contended", "oversubscribed",
-    "simulated",
+    "simulated", "staging", "algorithm_asked", "protocol_asked", "registered", "graph", "burst", "device_median_s",
+    "legs_median_s", "algorithm", "protocol", "transport", "shared_gpu",
 )  # fmt: skip
 
 
@@ -49,7 +50,11 @@ def fields_of(record: Record) -> dict[str, object]:
         "policy": c.policy, "isolation": c.isolation, "launch": record.launch, "gate": record.gate,
         "cadence": record.cadence, "clock": record.clock, "algbw_GBps": record.algbw, "busbw_GBps": record.busbw,
         "wrong": record.check.wrong if record.check else None, "contended": record.contended,
-        "oversubscribed": record.oversubscribed,
+        "oversubscribed": record.oversubscribed, "staging": c.staging, "algorithm_asked": c.algorithm,
+        "protocol_asked": c.protocol, "registered": c.registered, "graph": c.graph, "burst": record.burst,
+        "algorithm": record.algorithm, "protocol": record.protocol, "transport": record.transport,
+        "shared_gpu": record.shared_gpu, "device_median_s": record.device.p50 if record.device else None,
+        "legs_median_s": "; ".join(f"{name}={leg.p50!r}" for name, leg in record.legs.items()) or None,
     }  # fmt: skip
     if w is not None:
         fields |= {"bytes": w.bytes, "count": w.count, "bus_factor": w.bus_factor}

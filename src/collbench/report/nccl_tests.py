@@ -127,14 +127,18 @@ def _settings(manifest: Manifest, record: Record) -> str:
     return (
         f"# nThread 1 nGpus 1 minBytes {parse_size(sizes.min)} maxBytes {parse_size(sizes.max)} step: {step} "
         f"warmup iters: {protocol.warmup} iters: {protocol.iters or 0} agg iters: 1 "
-        f"validation: {protocol.check} graph: 0"
+        f"validation: {protocol.check} graph: {(manifest.plan or {}).get('cudagraph', 0)}"
     )
 
 
 def _device(manifest: Manifest, rank: int) -> str:
     host = next((host for host in manifest.hosts if rank in host.ranks), None)
     name, cpu = (host.name, host.cpu) if host else ("?", "?")
-    return f"#  Rank {rank:2d} Group  0 Pid {0:6d} on {name:>10} device {0:2d} [0000:00:00] {cpu}"
+    uuid = manifest.rank_gpus[rank] if rank < len(manifest.rank_gpus) else None
+    gpus = host.gpus if host else ()
+    place, gpu = next(((at, gpu) for at, gpu in enumerate(gpus) if gpu.uuid == uuid), (0, None))
+    bus, what = (gpu.bus.rsplit(".", 1)[0], gpu.name) if gpu else ("0000:00:00", cpu)
+    return f"#  Rank {rank:2d} Group  0 Pid {0:6d} on {name:>10} device {place:2d} [{bus}] {what}"
 
 
 def _row(out: Record | None, inside: Record | None) -> str:

@@ -26,6 +26,9 @@ def cautions(rows: list[Record]) -> list[str]:
     lines = list(dict.fromkeys(note for record in measured for note in record.notes))
     if any(record.oversubscribed for record in measured):
         lines.append("more ranks than cores: these times are the scheduler's, not the library's")
+    if any(record.shared_gpu for record in measured):
+        lines.append("ranks share a GPU (--share-gpu): a test of function; these times say nothing")
+    lines += _of_gpus(measured)
     empty = len({r.case.bytes for r in measured if r.work is not None and r.work.bytes == 0 < r.case.bytes})
     if empty:
         lines.append(f"{empty} of these sizes round to 0 bytes, less than one element a block: empty calls")
@@ -33,4 +36,22 @@ def cautions(rows: list[Record]) -> list[str]:
     if contended:
         where = "all sizes" if len(contended) == len(measured) else ", ".join(dict.fromkeys(contended))
         lines.append(f"tasks waited for a CPU while these were measured: {where}")
+    return lines
+
+
+def _of_gpus(measured: list[Record]) -> list[str]:
+    """How bytes travelled between GPUs, and which of them were slowed down."""
+    lines = []
+    with_gpus = [record for record in measured if record.ranks is not None and any(record.ranks.gpu)]
+    ways = dict.fromkeys(record.transport for record in with_gpus if record.transport)
+    if ways:
+        lines.append(f"connections between GPUs: {'; '.join(ways)}")
+    slowed = {
+        state.before.uuid: reason
+        for record in measured
+        for state in record.gpus
+        for reading in (state.before, state.after)
+        for reason in reading.throttled or ()
+    }
+    lines += [f"{uuid} was slowed down: {reason}" for uuid, reason in slowed.items()]
     return lines

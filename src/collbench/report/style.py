@@ -36,6 +36,23 @@ class Group(NamedTuple):
     image: str | None
     ranks: int
     launch: int
+    staging: str | None
+    algorithm: str | None
+    protocol: str | None
+    registered: bool
+    graph: int
+
+    @property
+    def variant(self) -> str:
+        """`pinned host memory, NCCL_ALGO=Ring, registered buffers`: what was asked for beside the usual."""
+        words = (
+            self.staging and f"{self.staging} host memory",
+            self.algorithm and f"NCCL_ALGO={self.algorithm}",
+            self.protocol and f"NCCL_PROTO={self.protocol}",
+            self.registered and "registered buffers",
+            self.graph and f"CUDA graph of {self.graph}",
+        )
+        return ", ".join(word for word in words if word)
 
     @property
     def place(self) -> str:
@@ -51,8 +68,20 @@ def group_of(record: Record) -> Group:
     c = record.case
     where = (c.policy, c.isolation, c.image)
     return Group(
-        c.collective, c.backend, c.driver, c.thread_level, c.dtype, c.op, c.root, *where, c.ranks, record.launch
-    )
+        c.collective, c.backend, c.driver, c.thread_level, c.dtype, c.op, c.root, *where, c.ranks, record.launch,
+        c.staging, c.algorithm, c.protocol, c.registered, c.graph,
+    )  # fmt: skip
+
+
+def gpu_lines(manifest: Manifest) -> list[str]:
+    """`rank 0: GPU-1a2b (NVIDIA H200, 0000:65:00.0)`, a line for each rank; none where no rank has a GPU."""
+    known = {gpu.uuid: gpu for host in manifest.hosts for gpu in host.gpus}
+    lines = []
+    for rank, uuid in enumerate(manifest.rank_gpus):
+        gpu = known.get(uuid or "")
+        what = "no GPU" if uuid is None else uuid if gpu is None else f"{uuid} ({gpu.name}, {gpu.bus})"
+        lines.append(f"rank {rank}: {what}")
+    return lines
 
 
 def format_us(seconds: float) -> str:

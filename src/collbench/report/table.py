@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.report.remarks import remarks
-from collbench.report.style import Group, format_rate, format_us, group_of
+from collbench.report.style import Group, format_rate, format_us, gpu_lines, group_of
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.units import format_size
@@ -27,6 +27,7 @@ class TableStyle:
         libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries)
         machines = "; ".join(f"{host.name} ({host.cpu}, {host.cores} cores)" for host in manifest.hosts)
         lines = [f"# collbench {manifest.collbench}: {libraries}; {_ranks(manifest.ranks)} on {machines}"]
+        lines += [f"# {line}" for line in gpu_lines(manifest)]
         if manifest.simulated:
             lines.append("# SIMULATED: the fake backend makes its times up; they say nothing about this machine")
         if manifest.ranks == 1 and not manifest.simulated:
@@ -61,11 +62,24 @@ def _tabulated(measured: list[Record]) -> str:
     places = ["in" if record.in_place else "out" for record in measured]
     gates = [record.gate or "" for record in measured]
     more = {name: cells for name, cells in (("place", places), ("gate", gates)) if len(set(cells)) > 1}
+    more |= _measured_apart(measured)
     rows = [(*_cells(record), *extra) for record, *extra in zip(measured, *more.values(), strict=True)]
     headers = (*_HEADERS, *more)
     alignment = ("right",) * len(headers)
     text: str = tabulate(rows, headers=headers, tablefmt="simple", colalign=alignment, disable_numparse=True)
     return text
+
+
+def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
+    """Columns for what only devices have: legs, time by their own clock, and what the library chose."""
+    columns: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for record in measured for name in record.legs):
+        columns[f"{name}\n(us)"] = [format_us(r.legs[name].p50) if name in r.legs else "" for r in measured]
+    if any(record.device is not None for record in measured):
+        columns["device\n(us)"] = ["" if r.device is None else format_us(r.device.p50) for r in measured]
+    if any(record.algorithm for record in measured):
+        columns["algorithm\nprotocol"] = [f"{r.algorithm or '?'} {r.protocol or '?'}" for r in measured]
+    return columns
 
 
 def _ranks(n: int) -> str:
@@ -81,9 +95,15 @@ def _heading(group: Group, measured: list[Record]) -> str:
     clock = "last out - first in" if all(record.clock == "common" for record in measured) else "largest local time"
     place = "in place" if measured and all(record.in_place for record in measured) else None
     facts = [what, root, place, f"backend {group.backend}", f"driver {drivers}",
+             group.variant, _cadence(measured),
              f"thread level {group.thread_level}", f"gate {gates} ({clock})" if measured else None,
              group.place]  # fmt: skip
     return ", ".join(fact for fact in facts if fact)
+
+
+def _cadence(measured: list[Record]) -> str | None:
+    streaming = [record for record in measured if record.cadence == "streaming"]
+    return f"streaming, {streaming[0].burst} operations a sample" if streaming else None
 
 
 def _cells(record: Record) -> tuple[str, ...]:

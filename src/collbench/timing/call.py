@@ -37,15 +37,15 @@ class Stage:
 class Stopwatch:
     """Times a stretch of work on the device, between two events of its own clock.
 
-    `start` and `stop` are issued around the work; after its completion `read` returns the milliseconds between them,
-    and `native_read` leaves them in `cell` (float32 [1]).
+    `start` and `stop` are issued around the work; after its completion `read` returns the milliseconds between them.
+    Where there is a C form, `native_read` leaves them in `cell` (float32 [1]).
     """
 
     start: Stage
     stop: Stage
     read: Callable[[], float]
-    native_read: Native
-    cell: NDArray[np.float32]
+    native_read: Native | None = None
+    cell: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,6 @@ class Call:
     def streams(self) -> bool:
         """Whether operations can be issued back to back and completed once."""
         return self.completion is not None and len(self.stages) == 1
-
-    @property
-    def native_calls(self) -> tuple[Native, ...]:
-        """All C calls in their order, the completion last."""
-        parts = (*self.stages, *(() if self.completion is None else (self.completion,)))
-        return tuple(call for part in parts for call in part.native or ())
 
 
 def whole(python: Callable[[], object], *native: Native, why_not_native: str | None = None) -> Call:

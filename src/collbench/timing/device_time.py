@@ -20,10 +20,11 @@ def native_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int)
         LibraryError: the library returned an error.
     """
     parts: tuple[Stage, ...] = (watch.start, *call.stages, watch.stop)
-    stages = (tuple(one.words for part in parts for one in part.native or ()),)
+    issued = tuple(one for part in parts for one in part.native or ())
     milliseconds = np.zeros(n, np.float32)
-    reading = (watch.native_read.words, int(watch.cell.ctypes.data))
-    run_loop(call, stages, gate, 1, room_for(call, n), reading, milliseconds)
+    assert watch.native_read is not None and watch.cell is not None
+    reading = (watch.native_read, int(watch.cell.ctypes.data))
+    run_loop(call, (issued,), gate, 1, room_for(call, n), reading, milliseconds)
     return milliseconds.astype(np.float64) * 1e-3
 
 

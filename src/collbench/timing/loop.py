@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Call, Words
+from collbench.timing.call import Call, Native
 from collbench.timing.gates import TOLERANCE_PYTHON, GateSetting
 
 Clock = Callable[[], int]
@@ -78,38 +78,41 @@ def run_native(call: Call, gate: GateSetting, n: int, burst: int = 1) -> Stamps:
     Raises:
         LibraryError: the library returned an error; the code is in the message, with the library's words for it.
     """
-    stages = tuple(tuple(one.words for one in stage.native or ()) for stage in call.stages)
     stamps = room_for(call, n)
-    run_loop(call, stages, gate, burst, stamps)
+    run_loop(call, tuple(stage.native or () for stage in call.stages), gate, burst, stamps)
     return stamps
 
 
 def run_loop(
     call: Call,
-    stages: tuple[tuple[Words, ...], ...],
+    stages: tuple[tuple[Native, ...], ...],
     gate: GateSetting,
     burst: int,
     stamps: Stamps,
-    reading: tuple[Words, int] | None = None,
+    reading: tuple[Native, int] | None = None,
     device: NDArray[np.float32] | None = None,
 ) -> None:
     """Run the compiled loop over `stages` with the completion of `call`, into `stamps` and `device`.
+
+    `reading` is called after each sample, and leaves a float at its address.
 
     Raises:
         LibraryError: as `run_native`.
     """
     loop = native_loop()
     assert loop is not None and call.has_native
-    completion = None if call.completion is None or not call.completion.native else call.completion.native[0].words
+    completion = None if call.completion is None or not call.completion.native else call.completion.native[0]
     marks = stamps.marks if len(stages) > 1 else None
     done, code, failed = loop.measure(
-        stages, completion, gate.native_fields(), burst,
-        stamps.entered, stamps.left, stamps.late.view(np.uint8), marks, reading, device,
+        tuple(tuple(one.words for one in stage) for stage in stages), completion and completion.words,
+        gate.native_fields(), burst, stamps.entered, stamps.left, stamps.late.view(np.uint8), marks,
+        None if reading is None else (reading[0].words, reading[1]), device,
     )  # fmt: skip
     if code == 0:
         return
-    calls = call.native_calls
-    explain = gate.signals.explain if failed == -1 else calls[failed].explain if 0 <= failed < len(calls) else None
+    made = dict(enumerate((*(one for stage in stages for one in stage), completion)))
+    culprit = reading[0] if failed == -2 and reading is not None else made.get(failed)
+    explain = gate.signals.explain if failed == -1 else None if culprit is None else culprit.explain
     words = "" if explain is None else f" ({explain(code)})"
     raise LibraryError(f"the library returned error {code}{words} in operation {done + 1} of {len(stamps.late)}")
 

@@ -124,11 +124,11 @@ class CupyDevice:
         return self._library.native(call, partial(_explain, self._library))
 
     def copy(self, target: int, source: int, size: int, kind: int) -> None:
-        """CudaMemcpyAsync."""
+        """cudaMemcpyAsync."""
         self._runtime.memcpyAsync(target, source, size, kind, self.stream)
 
     def synchronize(self) -> None:
-        """CudaStreamSynchronize."""
+        """cudaStreamSynchronize."""
         self._stream.synchronize()
 
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:

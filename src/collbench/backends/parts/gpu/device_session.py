@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from collbench.backends.parts import launcher
-from collbench.backends.parts.gpu.opening import Opened, open_device, runtime
+from collbench.backends.parts.gpu.device import Device
+from collbench.backends.parts.gpu.opening import runtime, take_seats
 from collbench.backends.parts.interface import Options, Session
 from collbench.backends.parts.mpi_backend import MpiBackend
 from collbench.backends.parts.mpi_session import MpiSession
@@ -17,8 +18,9 @@ class DeviceMpiSession(MpiSession):
 
     def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(mpi, level)
-        self.opened: Opened = open_device(self.world, options)
-        self.gpu = None if self.opened.device is None else self.opened.device.facts
+        self.taken = take_seats(self.world, options, runtime().missing(), runtime().visible)
+        self.device: Device | None = None if self.taken.gpu is None else runtime().open(self.taken.gpu)
+        self.gpu = None if self.device is None else self.device.facts
 
 
 class DeviceMpiBackend(MpiBackend):
@@ -29,7 +31,7 @@ class DeviceMpiBackend(MpiBackend):
     def missing(self) -> str | None:
         """Whether there is an MPI that belongs to our mpiexec, and a GPU that this process may use.
 
-        A rank of a larger world may be a parameter server, which needs none: then `open_device` refuses, when the ranks
+        A rank of a larger world may be a parameter server, which needs none: then `take_seats` refuses, when the ranks
         have met, and knows who it is.
         """
         return super().missing() or (runtime().missing() if launcher.detect().size == 1 else None)

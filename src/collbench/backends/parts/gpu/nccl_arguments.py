@@ -45,13 +45,13 @@ class NcclArguments:
         return self.buffer(self._blocks.recv)
 
     def send_to(self, blocks: DeviceBlocks, peer: int) -> Step:
-        """NcclSend."""
+        """ncclSend."""
         numbers = (len(blocks) * self.count, self.datatype, peer)
         python = partial(self.comm.send, blocks.address, *numbers, self.stream)
         return Step(python, (C("ncclSend", blocks, *numbers, self.comm, self.stream),))
 
     def recv_from(self, blocks: DeviceBlocks, peer: int) -> Step:
-        """NcclRecv."""
+        """ncclRecv."""
         numbers = (len(blocks) * self.count, self.datatype, peer)
         python = partial(self.comm.recv, blocks.address, *numbers, self.stream)
         return Step(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))

@@ -81,7 +81,7 @@ class CupyCommunicator:
         self.send, self.recv = comm.send, comm.recv
 
     def async_error(self) -> str | None:
-        """NcclCommGetAsyncError."""
+        """ncclCommGetAsyncError."""
         try:
             self._comm.check_async_error()
         except RuntimeError as error:
@@ -89,7 +89,7 @@ class CupyCommunicator:
         return None
 
     def abort(self) -> None:
-        """NcclCommAbort."""
+        """ncclCommAbort."""
         with contextlib.suppress(RuntimeError):
             self._comm.abort()
 
@@ -107,11 +107,11 @@ class CupyNccl:
         self.group_start, self.group_end = nccl.groupStart, nccl.groupEnd
 
     def unique_id(self) -> Any:
-        """NcclGetUniqueId."""
+        """ncclGetUniqueId."""
         return self._nccl.get_unique_id()
 
     def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
-        """NcclCommInitRank."""
+        """ncclCommInitRank."""
         return CupyCommunicator(self._nccl.NcclCommunicator(size, unique_id, rank))
 
     def native(self, call: C) -> Native | None:

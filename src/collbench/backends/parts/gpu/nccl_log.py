@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from collbench.backends.parts.gpu.nccl_library import Nccl
 from collbench.backends.parts.interface import Seen
 
 _SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
@@ -52,17 +51,20 @@ class NcclLog:
         """`P2P/IPC, SHM/direct`: every way that a connection of this rank took so far."""
         return ", ".join(sorted(set(transports(self._text())))) or None
 
-    def observe(self, nccl: Nccl, once: Callable[[], object]) -> Seen:
-        """Perform an operation, and say what the library chose for it. Every rank does the same."""
+    def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Seen:
+        """Perform an operation, and say what the library chose for it. Every rank does the same.
+
+        `reread` makes the library read its settings again; False where this version cannot.
+        """
         path = self._write_to("TUNING")
-        if path is None or nccl.call("ncclResetDebugInit") is None:
+        if path is None or not reread():
             once()
             return Seen(transport=self.transport())
         try:
             once()
         finally:
             self._write_to("INIT,P2P,SHM,NET")
-            nccl.call("ncclResetDebugInit")
+            reread()
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return chosen(text, self.transport())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -62,10 +63,10 @@ def runtime() -> Runtime:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The device of this rank (None: it needs none) and everybody's seats."""
+class Taken:
+    """The GPU of this rank (its UUID; None: it needs none), and everybody's."""
 
-    device: Device | None
+    gpu: str | None
     seating: Seating
     shared: bool
 
@@ -75,8 +76,8 @@ class Opened:
             raise Unsupported(self.seating.refused)
 
 
-def open_device(world: World, options: Options) -> Opened:
-    """Agree on who uses which GPU, and open this rank's. Collective.
+def take_seats(world: World, options: Options, why: str | None, visible: Callable[[], tuple[str, ...]]) -> Taken:
+    """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
 
     Raises:
         RequestError: as `seat`, on all ranks.
@@ -84,12 +85,10 @@ def open_device(world: World, options: Options) -> Opened:
     plan = places.planned()
     mine = plan[world.rank].gpu if plan is not None and world.rank < len(plan) else None
     machine = os.uname().nodename, _kernel_id()
-    why = runtime().missing()
-    seats = tuple(allgather(world, Seat(*machine, () if why else runtime().visible(), mine, why)))
+    seats = tuple(allgather(world, Seat(*machine, () if why else visible(), mine, why)))
     seating = seat(seats, options.roles, options.share_gpu)
-    gpu = seating.gpus[world.rank]
     used = [(one.kernel_id, uuid) for one, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
-    return Opened(None if gpu is None else runtime().open(gpu), seating, len(set(used)) < len(used))
+    return Taken(seating.gpus[world.rank], seating, len(set(used)) < len(used))
 
 
 def _kernel_id() -> str:

@@ -97,16 +97,16 @@ class WorkerArguments(NcclArguments):
         return host_blocks(self._device, self._case, blocks, self.count, partial(self._pageable, blocks))
 
     def copy_in(self, target: DeviceBlocks, source: Array) -> Step:
-        """CudaMemcpyAsync."""
+        """cudaMemcpyAsync."""
         return self._copy(target.address, source.ctypes.data, source.nbytes, HOST_TO_DEVICE)
 
     def copy_out(self, target: Array, source: DeviceBlocks) -> Step:
-        """CudaMemcpyAsync."""
+        """cudaMemcpyAsync."""
         return self._copy(target.ctypes.data, source.address, target.nbytes, DEVICE_TO_HOST)
 
     def _copy(self, *what: int) -> Step:
         return Step(partial(self._device.copy, *what), (C("cudaMemcpyAsync", *what, self.stream),))
 
     def wait(self) -> Step:
-        """CudaStreamSynchronize."""
+        """cudaStreamSynchronize."""
         return Step(self._device.synchronize, (C("cudaStreamSynchronize", self.stream),))

@@ -10,7 +10,7 @@ from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, 
 from collbench.backends.parts.host_buffers import HostBuffer, as_parts, numpy_dtype
 from collbench.backends.parts.interface import Buffer
 from collbench.backends.parts.mpi_arguments import HostMpiArguments
-from collbench.collectives.row import Array, C, Collective, Part, Prepared, idle
+from collbench.collectives.row import Array, C, Collective, Part, Prepared, idle, in_turn
 from collbench.schema.case import DTYPES, Case
 
 #: The parts of an operation, in their order.
@@ -47,7 +47,7 @@ class StagedArguments(HostMpiArguments):
         """The same blocks on the device, of a buffer or a slice of one."""
         for whole, twin in self._twins:
             if view.nbytes == 0:  # NumPy gives no address inside an empty array
-                return DeviceBlocks(twin.device, twin.memory, *view.shape, self.dtype)
+                return DeviceBlocks(twin.device, twin.memory, len(view), self.count, self.dtype)
             offset = view.ctypes.data - whole.ctypes.data
             if offset >= 0 and offset + view.nbytes <= whole.nbytes:
                 first = offset // twin.block_size if twin.block_size else 0
@@ -76,16 +76,6 @@ def copying(name: str, device: Device | None, copies: list[tuple[int, int, int, 
     calls = [C("cudaMemcpyAsync", *copy, device.stream) for copy in copies]
     steps = [partial(device.copy, *copy) for copy in copies]
     return Part(name, in_turn(*steps, device.synchronize), (*calls, C("cudaStreamSynchronize", device.stream)))
-
-
-def in_turn(*steps: Callable[[], object]) -> Callable[[], None]:
-    """All steps, one after the other."""
-
-    def perform() -> None:
-        for step in steps:
-            step()
-
-    return perform
 
 
 def buffers_of(

@@ -1,0 +1,172 @@
+"""Backend `torch-nccl`: torch.distributed on GPU tensors over NCCL, as a DDP user pays for it.
+
+Control plane and gates are gloo's, and so is a parameter server's leg: torch has no MPI. Started as torch-gloo.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.util
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+from collbench.backends.parts import launcher
+from collbench.backends.parts.calls import dialect_of
+from collbench.backends.parts.gpu import torch_gpu
+from collbench.backends.parts.gpu.nccl_log import NcclLog
+from collbench.backends.parts.gpu.opening import agree, take_seats
+from collbench.backends.parts.gpu.shared_library import load
+from collbench.backends.parts.gpu.sharing import share_variables
+from collbench.backends.parts.gpu.torch_served import GpuTorchArguments, ServedTorchArguments
+from collbench.backends.parts.host_buffers import as_parts
+from collbench.backends.parts.interface import Operation, Options, Session
+from collbench.backends.parts.torch_arguments import TorchArguments, TorchBuffer
+from collbench.backends.parts.torch_world import TorchSession, join, missing_torch, torch_version
+from collbench.collectives.row import Collective, Part
+from collbench.errors import Unsupported
+from collbench.schema.case import Case, Op, ThreadLevel
+from collbench.schema.manifest import Library
+from collbench.timing.call import Call, Stage
+
+#: What torch's process group hands to NCCL (torch 2.4 to 2.13).
+_DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+
+
+class TorchNcclSession(TorchSession):
+    """One rank, with a GPU or as parameter server without one."""
+
+    def __init__(self, torch: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(torch, level)
+        self.taken = take_seats(self.world, options, torch_gpu.missing(), torch_gpu.visible)
+        self._library = load("nccl", "libnccl.so.2")
+        version = nccl_version(self._library.handle)
+        agree(self.world, "NCCL", f"{'.'.join(map(str, version))} ({self._library.path})")
+        self._log = NcclLog()
+        self._log.begin()
+        atexit.register(self._log.close)
+        os.environ.update(share_variables(version, self.world.rank) if self.taken.shared else {})
+        if self.taken.gpu is not None:
+            torch.cuda.set_device(torch_gpu.visible().index(self.taken.gpu))
+            self.gpu = torch_gpu.facts(torch, self.taken.gpu)
+        self._groups: dict[int | None, Any] = {}
+
+    def _group(self, server: int | None) -> Any:
+        """The NCCL group of everybody, or of the workers. Collective."""
+        if server not in self._groups:
+            members = [rank for rank in range(self.world.size) if rank != server]
+            self._groups[server] = self._torch.distributed.new_group(members, backend="nccl")
+        return self._groups[server]
+
+    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+        """Tensors on the GPU, the row's call, and a wait for the stream as its completion."""
+        dialect = dialect_of(row, "torch served" if row.has_server else "torch", "torch.distributed")
+        if case.dtype not in _DTYPES and row.moves_data:
+            raise Unsupported(f"torch hands no {case.dtype} to NCCL (it hands {', '.join(_DTYPES)})")
+        self.taken.refuse(row)
+        group = self._group(case.root if row.has_server else None)
+        arguments = self._arguments(case, row, count, group)
+        prepared = dialect(arguments)
+        wait = None if row.has_server else Stage(self._wait)
+        stopwatch = None if row.has_server else torch_gpu.stopwatch(self._torch)
+        call = Call(
+            tuple(map(_stage, prepared.all_parts)),
+            wait,
+            stopwatch,
+            "torch has no C function to call",
+            (arguments, prepared),
+        )
+        given = None if prepared.input is None else TorchBuffer(self._torch, prepared.input, case.dtype)
+        received = tuple(TorchBuffer(self._torch, part, case.dtype) for part in as_parts(prepared.output))
+        observe = partial(self._log.observe, self._reread)
+        return Operation(given, received, call, prepared.in_place, arguments.blocks_held, observe)
+
+    def _arguments(self, case: Case, row: Collective, count: int, group: Any) -> TorchArguments:
+        torch, rank = self._torch, self.world.rank
+        if row.has_server:
+            return ServedTorchArguments(torch, case, row, count, rank, group, self._wait)
+        return GpuTorchArguments(torch, case, row, count, rank, group)
+
+    def _wait(self) -> None:
+        self._torch.cuda.current_stream().synchronize()
+
+    def _reread(self) -> bool:
+        function = getattr(self._library.handle, "ncclResetDebugInit", None)
+        if function is not None:
+            function()
+        return function is not None
+
+    @property
+    def transport(self) -> str | None:
+        """Ways that connections took, from NCCL's log."""
+        return self._log.transport()
+
+
+def _stage(part: Part) -> Stage:
+    return Stage(part.python, None, part.name)
+
+
+def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
+    """Of a libnccl, from itself."""
+    number = ctypes.c_int()
+    handle.ncclGetVersion(ctypes.byref(number))
+    return number.value // 10_000, number.value // 100 % 100, number.value % 100
+
+
+class TorchNcclBackend:
+    """See the module."""
+
+    name = "torch-nccl"
+    summary = "torch.distributed on GPU tensors over NCCL"
+    simulated = False
+    device: Literal["cpu", "gpu"] = "gpu"
+    streams = True
+    axes: frozenset[str] = frozenset({"server staging"})
+    ops: tuple[Op, ...] = ("sum", "prod", "min", "max", "avg")
+
+    def missing(self) -> str | None:
+        """Whether torch is installed, with CUDA and NCCL, and sees a GPU."""
+        if (reason := missing_torch()) is not None or importlib.util.find_spec("torch") is None:
+            return reason
+        import torch
+
+        if torch.version.cuda is None or launcher.detect().size == 1:
+            return torch_gpu.missing()
+        return None
+
+    def world_size(self, options: Options) -> int:
+        """As many as the launcher started.
+
+        Raises:
+            RequestError: another number was asked for.
+        """
+        how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
+        return launcher.started_ranks(self.name, options.ranks, how)
+
+    def dtypes(self) -> tuple[str, ...]:
+        """What torch hands to NCCL."""
+        return _DTYPES
+
+    def libraries(self) -> tuple[Library, ...]:
+        """torch, and the libnccl that it uses."""
+        import torch
+
+        spec = importlib.util.find_spec("torch")
+        own = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
+        assert torch.version.cuda is not None
+        library = load("nccl", "libnccl.so.2")
+        version = ".".join(map(str, nccl_version(library.handle)))
+        return (own, Library(name="NCCL", version=version, path=library.path))
+
+    def run(self, options: Options, body: Callable[[Session], None]) -> None:
+        """Rendezvous over gloo, body, and the group is taken down."""
+        import torch
+
+        level = join(self.name, torch.distributed, launcher.detect(), options)
+        body(TorchNcclSession(torch, level, options))
+        torch.distributed.destroy_process_group()
+
+
+BACKEND = TorchNcclBackend()
