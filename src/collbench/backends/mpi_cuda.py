@@ -21,12 +21,14 @@ from collbench.schema.case import Case, ThreadLevel
 class CudaSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
+    backend = "mpi-cuda"
+
     def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(mpi, level, options)
         reasons = allgather(self.world, None if self.gpu is None else refusal(mpi, self.gpu.uuid))
         for rank, reason in enumerate(reasons):
             if reason is not None:
-                raise BackendUnavailable(f"backend mpi-cuda: rank {rank}: {reason}")
+                raise BackendUnavailable(f"backend {self.backend}: rank {rank}: {reason}")
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Device memory, and the row's MPI call on it. MPI returns when the data is where it belongs."""

@@ -17,6 +17,8 @@ from collbench.schema.case import Case, ThreadLevel
 class StagedSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
+    backend = "mpi-staged"
+
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Host buffers with twins on the device; the row's MPI call between copies."""
         self.taken.refuse(row)

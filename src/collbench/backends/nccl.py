@@ -30,6 +30,8 @@ from collbench.timing.call import Call, Stage
 class NcclSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
+    backend = "nccl"
+
     def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(mpi, level, options)
         self._log = NcclLog()

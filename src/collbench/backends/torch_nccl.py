@@ -40,7 +40,7 @@ class TorchNcclSession(TorchSession):
 
     def __init__(self, torch: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(torch, level)
-        self.taken = take_seats(self.world, options, torch_gpu.missing(), torch_gpu.visible)
+        self.taken = take_seats("torch-nccl", self.world, options, torch_gpu.missing(), torch_gpu.visible)
         self._library = load("nccl", "libnccl.so.2")
         version = nccl_version(self._library.handle)
         agree(self.world, "NCCL", f"{'.'.join(map(str, version))} ({self._library.path})")

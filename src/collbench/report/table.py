@@ -74,7 +74,9 @@ def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
     """Columns for what only devices have: legs, time by their own clock, and what the library chose."""
     columns: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for record in measured for name in record.legs):
-        columns[f"{name}\n(us)"] = [format_us(r.legs[name].p50) if name in r.legs else "" for r in measured]
+        columns["\n".join((*name.split(" ", 1), "(us)"))] = [
+            format_us(r.legs[name].p50) if name in r.legs else "" for r in measured
+        ]
     if any(record.device is not None for record in measured):
         columns["device\n(us)"] = ["" if r.device is None else format_us(r.device.p50) for r in measured]
     if any(record.algorithm for record in measured):

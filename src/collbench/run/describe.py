@@ -40,7 +40,7 @@ def manifest(
         rank_gpus=gpus if any(gpus := tuple(rank.gpu for rank in ranks)) else (),
         thread_level={"requested": plan.thread_level, "granted": session.thread_level},
         launcher=launcher.detect().title,
-        libraries=tuple(library for backend in backends for library in backend.libraries()),
+        libraries=tuple(dict.fromkeys(library for backend in backends for library in backend.libraries())),
         hosts=_hosts(session, ranks),
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),

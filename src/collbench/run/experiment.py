@@ -20,6 +20,7 @@ from collbench.backends.parts import launcher
 from collbench.backends.parts.host_buffers import USABLE_SHARE, available_bytes
 from collbench.backends.parts.interface import Backend, Options, Roles, Session, allgather
 from collbench.errors import (
+    BackendUnavailable,
     CollbenchError,
     DoesNotFit,
     Interrupted,
@@ -60,13 +61,17 @@ class Sink(Rescue, Protocol):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A plan with everything that is known before a world exists."""
+    """A plan with everything that is known before a world exists.
+
+    `skipped` are the records of backends that are not usable here, where the plan allows that.
+    """
 
     plan: Plan
     options: Options
     command: tuple[str, ...]
     backends: tuple[Backend, ...]
     cases: tuple[tuple[Case, ...], ...]
+    skipped: tuple[Record, ...] = ()
 
     @property
     def all_cases(self) -> tuple[Case, ...]:
@@ -80,7 +85,7 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
     Raises:
         RequestError: something asked for does not exist, or is not usable here.
     """
-    chosen = tuple(backends.usable(name) for name in dict.fromkeys(plan.backends or (default_backend(),)))
+    chosen, absent = _chosen(plan)
     if len({backend.simulated for backend in chosen}) > 1:
         raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")
     if options.fault is not None and not all(backend.simulated for backend in chosen):
@@ -88,7 +93,27 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
     refuse_cadence(plan, (backend.name for backend in chosen))
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in chosen)
     options = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu)
-    return Experiment(plan, options, command, chosen, cases)
+    skipped = tuple(
+        _skip(case, reason)
+        for name, reason in absent.items()
+        for case in cases_of(plan, name, backends.get(name).world_size(options))
+    )
+    return Experiment(plan, options, command, chosen, cases, skipped)
+
+
+def _chosen(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
+    """The backends to measure, and of those that the plan allows to be missing the reason.
+
+    Raises:
+        BackendUnavailable: one is missing that must not be, or all are.
+    """
+    names = tuple(dict.fromkeys(plan.backends or (default_backend(),)))
+    absent: dict[str, str] = {}
+    if plan.unusable == "skip":
+        absent = {name: reason for name in names if (reason := backends.get(name).missing()) is not None}
+    if len(absent) == len(names):
+        absent = {}
+    return tuple(backends.usable(name) for name in names if name not in absent), absent
 
 
 def roles_of(cases: tuple[tuple[Case, ...], ...]) -> Roles:
@@ -112,17 +137,35 @@ def perform(experiment: Experiment, sink: Sink) -> None:
     Raises:
         CollbenchError: known to every rank; anything else ends the job from inside.
     """
+    refused: list[Record] = []
+    begun = False
     for number, backend in enumerate(experiment.backends):
         with StartLimit(experiment.options.timeout, backend.name) as start:
 
-            def body(session: Session, number: int = number, start: StartLimit = start) -> None:
+            def body(
+                session: Session, number: int = number, start: StartLimit = start, begins: bool = not begun
+            ) -> None:
                 start.reached()
-                _guarded(experiment, number, session, sink)
+                _guarded(experiment, number, session, sink, begins)
 
-            backend.run(experiment.options, body)
+            try:
+                backend.run(experiment.options, body)
+                begun = True
+            except BackendUnavailable as error:  # found out when the ranks had met; all of them know
+                last = number == len(experiment.backends) - 1
+                if experiment.plan.unusable == "refuse" or (last and not begun):
+                    raise
+                refused += [_skip(case, str(error)) for case in experiment.cases[number]]
+    if launcher.detect().rank == 0:
+        for record in (*experiment.skipped, *refused):
+            sink.add(record, None)
 
 
-def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink) -> None:
+def _skip(case: Case, reason: str) -> Record:
+    return Record(case=case, launch=0, status="skipped", reason=reason)
+
+
+def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink, begins: bool) -> None:
     """Measure one backend's cases under a watchdog; what goes wrong ends here in one of two ways."""
     rank = session.world.rank
     voice = Voice(session.world)
@@ -133,7 +176,7 @@ def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink) 
             words = last_words(rank, voice, sink, timeout, session.break_off)
             watch = stack.enter_context(Watchdog(timeout, words, 0.0 if rank == 0 else DEFERENCE, session.trouble))
         try:
-            _measure_backend(experiment, number, session, sink, watch)
+            _measure_backend(experiment, number, session, sink, watch, begins)
         except Everywhere as known:
             raise known.error from None
         except LostRankError:
@@ -142,13 +185,15 @@ def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink) 
             alone(session, error, voice, sink)
 
 
-def _measure_backend(experiment: Experiment, number: int, session: Session, sink: Sink, watch: Watch) -> None:
+def _measure_backend(
+    experiment: Experiment, number: int, session: Session, sink: Sink, watch: Watch, begins: bool
+) -> None:
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
     ranks = tuple(allgather(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid)))
     together(session, _refuse(experiment, session, ranks, cases))
     method = choose_method(experiment.plan, ranks, backend.simulated)
-    if number == 0:
+    if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.all_cases)))
     for case in cases:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -68,7 +68,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     With cadence `streaming` a sample is `burst` operations back to back. What only some backends have: `staging`,
     `algorithms` and `protocols` (values of NCCL_ALGO and NCCL_PROTO; "" leaves it to the library), `registered`
     buffers, and `cudagraph`, how often a captured graph is launched (0: no graph). `share_gpu` allows several ranks on
-    one GPU, for tests of function.
+    one GPU, for tests of function. `unusable` says what becomes of a backend that cannot be used here, where others
+    can: `refuse` the plan, or `skip` its cases with the reason.
     """
 
     title: str = ""
@@ -97,6 +98,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     registered: tuple[bool, ...] = (False,)
     cudagraph: int = 0
     share_gpu: bool = False
+    unusable: Literal["refuse", "skip"] = "refuse"
 
     def sizes_in_bytes(self) -> tuple[int, ...]:
         """The sizes of the sweep.

@@ -14,11 +14,13 @@ from collbench.schema.case import ThreadLevel
 
 
 class DeviceMpiSession(MpiSession):
-    """One rank of an MPI world, with a GPU or as parameter server without one."""
+    """One rank of an MPI world, with a GPU or as parameter server without one. A subclass names its backend."""
+
+    backend: str
 
     def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(mpi, level)
-        self.taken = take_seats(self.world, options, runtime().missing(), runtime().visible)
+        self.taken = take_seats(self.backend, self.world, options, runtime().missing(), runtime().visible)
         self.device: Device | None = None if self.taken.gpu is None else runtime().open(self.taken.gpu)
         self.gpu = None if self.device is None else self.device.facts
 

@@ -15,7 +15,7 @@ from collbench.backends.parts.gpu.nccl_library import Nccl, cupy_nccl
 from collbench.backends.parts.gpu.seating import Seat, Seating, seat
 from collbench.backends.parts.interface import Options, World, allgather
 from collbench.collectives.row import Collective
-from collbench.errors import RequestError, Unsupported
+from collbench.errors import BackendUnavailable, RequestError, Unsupported
 
 
 class Runtime(Protocol):
@@ -76,17 +76,22 @@ class Taken:
             raise Unsupported(self.seating.refused)
 
 
-def take_seats(world: World, options: Options, why: str | None, visible: Callable[[], tuple[str, ...]]) -> Taken:
+def take_seats(
+    backend: str, world: World, options: Options, why: str | None, visible: Callable[[], tuple[str, ...]]
+) -> Taken:
     """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
 
     Raises:
-        RequestError: as `seat`, on all ranks.
+        BackendUnavailable: as `seat`, on all ranks.
     """
     plan = places.planned()
     mine = plan[world.rank].gpu if plan is not None and world.rank < len(plan) else None
     machine = os.uname().nodename, _kernel_id()
     seats = tuple(allgather(world, Seat(*machine, () if why else visible(), mine, why)))
-    seating = seat(seats, options.roles, options.share_gpu)
+    try:
+        seating = seat(seats, options.roles, options.share_gpu)
+    except RequestError as error:
+        raise BackendUnavailable(f"backend {backend}: {error}") from error
     used = [(one.kernel_id, uuid) for one, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
     return Taken(seating.gpus[world.rank], seating, len(set(used)) < len(used))
 
