@@ -143,6 +143,16 @@ class DoubleDevice:
         for work in queue:
             work()
 
+    def read(self, address: int, into: Array) -> None:
+        here = self.at(address, into.nbytes)
+        assert here is not None
+        into.view(np.uint8)[...] = here
+
+    def write(self, address: int, values: Array) -> None:
+        there = self.at(address, values.nbytes)
+        assert there is not None
+        there[...] = values.view(np.uint8)
+
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:
         raise Unsupported("the double has no arrays")
 

@@ -1,4 +1,9 @@
-"""collbench on the double: `python -m tests.double.main collbench-arguments...`; DOUBLE_GPUS=N says how many it has."""
+"""collbench on the double: `python -m tests.double.main collbench-arguments...`.
+
+Variables: DOUBLE_GPUS (how many every rank sees), DOUBLE_MEMORY (bytes of each), DOUBLE_FAILS=FUNCTION:CODE,
+DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (has another library),
+DOUBLE_SPOIL=KIND (see `spoil`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from collbench.backends.parts.gpu import opening
 from collbench.cli import main
 from tests.double.device import DoubleDevice
 from tests.double.nccl import DoubleNccl
+from tests.double.spoil import spoil
 
 
 class DoubleRuntime:
@@ -34,5 +40,6 @@ class DoubleRuntime:
 
 if __name__ == "__main__":
     opening.RUNTIME.append(DoubleRuntime())
+    spoil(os.environ.get("DOUBLE_SPOIL", ""))
     sys.argv[0] = "collbench"
     main()

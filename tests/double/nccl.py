@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from collbench.backends.parts import launcher
 from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP
 from collbench.backends.parts.host_buffers import numpy_dtype
 from collbench.backends.parts.mpi_loading import load_mpi
@@ -26,7 +29,8 @@ class DoubleNccl:
 
     def __init__(self, device: Callable[[], DoubleDevice | None]) -> None:
         self._device = device
-        self.path = os.environ.get("DOUBLE_NCCL_PATH", "/nowhere/libdouble.so")
+        other = launcher.detect().rank == int(os.environ.get("DOUBLE_OTHER_NCCL", "-1"))
+        self.path = "/elsewhere/libdouble.so" if other else "/nowhere/libdouble.so"
         self.version = (2, 30, 1)
         self.trace: list[str] = []
         self._functions = Functions(self.trace)
@@ -103,6 +107,7 @@ class DoubleComm:
         self.address = 0xC000 + 64 * unique_id[1] + unique_id[0]
         self._tag = self.address
         self._leader = unique_id[0]
+        self._exchanges = 0
         self._members: list[int] = []
         self._members = self._exchange(self._world.rank, self._meet())
         for name in ("AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send", "Recv"):
@@ -119,7 +124,18 @@ class DoubleComm:
         self._world.send((self.rank, self._world.rank), self._leader, self._tag)
         return list(self._world.recv(source=self._leader, tag=self._tag))
 
+    def _lose(self) -> None:
+        """DOUBLE_LOST=KIND:RANK:N: this rank hangs, or dies, in its N-th exchange."""
+        kind, _, rest = os.environ.get("DOUBLE_LOST", "").partition(":")
+        self._exchanges += 1
+        if rest != f"{self._world.rank}:{self._exchanges}":
+            return
+        if kind == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(3600)
+
     def _exchange(self, value: Any, members: list[int] | None = None) -> list[Any]:
+        self._lose()
         members = members or self._members
         if self.rank == 0:
             values = [value, *(self._world.recv(source=one, tag=self._tag) for one in members[1:])]

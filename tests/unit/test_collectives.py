@@ -17,7 +17,7 @@ ROWS = {
     "sendrecv", "ps_bcast", "ps_gather",
 }  # fmt: skip
 #: Dialects that a row does not have.
-WITHOUT = {"barrier": {"nccl"}}
+WITHOUT: dict[str, set[str]] = {"barrier": {"nccl"}}
 
 
 @pytest.fixture(params=sorted(ROWS))
@@ -84,7 +84,8 @@ def test_which_rows_reduce_have_a_root_and_share_out() -> None:
 
 
 def test_the_dialects_of_every_row(row: Collective) -> None:
-    assert set(row.dialects) == {"mpi", "nccl", "torch"} - WITHOUT.get(row.name, set())
+    served = {"torch served"} if row.has_server else set()
+    assert set(row.dialects) == {"mpi", "nccl", "torch"} - WITHOUT.get(row.name, set()) | served
     assert row.title
     assert row.summary[0].islower()
 

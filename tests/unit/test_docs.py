@@ -16,10 +16,11 @@ from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.schema.case import OPS, Case
+from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
-from collbench.schema.manifest import Experiment, Host, Image, Library, Manifest, Protocol
+from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, Sizes, load_plan
-from collbench.schema.record import Check, Confinement, Ranks, Record, Samples, Work
+from collbench.schema.record import Check, Confinement, GpuState, Ranks, Record, Samples, Work
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 
@@ -147,7 +148,8 @@ def test_links_lead_somewhere(page: str) -> None:
 FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "work": Work, "check": Check, "samples (of a record)": Samples, "seconds": Seconds,
     "ranks": Ranks, "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
-    "confinement": Confinement, "experiment": Experiment, "image": Image,
+    "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
+    "reading": Reading, "GPU": Gpu,
 }  # fmt: skip
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.c_functions import Library
 
 from collbench.errors import LibraryError
-from collbench.timing.call import Native, Words, whole
+from collbench.timing.call import Native, whole
 from collbench.timing.gates import GateSetting, Signals
 from collbench.timing.loop import native_loop, run_native
 
@@ -20,31 +19,6 @@ pytestmark = pytest.mark.skipif(loop is None, reason="no native loop was built h
 
 NONE, BARRIER, ROUNDTIME = 0, 1, 2
 AN_HOUR = 3_600 * 10**9
-
-
-class Library:
-    """C functions made of Python functions. `order` is what was called; `answers` makes the k-th call fail."""
-
-    def __init__(self) -> None:
-        self.order: list[Any] = []
-        self._keep: list[Any] = []
-
-    def function(self, python: Callable[..., int], arguments: int = 0) -> int:
-        """The address of a C function of that many words."""
-        made = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * arguments)(python)
-        self._keep.append(made)
-        address = ctypes.cast(made, ctypes.c_void_p).value
-        assert address is not None
-        return address
-
-    def named(self, name: str, fails_at: int | None = None, code: int = 17) -> Words:
-        """A call without arguments that writes its name down, and returns `code` at its k-th time (from 0)."""
-
-        def called() -> int:
-            self.order.append(name)
-            return code if self.order.count(name) - 1 == fails_at else 0
-
-        return (self.function(called),)
 
 
 def measure(call: Any, n: int = 3, completion: Any = None, gate: Any = None) -> tuple[int, int, Any, Any, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
-from collbench.run.samples import left_early, out_times, valid_samples
+from collbench.run.samples import left_early, leg_times, out_times, per_operation, valid_samples
 from collbench.timing.loop import Stamps
 
 
@@ -55,3 +57,42 @@ def test_leaving_a_barrier_before_the_last_has_come() -> None:
     early = [stamps([0, 100], [49, 149]), stamps([50, 101], [55, 150]), stamps([20, 150], [61, 155])]
     assert left_early(early) == 2
     assert left_early([stamps([5], [5])]) == 0
+
+
+def test_a_burst_is_shared_out_over_its_operations() -> None:
+    """Late samples stay negative, and what is too short to be shared is not 0, which would have no sign."""
+    matrix = np.array([[100, -100, 9, 10, 1, -1], [101, -149, 11, 30, 4, -4]])
+    assert per_operation(matrix, 20).tolist() == [[5, -5, 1, 1, 1, -1], [5, -7, 1, 2, 1, -1]]
+    assert per_operation(matrix, 1).tolist() == matrix.tolist()
+    assert per_operation(matrix, 20).dtype == np.int64
+
+
+def test_with_a_common_clock_the_legs_add_up_to_the_sample() -> None:
+    """A leg ends when its last rank has; the first begins when the first rank enters."""
+    ranks = [
+        stamps([100, 500], [190, 700], None, [130, 520], [150, 640]),
+        stamps([105, 480], [180, 710], None, [120, 560], [170, 600]),
+    ]
+    legs = leg_times(ranks, "common")
+    assert legs.tolist() == [[30, 80], [40, 80], [20, 70]]
+    assert legs.sum(axis=0).tolist() == valid_samples(out_times(ranks, "common")).tolist()
+
+
+def test_a_leg_that_a_rank_is_through_early_holds_nobody_up() -> None:
+    """The server is done with its part while the workers wait for the link."""
+    ranks = [stamps([0], [50], None, [50]), stamps([0], [90], None, [0])]
+    assert leg_times(ranks, "common").tolist() == [[50], [40]]
+
+
+def test_without_a_common_clock_a_leg_is_its_largest_local_time() -> None:
+    ranks = [
+        stamps([100, 500], [190, 700], None, [130, 520]),
+        stamps([7_000_105, 8_000_000], [7_000_180, 8_000_100], None, [7_000_120, 8_000_030]),
+    ]
+    assert leg_times(ranks, "local").tolist() == [[30, 30], [60, 180]]
+
+
+@pytest.mark.parametrize("clock", ["common", "local"])
+def test_an_operation_of_one_part_has_one_leg(clock: Literal["common", "local"]) -> None:
+    ranks = [stamps([100, 500], [190, 700]), stamps([90, 510], [180, 710])]
+    assert leg_times(ranks, clock).tolist() == [valid_samples(out_times(ranks, clock)).tolist()]

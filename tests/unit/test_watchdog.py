@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from collbench.run.leaving import last_words
+from collbench.run.voice import Voice
 from collbench.run.watchdog import Unwatched, Watchdog
 
 PROGRAM = Path(__file__).with_name("watched.py")
@@ -43,6 +46,47 @@ def test_told_to_stop_while_the_main_thread_cannot(kind: str, number: int, word:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_while_it_can(number: int) -> None:
     assert watched("polite", LONG, number) == (0, [f"stopped by {number}"])
+
+
+def test_trouble_that_the_library_met_behind_its_back() -> None:
+    """At the first look there is none, at the second there is; the call itself never returns."""
+    assert watched("trouble", LONG) == (3, ["trouble in the test: the library lost a rank"])
+
+
+def test_trouble_ends_the_process_once_the_library_let_go(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Last words of every rank: what was held back is rescued, one rank speaks, and the library lets go."""
+    did: list[str] = []
+
+    class Held:
+        def rescue(self) -> str:
+            did.append("rescued")
+            return " Safe in DIR."
+
+    class First(Voice):
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def claim(self) -> bool:
+            self.asked += 1
+            return self.asked == 1
+
+    def leave(code: int) -> NoReturn:
+        did.append(f"left with {code}")
+        raise SystemExit(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    voice = First()
+    speak = last_words(2, voice, Held(), 300.0, lambda: did.append("broken off"))
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            speak("trouble", "allreduce 8 B on nccl: timing: NCCL: remote error")
+    assert did == ["rescued", "broken off", "left with 3"] * 2
+    said = capfd.readouterr().err
+    assert said.count("collbench: ") == 1
+    assert said.startswith("collbench: rank 2: allreduce 8 B on nccl: timing: NCCL: remote error. ")
+    assert said.endswith(" Safe in DIR.\n")
 
 
 def test_who_moves_is_left_alone() -> None:

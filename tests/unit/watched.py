@@ -1,6 +1,6 @@
 """A program under the watchdog. `KIND TIMEOUT`: say `ready`, then do what KIND says; last words go to standard output.
 
-Exit codes: 3 time-out, 130 told to stop and could not, 0 ended by itself.
+Exit codes: 3 time-out or trouble, 130 told to stop and could not, 0 ended by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collbench.run.watchdog import Watchdog
 
 def last_words(kind: str, doing: str) -> NoReturn:
     os.write(1, f"{kind} in {doing}\n".encode())
-    os._exit(3 if kind == "timeout" else 130)
+    os._exit(3 if kind in ("timeout", "trouble") else 130)
 
 
 def sleep_in_python() -> None:
@@ -32,10 +32,11 @@ def never_return_from_c() -> None:
 
 
 def main(kind: str, timeout: str) -> int:
-    with Watchdog(float(timeout), last_words) as watchdog:
+    asked = iter([None, "the library lost a rank"] if kind == "trouble" else [])
+    with Watchdog(float(timeout), last_words, trouble=lambda: next(asked, None)) as watchdog:
         watchdog.beat("the test")
         os.write(1, b"ready\n")
-        if kind == "c":
+        if kind in ("c", "trouble"):
             never_return_from_c()
         elif kind == "sleeping":
             sleep_in_python()

@@ -18,7 +18,7 @@ from collbench.launch.sides import reference_of
 _COLUMNS = (
     ("image", "tag"), ("id", "id"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),
     ("CUDA", "collbench.mpi.cuda"), ("mpi4py", "collbench.package.mpi4py"), ("torch", "collbench.package.torch"),
-    ("NCCL", "collbench.nccl"), ("Python", "collbench.python"), ("native loop", "collbench.native"),
+    ("CuPy", "collbench.cupy"), ("NCCL", "collbench.nccl"), ("for CUDA", "collbench.cuda"), ("Python", "collbench.python"), ("native loop", "collbench.native"),
     ("base", "collbench.base"),
 )  # fmt: skip
 
@@ -47,17 +47,23 @@ def command() -> None:
     help="Wheels to look into before the package index.",
 )
 @click.option("--no-index", is_flag=True, help="With --wheelhouse: no package index at all.")
+@click.option(
+    "--cuda",
+    type=click.Choice(("12", "13")),
+    default=None,
+    help="With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]",
+)
 @docker_host
 def build(
     names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
-    no_index: bool, docker_host: str | None,
+    no_index: bool, cuda: str | None, docker_host: str | None,
 ) -> None:  # fmt: skip
     """Build containers/NAME.Dockerfile as collbench/NAME; without a name, all of them are listed."""
     if not names:
         known = ", ".join(images.dockerfiles(images.source_tree()))
         raise RequestError(f"image build: name one or more of {known}.")
     engine = Engine(docker_host or "")
-    recipe = images.Recipe(base, no_cache, ca_bundle, wheelhouse, no_index)
+    recipe = images.Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda)
     terminal = sys.stderr.isatty()
     for name in dict.fromkeys(names):
 

@@ -94,7 +94,8 @@ def check_backends(plan: LaunchPlan) -> None:
     """Whether every backend is one that ranks of a launch can use.
 
     Raises:
-        PlanError, BackendUnavailable: it makes its times up; there is none of that name.
+        PlanError, BackendUnavailable: it makes its times up, or needs GPUs that the plan gives to nobody; there is
+            none of that name.
         RequestError: a cadence that none of them has.
     """
     for image in plan.images:
@@ -102,6 +103,10 @@ def check_backends(plan: LaunchPlan) -> None:
             if backends.get(name).simulated:
                 raise PlanError(
                     f"backend {name}: makes its times up, and starts no ranks. Leave it out of a launch plan."
+                )
+            if backends.get(name).device == "gpu" and plan.device != "gpu":
+                raise PlanError(
+                    f'backend {name}: its data is on GPUs, and ranks get none with device = "cpu". Say device = "gpu".'
                 )
     refuse_cadence(plan, (name for image in plan.images for name in backends_of(plan, image)))
 

@@ -146,7 +146,7 @@ def _keep(outcome: Outcome, launch: Launch, prepared: Prepared, sink: Sink, know
     """A failed launch is one failed record, of the first case that it did not measure."""
     left = set(prepared.asked[launch.cell])
     failed_inside = False
-    gpus = bool(prepared.placements[launch.cell].gpus)
+    gpus = len(prepared.placements[launch.cell].gpus)
     said = notes(launch.cell, prepared.sides.start[launch.cell.image], gpus)
     for one in outcome.taken:
         left.discard(one.record.case)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,13 +27,14 @@ Hear = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to build: the base image, certificates of a proxy, wheels instead of a package index."""
+    """How to build: the base image, certificates of a proxy, wheels instead of a package index, for which CUDA."""
 
     base: str | None = None
     no_cache: bool = False
     ca_bundle: Path | None = None
     wheelhouse: Path | None = None
     no_index: bool = False
+    cuda: str | None = None
 
 
 def source_tree() -> Path:
@@ -63,9 +65,7 @@ def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
     known = dockerfiles(tree)
     if name not in known:
         raise RequestError(f"image {name!r}: no containers/{name}.Dockerfile. {suggestion(name, tuple(known))}")
-    arguments = {} if recipe.base is None else {"BASE": recipe.base}
-    if recipe.no_index:
-        arguments["NO_INDEX"] = "1"
+    arguments = arguments_of(known[name], recipe)
     context = pack(tree, recipe)
     draft = f"{reference_of(name)}:unlabelled"
     image_store.build(engine, context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
@@ -73,6 +73,20 @@ def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
         return _labelled(engine, name, known[name], draft, recipe)
     finally:
         image_store.untag(engine, draft)
+
+
+def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
+    """A recipe as build arguments.
+
+    Raises:
+        RequestError: CUDA is asked for, and the Dockerfile does not know it.
+    """
+    if recipe.cuda is not None and not re.search(r"^ARG CUDA\b", dockerfile.read_text(encoding="utf-8"), re.MULTILINE):
+        raise RequestError(
+            f"--cuda {recipe.cuda}: {dockerfile.name} has no argument CUDA. Leave it away for this image."
+        )
+    given = {"BASE": recipe.base, "NO_INDEX": "1" if recipe.no_index else None, "CUDA": recipe.cuda}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _labelled(engine: Engine, name: str, dockerfile: Path, draft: str, recipe: Recipe) -> Contents:
@@ -95,9 +109,12 @@ def labels_of(found: Contents) -> dict[str, str]:
     if found.build is not None:
         own["collbench.mpi.configure"] = found.build.configure or ""
         own["collbench.mpi.cuda"] = _cuda(found.build)
-    nccl = next((version for name, version in found.packages.items() if name.startswith("nvidia-nccl")), None)
+    nccl = next((library for library in found.libraries if library.name == "NCCL"), None)
     if nccl is not None:
-        own["collbench.nccl"] = nccl
+        own |= {"collbench.nccl": nccl.version, "collbench.nccl.sha256": nccl.sha256 or ""}
+    own |= {"collbench.cupy": version for name, version in found.packages.items() if name.startswith("cupy-cuda")}
+    if found.cuda is not None:
+        own["collbench.cuda"] = found.cuda
     return own | {f"collbench.package.{name}": version for name, version in found.packages.items()}
 
 

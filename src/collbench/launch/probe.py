@@ -14,8 +14,10 @@ import msgspec
 import collbench
 from collbench import backends
 from collbench.backends.parts import cuda_aware
+from collbench.backends.parts.gpu.shared_library import load
 from collbench.backends.parts.mpi_loading import library_path, load_mpi, vendor, version_line
-from collbench.errors import CollbenchError
+from collbench.backends.torch_nccl import nccl_version
+from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.run.describe import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.timing.loop import native_loop
@@ -32,7 +34,8 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`vendor` is `torch` where there is torch and no MPI, and empty where there is neither.
 
-    `native` says whether the C loop was built, `missing` which backends cannot be used there and why.
+    `libraries` are the MPI or torch, and NCCL where it can be loaded (which takes no GPU). `native` says whether the C
+    loop was built, `missing` which backends cannot be used there and why, `cuda` which CUDA torch or CuPy is made for.
     """
 
     collbench: str
@@ -42,6 +45,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     packages: dict[str, str]
     native: bool
     missing: dict[str, str]
+    cuda: str | None = None
     build: Build | None = None
 
 
@@ -56,14 +60,16 @@ def contents(build: bool = False, torch: bool = False) -> Contents:
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
     elif importlib.util.find_spec("torch") is not None:
         kind, libraries = "torch", backends.get("torch-gloo").libraries()
+    versions = packages()
     return Contents(
         collbench=collbench.__version__,
         python=sys.version.split()[0],
         vendor=kind,
-        libraries=libraries,
-        packages=packages(),
+        libraries=libraries + _nccl(kind),
+        packages=versions,
         native=native_loop() is not None,
         missing={name: why for name in backends.names() if (why := backends.get(name).missing()) is not None},
+        cuda=_cuda(kind, versions),
         build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
     )
 
@@ -74,6 +80,27 @@ def _mpi() -> Any:
         return load_mpi()
     except CollbenchError:
         return None
+
+
+def _nccl(kind: str) -> tuple[Library, ...]:
+    """The NCCL that ranks would load; torch brings its own into the process."""
+    if kind == "torch":
+        import torch  # noqa: F401
+    try:
+        found = load("nccl", "libnccl.so.2")
+    except BackendUnavailable:
+        return ()
+    version = ".".join(map(str, nccl_version(found.handle)))
+    return (hashed(Library(name="NCCL", version=version, path=found.path)),)
+
+
+def _cuda(kind: str, versions: dict[str, str]) -> str | None:
+    """`12` of cupy-cuda12x, or what torch says of itself."""
+    if kind == "torch":
+        import torch
+
+        return torch.version.cuda
+    return next((name[9:-1] for name in versions if name.startswith("cupy-cuda")), None)
 
 
 def _built(version: str) -> Build:

@@ -17,6 +17,7 @@ from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import inspect, run_once
 from collbench.launch.probe import Contents
+from collbench.launch.settings import gpu_requests
 from collbench.launch.stopping import Check
 from collbench.launch.told import Side
 from collbench.schema.launch_plan import LaunchPlan
@@ -50,17 +51,17 @@ def look_at(plan: LaunchPlan, engine: Engine | None, check: Check, gpus: tuple[s
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
         PlanError: no environment of the same MPI stands beside an image.
     """
+    first = reference_of(plan.images[0])
+    cdi = engine is not None and bool(gpus) and knows_cdi(engine.describe())
+    if engine is not None and gpus:
+        refuse_absent(engine, plan.images[0])
+        refuse_without_gpus(engine, first, gpus, cdi)
+    requests = gpu_requests(gpus, cdi) if engine is not None else []
     looks = []
     for name in dict.fromkeys(plan.images):
         check()
-        looks.append(_look(plan, engine, name, check))
-    memlock, cdi = True, False
-    if engine is not None:
-        first = reference_of(looks[0].name)
-        memlock = set(plan.isolation) == {"strict"} or allows_memlock(engine, first)
-        cdi = bool(gpus) and knows_cdi(engine.describe())
-        if gpus:
-            refuse_without_gpus(engine, first, gpus, cdi)
+        looks.append(_look(plan, engine, name, check, requests))
+    memlock = engine is None or set(plan.isolation) == {"strict"} or allows_memlock(engine, first)
     differences = [line for look in looks for line in look.differences]
     if not memlock:
         differences.append("the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)")
@@ -83,9 +84,9 @@ class _Look:
     differences: tuple[str, ...]
 
 
-def _look(plan: LaunchPlan, engine: Engine | None, name: str, check: Check) -> _Look:
+def _look(plan: LaunchPlan, engine: Engine | None, name: str, check: Check, requests: list[Any]) -> _Look:
     reference = reference_of(name)
-    inside = None if engine is None else contents_of(engine, name)
+    inside = None if engine is None else contents_of(engine, name, requests=requests)
     beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
     known = inside or beside
     assert known is not None
@@ -99,27 +100,34 @@ def _look(plan: LaunchPlan, engine: Engine | None, name: str, check: Check) -> _
     differences = () if inside is None or beside is None else differences_of(beside, inside)
     return _Look(
         name,
-        Side(starter, reference, where, refused=refused),
+        Side(starter, reference, where, refused=refused, nccl=any("nccl" in one for one in backends_of(plan, name))),
         None if engine is None or inside is None else _image(name, inside, inspect(engine, reference)),
         None if beside is None else _image(name, beside),
         tuple(f"{name} differs besides the container: {line}" for line in differences),
     )
 
 
-def contents_of(engine: Engine, name: str, build: bool = False) -> Contents:
+def refuse_absent(engine: Engine, name: str) -> None:
+    """Raises `ImageMissing`, with how to get it, where an image is not on the engine."""
+    try:
+        inspect(engine, reference_of(name))
+    except ImageMissing as error:
+        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
+        raise ImageMissing(f"{error} {hint}") from error
+
+
+def contents_of(engine: Engine, name: str, build: bool = False, requests: list[Any] | None = None) -> Contents:
     """What an image says of itself, from inside; with `build`, how its MPI was built too.
+
+    `requests` are the engine's device requests: without a GPU, backends that need one are missing.
 
     Raises:
         ImageMissing: it is not there, or cannot say.
     """
     reference = reference_of(name)
-    try:
-        inspect(engine, reference)
-    except ImageMissing as error:
-        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
-        raise ImageMissing(f"{error} {hint}") from error
-    more = ("--build",) if build else ()
-    code, said = run_once(engine, reference, ("python", "-m", "collbench.launch.probe", *more), **CONFINED)
+    refuse_absent(engine, name)
+    argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()))
+    code, said = run_once(engine, reference, argv, **CONFINED, **({"device_requests": requests} if requests else {}))
     try:
         found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
     except msgspec.DecodeError as error:
@@ -132,14 +140,17 @@ def contents_of(engine: Engine, name: str, build: bool = False) -> Contents:
 
 
 def _refuse_missing(plan: LaunchPlan, name: str, known: Contents | None, where: str) -> None:
-    """Every backend that a plan wants of an image must be in it, and on the host's side too."""
-    for backend in backends_of(plan, name) if known is not None else ():
-        if known is not None and backend in known.missing:
+    """Every backend that a plan wants of an image must be in it, and on the host's side too; one, where it may skip."""
+    wanted = backends_of(plan, name)
+    if known is None or (plan.unusable == "skip" and not set(wanted) <= set(known.missing)):
+        return
+    for backend in wanted:
+        if backend in known.missing:
             there = [one for one in backends.names() if one not in known.missing and not backends.get(one).simulated]
-            raise PlanError(
-                f"{where}: backend {backend}: {known.missing[backend]}. It has {', '.join(there) or 'none'}: say "
-                f"image_backends = {{ {name} = [...] }}, or backends."
-            )
+            has = f"It has {', '.join(there) or 'none'}: say image_backends = {{ {name} = [...] }}, or backends."
+            if backends.get(backend).device == "gpu" and known.cuda is None and where.startswith("image"):
+                has = f"Build it for GPUs: collbench image build {name} --cuda 12 (or 13). {has}"
+            raise PlanError(f"{where}: backend {backend}: {known.missing[backend]}. {has}")
 
 
 def _beside(plan: LaunchPlan, name: str, inside: Contents | None) -> tuple[Contents, Path]:
@@ -188,11 +199,16 @@ def differences_of(beside: Contents, inside: Contents) -> list[str]:
         found.append(f"Python {beside.python} on the host, {inside.python} in the image")
     if beside.native != inside.native:
         found.append(f"the native loop is missing {'in the image' if beside.native else 'on the host'}")
-    for out, within in zip(beside.libraries, inside.libraries, strict=False):
-        if out.version != within.version:
+    theirs = {library.name: library for library in inside.libraries}
+    for out in beside.libraries:
+        within = theirs.pop(out.name, None)
+        if within is None:
+            found.append(f"{out.name} {out.version} on the host, missing in the image")
+        elif out.version != within.version:
             found.append(f"{out.name} {out.version} on the host, {within.version} in the image")
         elif out.sha256 != within.sha256:
             found.append(f"{out.name} {out.version}: two builds, {out.sha256} and {within.sha256}")
+    found += [f"{library.name} missing on the host, {library.version} in the image" for library in theirs.values()]
     for package in sorted(set(beside.packages) | set(inside.packages)):
         there, here = beside.packages.get(package), inside.packages.get(package)
         if there != here and package != "torch":

@@ -10,7 +10,7 @@ import msgspec
 
 from collbench.backends.parts.places import VARIABLE, Place
 from collbench.launch.cells import Cell
-from collbench.launch.isolation import in_force
+from collbench.launch.isolation import LARGE_SHM, in_force
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Starter
 from collbench.run import facts
@@ -24,7 +24,7 @@ class Side:
 
     `memlock`: the engine can grant unlimited locked memory. `refused`: calls that the library needs to read another
     rank's memory, and that the engine does not allow without SYS_PTRACE.
-    `cdi`: it knows GPUs by their CDI names.
+    `cdi`: it knows GPUs by their CDI names. `nccl`: some of what is measured goes over NCCL.
     """
 
     starter: Starter
@@ -33,6 +33,7 @@ class Side:
     memlock: bool = True
     refused: frozenset[str] = frozenset()
     cdi: bool = False
+    nccl: bool = False
 
 
 def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
@@ -59,8 +60,25 @@ def shares_hostname(cell: Cell) -> bool:
     return cell.isolation is not None and not alone and in_force(cell.isolation).shared_net
 
 
-def notes(cell: Cell, side: Side, gpus: bool = False) -> tuple[str, ...]:
-    """What a reader of this cell's numbers must know. `gpus`: the world has some."""
+#: Containers of one hostname and one /dev/shm are one machine to NCCL, whose GPUs it connects directly where their
+#: links allow it; a process that does not see the other GPU cannot open its memory (CUDA error 101, NCCL issue 1647).
+#: Without it, NCCL goes through shared memory. Containers with hostnames of their own it connects by sockets anyway.
+HIDDEN_PEERS = {"NCCL_P2P_DISABLE": "1"}
+
+#: What NCCL (2.7 to 2.30) takes of /dev/shm for a connection through host memory, in each of its channels: buffers of
+#: its three protocols at their default sizes (init.cc, transport/shm.cc), as its messages name them: 9637888 bytes.
+NCCL_CONNECTION = 9637888
+
+
+def hides_peers(cell: Cell, side: Side, gpus: int) -> bool:
+    """Whether NCCL takes several containers for one machine though none sees the GPUs of another."""
+    if cell.isolation is None or not shares_hostname(cell):
+        return False
+    return side.nccl and gpus > 1 and not in_force(cell.isolation).all_gpus
+
+
+def notes(cell: Cell, side: Side, gpus: int = 0) -> tuple[str, ...]:
+    """What a reader of this cell's numbers must know. `gpus` is how many the world has."""
     said = []
     if refuses_cma(cell, side):
         calls = " and ".join(sorted(side.refused, reverse=True))
@@ -72,9 +90,27 @@ def notes(cell: Cell, side: Side, gpus: bool = False) -> tuple[str, ...]:
         said += [
             f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
         ]
+    if hides_peers(cell, side, gpus):
+        said += [
+            f"{name}={value}, because NCCL would take the containers for one machine and fail to reach hidden GPUs"
+            for name, value in HIDDEN_PEERS.items()
+        ]
     if gpus and cell.isolation is not None and in_force(cell.isolation).all_gpus and len(cell.groups) > 1:
         said.append("every container sees every GPU of this world: devices are not isolated at this step")
     return tuple(said)
+
+
+def nccl_shortage(cell: Cell, side: Side, gpus: int, said: str) -> str | None:
+    """What helps where NCCL failed on a system call (`said`) in a container with two GPUs and Docker's /dev/shm."""
+    if cell.isolation is None or not side.nccl or gpus < 2 or "system error" not in said.lower():  # ncclSystemError
+        return None
+    held = in_force(cell.isolation).shm_bytes
+    if held >= LARGE_SHM or not any(len(group) > 1 for group in cell.groups):
+        return None
+    return (
+        f"where GPUs are connected through host memory NCCL takes {format_bytes(NCCL_CONNECTION)} of /dev/shm for each "
+        f"connection and channel, and the step {cell.isolation} has {format_bytes(held)}. Use the step limits"
+    )
 
 
 def shm_shortage(cell: Cell, side: Side) -> str | None:
@@ -105,4 +141,6 @@ def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:
     more = dict(side.starter.without_cma) if refuses_cma(cell, side) else {}
     if shares_hostname(cell):
         more |= side.starter.one_hostname
+    if hides_peers(cell, side, len(placement.gpus)):
+        more |= HIDDEN_PEERS
     return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **side.starter.environment, **more}  # noqa: S108

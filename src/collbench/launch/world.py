@@ -26,7 +26,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Check
-from collbench.launch.told import Side, on_host, shm_shortage, variables
+from collbench.launch.told import Side, nccl_shortage, on_host, shm_shortage, variables
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
@@ -137,8 +137,10 @@ def start(
             failure = failure or LaunchFailed(
                 f"left a run that is not read further: {error}", log.tail(side.starter.quiet)
             )
-    if failure is not None and (shortage := shm_shortage(launch.cell, side)) is not None:
-        failure = LaunchFailed(f"{failure}; {shortage}", failure.log)
+    if failure is not None:
+        said, gpus = "\n".join((str(failure), *failure.log)), len(placement.gpus)
+        shortage = shm_shortage(launch.cell, side) or nccl_shortage(launch.cell, side, gpus, said)
+        failure = LaunchFailed(f"{failure}; {shortage}", failure.log) if shortage is not None else failure
     if failure is None and len(taken) < len(asked):
         reason = f"ended early, with {len(taken)} of {len(asked)} cases"
         failure = LaunchFailed(reason, log.tail(side.starter.quiet))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from collbench.backends.parts import nvml
-from collbench.backends.parts.gpu.device import Memory
+from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Memory
 from collbench.backends.parts.gpu.shared_library import SharedLibrary, load
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
@@ -130,6 +130,15 @@ class CupyDevice:
     def synchronize(self) -> None:
         """cudaStreamSynchronize."""
         self._stream.synchronize()
+
+    def read(self, address: int, into: Array) -> None:
+        """cudaMemcpy: in the default stream, which ours does not wait for, nor it for ours."""
+        self._runtime.memcpy(into.ctypes.data, address, into.nbytes, DEVICE_TO_HOST)
+
+    def write(self, address: int, values: Array) -> None:
+        """cudaMemcpy, and a wait: from pageable memory it may return before the last bytes have arrived."""
+        self._runtime.memcpy(address, values.ctypes.data, values.nbytes, HOST_TO_DEVICE)
+        self._runtime.streamSynchronize(0)
 
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:
         """A cupy.ndarray."""

@@ -60,6 +60,12 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait until everything enqueued is done."""
 
+    def read(self, address: int, into: Array) -> None:
+        """Copy device memory to the host at once, beside the stream: what is still enqueued is not waited for."""
+
+    def write(self, address: int, values: Array) -> None:
+        """Copy contiguous host memory to the device, beside the stream. Complete on return."""
+
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:
         """[count] elements at an address, as what a Python user of this package has. bfloat16 comes as uint16."""
 
@@ -115,7 +121,10 @@ class DeviceBlocks:
 
 
 class DeviceBuffer:
-    """`Buffer` over device memory, by way of copies that are complete on return."""
+    """`Buffer` over device memory, by way of copies beside the stream.
+
+    In the stream they would come after an operation that nobody waited for, and a missing completion would never show.
+    """
 
     def __init__(self, blocks: DeviceBlocks) -> None:
         self._blocks = blocks
@@ -128,17 +137,12 @@ class DeviceBuffer:
     def load(self, block: int, start: int, stop: int) -> Array:
         """A copy."""
         found = np.empty(stop - start, self.dtype)
-        device = self._blocks.device
-        device.copy(found.ctypes.data, self._place(block, start), found.nbytes, DEVICE_TO_HOST)
-        device.synchronize()
+        self._blocks.device.read(self._place(block, start), found)
         return found
 
     def store(self, block: int, start: int, values: Array) -> None:
         """Copy in."""
-        given = np.ascontiguousarray(values, self.dtype)
-        device = self._blocks.device
-        device.copy(self._place(block, start), given.ctypes.data, given.nbytes, HOST_TO_DEVICE)
-        device.synchronize()
+        self._blocks.device.write(self._place(block, start), np.ascontiguousarray(values, self.dtype))
 
 
 def refuse_dtype(known: tuple[str, ...], dtype: str, who: str) -> None:

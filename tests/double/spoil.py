@@ -1,0 +1,71 @@
+"""Mistakes that a GPU backend could make, made on purpose: the checks must notice each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from collbench.backends import mpi_staged, nccl
+from collbench.backends.parts.gpu import staging
+from collbench.collectives.row import Part, idle
+from collbench.timing.call import Call
+
+
+def no_copy(name: str) -> None:
+    copying: Callable[..., Part] = staging.copying
+
+    def without(part: str, *arguments: Any) -> Part:
+        return Part(part, idle, ()) if part == name else copying(part, *arguments)
+
+    vars(staging)["copying"] = without
+
+
+def no_wait_after_copies() -> None:
+    copying: Callable[..., Part] = staging.copying
+
+    def hasty(name: str, device: Any, copies: Any) -> Part:
+        whole = copying(name, device, copies)
+        steps = [partial(device.copy, *copy) for copy in copies]
+
+        def python() -> None:
+            for step in steps:
+                step()
+
+        return Part(name, python, (whole.c or ())[:-1]) if whole.c else whole
+
+    vars(staging)["copying"] = hasty
+
+
+def no_completion() -> None:
+    prepare: Callable[..., Call] = nccl.NcclSession._call
+
+    def incomplete(self: Any, *arguments: Any) -> Call:
+        return dataclasses.replace(prepare(self, *arguments), completion=None)
+
+    setattr(nccl.NcclSession, "_call", incomplete)  # noqa: B010 - mypy forbids the plain form
+
+
+def result_stays_on_the_host() -> None:
+    parts: Callable[..., Any] = vars(mpi_staged)["staged_parts"]
+
+    def without(prepared: Any, *arguments: Any) -> Any:
+        return parts(dataclasses.replace(prepared, untouched=True), *arguments)
+
+    vars(mpi_staged)["staged_parts"] = without
+
+
+KINDS: dict[str, Callable[[], None]] = {
+    "": lambda: None,
+    "no copy to host": lambda: no_copy(staging.TO_HOST),
+    "no copy to device": lambda: no_copy(staging.TO_DEVICE),
+    "no wait after copies": no_wait_after_copies,
+    "no completion": no_completion,
+    "result stays on the host": result_stays_on_the_host,
+}
+
+
+def spoil(kind: str) -> None:
+    """Make the mistake of that name."""
+    KINDS[kind]()

@@ -1,0 +1,230 @@
+"""GPU backends on a device that is not host memory (tests/double): every case, every mistake, every fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench import collectives
+from tests.mpi.jobs import Command, Ended, finish
+
+DOUBLE = ("-m", "tests.double.main")
+ALL, FEW = '["all"]', '["int8", "float32"]'
+
+
+def plan(tmp_path: Path, backend: str, more: str) -> str:
+    path = tmp_path / "device.toml"
+    path.write_text(
+        f'collectives = {list(collectives.names())}\nbackends = ["{backend}"]\niters = 1\nwarmup = 0\n'
+        f'gate = "barrier"\ndrivers = ["native", "python"]\nops = ["all"]\ntimeout = "60s"\n{more}\n'
+    )
+    return str(path)
+
+
+def breadth(ranks: int) -> str:
+    """Two ranks: every dtype. More or fewer: every size, place and root."""
+    if ranks == 2:
+        return f'dtypes = {ALL}\nsizes = ["4100"]\nroots = [1]\n'
+    return f'dtypes = {FEW}\nsizes = ["0", "4100"]\nroots = {sorted({0, ranks - 1})}\nin_place = [false, true]\n'
+
+
+def reasons(ended: Ended) -> set[str]:
+    """Reasons of what was not measured; every measured case must be right, by the driver that was asked for."""
+    assert ended.code == 0, ended.err
+    for record in ended.records:
+        assert record["status"] in ("ok", "skipped"), record
+        if record["status"] == "ok":
+            assert record["check"]["wrong"] == 0
+            assert record["driver"] == record["case"]["driver"]
+    return {record["reason"] for record in ended.records if record["status"] == "skipped"}
+
+
+def one(ended: Ended) -> dict[str, Any]:
+    (record,) = ended.records
+    return record
+
+
+def measure(mpirun: Command, ranks: int, *arguments: str, **variables: str) -> Ended:
+    command = mpirun(ranks, *arguments, "-T", "30s", "--style", "json", program=DOUBLE)
+    return finish(command, env=variables)
+
+
+SERVER = {f"{name} needs 2 ranks or more" for name in ("ps_bcast", "ps_gather")}
+NO_IN_PLACE = "NCCL's sends and receives have no in-place form"
+NO_SUCH = "NCCL has no {} (it has int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16)"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_case_of_nccl(mpirun: Command, tmp_path: Path, ranks: int) -> None:
+    path = plan(tmp_path, "nccl", breadth(ranks))
+    ended = finish(mpirun(ranks, "run", path, "--style", "json", program=DOUBLE))
+    expected = (
+        {"barrier has no NCCL form"} | (set() if ranks == 2 else {NO_IN_PLACE}) | (SERVER if ranks == 1 else set())
+    )
+    assert reasons(ended) == expected
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_case_of_staged_mpi(mpirun: Command, tmp_path: Path, ranks: int) -> None:
+    kinds = '"pinned"' if ranks == 2 else '"pinned", "pageable"'
+    path = plan(tmp_path, "mpi-staged", breadth(ranks) + f"staging = [{kinds}]\n")
+    ended = finish(mpirun(ranks, "run", path, "--style", "json", program=DOUBLE))
+    assert reasons(ended) == (SERVER if ranks == 1 else set())
+    staged = {record["case"]["staging"] for record in ended.records if record["case"]["collective"] != "barrier"}
+    assert staged == ({"pinned"} if ranks == 2 else {"pinned", "pageable"})
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("driver", ["native", "python"])
+@pytest.mark.parametrize(
+    ("kind", "backend"),
+    [
+        ("no copy to host", "mpi-staged"),
+        ("no copy to device", "mpi-staged"),
+        ("no wait after copies", "mpi-staged"),
+        ("result stays on the host", "mpi-staged"),
+        ("no completion", "nccl"),
+    ],
+)
+def test_a_mistake_is_noticed(mpirun: Command, kind: str, backend: str, driver: str) -> None:
+    arguments = ("allreduce", "--backend", backend, "--driver", driver, "-b", "64", "-e", "64", "-n", "2")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_SPOIL=kind)
+    assert ended.code == 1
+    assert one(ended)["reason"].startswith("wrong result before timing")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("driver", ["native", "python"])
+@pytest.mark.parametrize(
+    ("flags", "burst", "graph"),
+    [((), 1, 0), (("-z", "0"), 20, 0), (("-z", "0", "--burst", "7"), 7, 0), (("-G", "1"), 1, 1),
+     (("-z", "0", "-G", "3", "--burst", "5"), 15, 5)],
+)  # fmt: skip
+def test_cadences_and_graphs(mpirun: Command, driver: str, flags: tuple[str, ...], burst: int, graph: int) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "--driver", driver, "-b", "64", "-e", "64", "-n", "4")
+    record = one(measure(mpirun, 2, *arguments, *flags))
+    assert (record["status"], record["burst"], record["case"]["graph"]) == ("ok", burst, graph)
+    assert record["cadence"] == ("streaming" if "-z" in flags else "isolated")
+    assert record["device"]["p50"] > 0
+    assert not record["legs"]
+
+
+@pytest.mark.mpi
+def test_registered_buffers(mpirun: Command) -> None:
+    record = one(measure(mpirun, 2, "allreduce", "--backend", "nccl", "-R", "1", "-b", "64", "-e", "64", "-n", "2"))
+    assert record["status"] == "ok"
+    assert record["case"]["registered"]
+
+
+@pytest.mark.mpi
+def test_legs_add_up_to_the_sample(mpirun: Command) -> None:
+    record = one(measure(mpirun, 2, "allreduce", "--backend", "mpi-staged", "-b", "1M", "-e", "1M", "-n", "9"))
+    assert list(record["legs"]) == ["device to host", "communication", "host to device"]
+    means = [leg["mean"] for leg in record["legs"].values()]
+    assert sum(means) == pytest.approx(record["seconds"]["mean"], rel=1e-3)
+    assert record["device"] is None
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("collective", "legs"), [("ps_bcast", ["server link", "gpus"]), ("ps_gather", ["gpus", "server link"])]
+)
+def test_a_server_has_no_gpu(mpirun: Command, collective: str, legs: list[str]) -> None:
+    ended = measure(mpirun, 3, collective, "--backend", "nccl", "-r", "1", "-b", "64", "-e", "64", "-n", "3")
+    record = one(ended)
+    assert record["status"] == "ok"
+    assert record["ranks"]["gpu"] == ["GPU-0", None, "GPU-1"]
+    assert list(record["legs"]) == legs
+    assert record["case"]["staging"] == "pinned"
+
+
+@pytest.mark.mpi
+def test_the_mapping_is_printed(mpirun: Command) -> None:
+    ended = finish(mpirun(2, "bcast", "--backend", "nccl", "-e", "8", "-n", "2", program=DOUBLE))
+    assert "# rank 0: GPU-0 (Double, 0000:00:00.0)\n# rank 1: GPU-1 (Double, 0000:00:00.0)\n" in ended.out
+    assert "say nothing" not in ended.out
+
+
+@pytest.mark.mpi
+def test_a_shared_gpu_is_refused_or_marked(mpirun: Command) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_GPUS="1")
+    assert ended.code == 2
+    (message,) = ended.messages
+    assert "ranks 0 and 1" in message and "would use one GPU (GPU-0): 2 ranks and 1 GPU." in message
+    assert "--share-gpu" in message
+    ended = measure(mpirun, 2, *arguments, "--share-gpu", DOUBLE_GPUS="1")
+    assert one(ended)["shared_gpu"]
+
+
+@pytest.mark.mpi
+def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('collectives = ["ps_bcast", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\n')
+    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_GPUS": "1"})
+    assert ended.code == 0
+    assert [record["status"] for record in ended.records] == ["ok", "skipped"]
+    assert "would use one GPU" in ended.records[1]["reason"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("unusable", ["refuse", "skip"])
+def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable: str) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'collectives = ["allreduce"]\nbackends = ["mpi-cuda", "mpi-staged"]\nsizes = ["8"]\niters = 2\n'
+        f'unusable = "{unusable}"\n'
+    )
+    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
+    assert "is not CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
+    assert ended.code == (2 if unusable == "refuse" else 0)
+    if unusable == "skip":
+        assert {record["case"]["backend"]: record["status"] for record in ended.records} == {
+            "mpi-staged": "ok", "mpi-cuda": "skipped",
+        }  # fmt: skip
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("backend", ["nccl", "mpi-staged"])
+def test_out_of_memory_says_how_much(mpirun: Command, backend: str) -> None:
+    arguments = ("allreduce", "--backend", backend, "-b", "1M", "-e", "1M", "-n", "2")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
+    assert ended.code == 1
+    reason = one(ended)["reason"]
+    assert "out of memory" in reason and "are asked for" in reason and "are free" in reason
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("variables", "code", "text"),
+    [
+        ({"DOUBLE_GPUS": "0"}, 2, "backend nccl: rank 0 on"),
+        ({"DOUBLE_OTHER_NCCL": "1"}, 2, "NCCL differs: rank 0 has 2.30.1 (/nowhere/libdouble.so), rank 1 has"),
+        ({"DOUBLE_FAILS": "ncclAllReduce:5"}, 1, "the library returned error 5 (double: 5) in operation 1 of 1"),
+        ({"DOUBLE_ASYNC_ERROR": "remote peer gone"}, 3, "NCCL: remote peer gone"),
+    ],
+)
+def test_errors(mpirun: Command, variables: dict[str, str], code: int, text: str) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "--budget", "5s")
+    ended = measure(mpirun, 2, *arguments, **variables)
+    assert ended.code == code, ended.err
+    assert len(ended.messages) == 1
+    assert text in ended.messages[0]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", ["hang", "die"])
+def test_a_rank_that_is_lost_inside_a_call(mpirun: Command, vendor: str, kind: str) -> None:
+    """Of a hanging one, the others abort their communicators. Of a dead one mpirun may hear before they do."""
+    command = mpirun(2, "allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-T", "3s", program=DOUBLE)
+    ended = finish(command, limit=60, env={"DOUBLE_LOST": f"{kind}:1:20", "DOUBLE_SAYS_ABORT": "1"})
+    if kind == "hang":
+        assert ended.code == 3
+        assert "double: communicator aborted on rank 0" in ended.err
+        (message,) = ended.messages
+        assert "no progress for 3 s in allreduce 8 B on nccl" in message
+    assert ended.code != 0

@@ -1,0 +1,183 @@
+"""From stamps made by hand to the numbers of a record; how many operations a sample and the device's time take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.unit.test_case import CASE
+
+from collbench.backends.parts.interface import HostSession, Operation
+from collbench.run.facts import rank_facts
+from collbench.run.form import MOST_CALLS, Form
+from collbench.run.numbers import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, with_numbers
+from collbench.run.sampling import Method, Sampling
+from collbench.schema.case import Cadence, Case
+from collbench.schema.record import Record
+from collbench.timing.call import Call, Stage, Stopwatch
+from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.loop import Stamps
+from collbench.timing.stops import Fixed
+
+
+def method(cadence: Cadence = "isolated", **fields: Any) -> Method:
+    two = (rank_facts(), rank_facts("GPU-b"))
+    return replace(Method("barrier", False, "common", Fixed(3), 5, 1, cadence, two, False), **fields)
+
+
+def case(graph: int) -> Case:
+    return msgspec.structs.replace(CASE, graph=graph)
+
+
+def stamps(entered: list[int], left: list[int], late: list[bool], *marks: list[int]) -> Stamps:
+    ends = np.array(marks, np.int64).reshape(len(marks), len(left)).T
+    return Stamps(np.array(entered), np.array(left), np.array(late), ends)
+
+
+@pytest.mark.parametrize(
+    ("cadence", "graph", "calls"), [("isolated", 0, 1), ("isolated", 1, 1), ("streaming", 0, 20), ("streaming", 20, 3)]
+)
+def test_calls_of_a_sample(cadence: Cadence, graph: int, calls: int) -> None:
+    """A burst is issued call by call; a graph that holds it is launched as often as -G says."""
+    assert calls_of(case(graph), method(cadence, burst=20, launches=3)) == calls
+
+
+@pytest.mark.parametrize(
+    ("heard", "found"),
+    [
+        ([(False, 1e-6), (False, 1e-3)], 0),
+        ([(True, 1e-6), (False, 1e-6)], DEVICE_SAMPLES),
+        ([(False, DEVICE_BUDGET / 10), (True, 1e-6)], 10),
+        ([(True, 2e-2), (True, 1e-2)], 25),
+        ([(True, 60.0)], 3),
+        ([(True, 0.0)], DEVICE_SAMPLES),
+    ],
+)
+def test_how_many_operations_are_timed_on_the_device(heard: list[tuple[bool, float]], found: int) -> None:
+    """None without a device; the slowest rank says how many fit, the server included."""
+    assert _how_many(heard) == found
+
+
+BLANK = Record(case=CASE, launch=0, status="ok")
+
+
+def test_a_sample_of_a_burst_is_the_time_of_one_operation() -> None:
+    two = [stamps([0, 0], [400, 900], [False] * 2), stamps([10, 0], [500, 1000], [False] * 2)]
+    record, matrix = with_numbers(msgspec.structs.replace(BLANK, burst=10), two, ("",), method("streaming"))
+    assert matrix.tolist() == [[40, 90], [50, 100]]
+    assert record.seconds is not None
+    assert (record.seconds.min, record.seconds.max) == pytest.approx((50e-9, 100e-9))
+    assert record.ranks is not None
+    assert record.ranks.p50 == pytest.approx((65e-9, 75e-9))
+    assert record.ranks.gpu == (None, "GPU-b")
+    assert record.legs == {}
+
+
+def test_legs_are_those_of_the_valid_samples() -> None:
+    """The second sample is late on one rank: neither it nor its parts count."""
+    two = [
+        stamps([100, 100, 500], [190, 9000, 700], [False, True, False], [130, 5000, 520]),
+        stamps([105, 100, 480], [180, 9000, 710], [False, False, False], [120, 7000, 560]),
+    ]
+    record, _ = with_numbers(BLANK, two, ("copy", "communication"), method())
+    assert list(record.legs) == ["copy", "communication"]
+    found = {name: (round(leg.min * 1e9), round(leg.max * 1e9)) for name, leg in record.legs.items()}
+    assert found == {"copy": (30, 80), "communication": (60, 150)}
+    assert record.samples is not None
+    assert (record.samples.n, record.samples.invalid) == (3, 1)
+
+
+def test_ranks_without_gpus_name_none() -> None:
+    facts = rank_facts()
+    record, _ = with_numbers(BLANK, [stamps([0], [5], [False])] * 2, ("",), method(ranks=(facts, facts)))
+    assert record.ranks is not None
+    assert record.ranks.gpu == ()
+
+
+class TwoRanks:
+    """The control plane as rank 0 of two sees it; the other rank answers as it is told to."""
+
+    rank, size = 0, 2
+
+    def __init__(self, other: Callable[[Any], Any]) -> None:
+        self.other = other
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, self.other(value)]
+
+    def bcast(self, value: Any) -> Any:
+        return value
+
+
+class Session(HostSession):
+    thread_level, transport, clock = "single", None, staticmethod(lambda: 0)
+
+    def __init__(self, other: Callable[[Any], Any]) -> None:
+        self.world = TwoRanks(other)
+        self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
+
+
+def form_of(order: list[str], session: Any, burst: int, operations: int = 1, with_device: bool = True) -> Form:
+    """An operation that writes down what is issued; on the device, each stretch takes one millisecond more."""
+
+    def step(name: str) -> Stage:
+        return Stage(lambda: order.append(name))
+
+    watch = Stopwatch(step("start"), step("stop"), lambda: float(order.count("stop")))
+    call = Call((step("issue"),), step("completion"), watch if with_device else None)
+    return Form(Operation(None, (), call, False, 0), session, "python", None, burst, operations)
+
+
+def sampled(form: Form, nanoseconds: int) -> Sampling:
+    """What sampling gave: every sample took that long."""
+    taken = stamps([0] * 3, [nanoseconds] * 3, [False] * 3)
+    return Sampling(form, method(), GateSetting("none", form.session.signals), [], done=[taken])
+
+
+def like_me(value: Any) -> Any:
+    """Has a device and is as fast, but needs two seconds on it for all operations except the second."""
+    return np.where(np.arange(len(value)) == 1, 0.0, 2.0) if isinstance(value, np.ndarray) else value
+
+
+def test_the_devices_time_is_that_of_the_slowest_rank() -> None:
+    order: list[str] = []
+    form = form_of(order, Session(like_me), 1)
+    found = device_seconds(form, sampled(form, 10**8))
+    assert found is not None
+    assert order == ["start", "issue", "stop", "completion"] * 5
+    assert (found.min, found.max) == pytest.approx((2e-3, 2.0))
+
+
+def test_the_devices_time_of_a_burst_is_shared_out() -> None:
+    """Two launches of a graph of five operations."""
+    order: list[str] = []
+    found = form_of(order, Session(like_me), 2, 5).device_times(3)
+    assert order == ["start", "issue", "issue", "stop", "completion"] * 3
+    assert found == pytest.approx([1e-4, 2e-4, 3e-4])
+
+
+def test_a_rank_without_a_device_performs_the_same_operations() -> None:
+    order: list[str] = []
+    assert form_of(order, Session(like_me), 2, with_device=False).device_times(3) is None
+    assert order == ["issue", "issue", "completion"] * 3
+
+
+def test_no_device_anywhere_and_nothing_is_performed() -> None:
+    order: list[str] = []
+    form = form_of(order, Session(like_me), 2, with_device=False)
+    assert device_seconds(form, sampled(form, 10**6)) is None
+    assert order == []
+
+
+@pytest.mark.parametrize(
+    ("calls", "issued"), [(0, 7), (MOST_CALLS // 7, 7), (MOST_CALLS // 5, 5), (10 * MOST_CALLS, 1)]
+)
+def test_a_burst_on_the_device_is_what_the_loop_can_hold_on_every_rank(calls: int, issued: int) -> None:
+    """The other rank has more C calls than this one: the root of a gather, say. Both issue as many operations."""
+    order: list[str] = []
+    form_of(order, Session(lambda value: calls), 7).device_times(1)
+    assert order.count("issue") == issued
