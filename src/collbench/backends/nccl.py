@@ -22,6 +22,7 @@ from collbench.backends.parts.host_buffers import HostBuffer, as_parts
 from collbench.backends.parts.interface import Buffer, Operation, Options, Session, allgather
 from collbench.backends.parts.mpi_arguments import MpiSymbols
 from collbench.collectives.row import C, Collective, Prepared
+from collbench.errors import LibraryError
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
@@ -98,9 +99,18 @@ class NcclSession(DeviceMpiSession):
         wanted = {"NCCL_ALGO": case.algorithm, "NCCL_PROTO": case.protocol}
         with settings({name: value for name, value in wanted.items() if value is not None}):
             if self.world.rank in members:
-                comm = self._nccl.communicator(len(members), unique_id, members.index(self.world.rank))
+                comm = self._meet(len(members), unique_id, members.index(self.world.rank))
         self._comms[key] = comm
         return comm
+
+    def _meet(self, size: int, unique_id: Any, rank: int) -> Communicator:
+        try:
+            return self._nccl.communicator(size, unique_id, rank)
+        except RuntimeError as error:
+            warning = self._log.last_warning()
+            raise LibraryError(
+                f"no communicator of {size} ranks: {error}{f'; {warning}' if warning else ''}"
+            ) from error
 
     @property
     def transport(self) -> str | None:  # type: ignore[override]

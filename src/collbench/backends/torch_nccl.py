@@ -6,7 +6,6 @@ Control plane and gates are gloo's, and so is a parameter server's leg: torch ha
 from __future__ import annotations
 
 import atexit
-import ctypes
 import importlib.util
 import os
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from collbench.backends.parts.calls import dialect_of
 from collbench.backends.parts.gpu import torch_gpu
 from collbench.backends.parts.gpu.nccl_log import NcclLog
 from collbench.backends.parts.gpu.opening import agree, take_seats
-from collbench.backends.parts.gpu.shared_library import load
 from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.gpu.torch_served import GpuTorchArguments, ServedTorchArguments
 from collbench.backends.parts.host_buffers import as_parts
@@ -41,13 +39,12 @@ class TorchNcclSession(TorchSession):
     def __init__(self, torch: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(torch, level)
         self.taken = take_seats("torch-nccl", self.world, options, torch_gpu.missing(), torch_gpu.visible)
-        self._library = load("nccl", "libnccl.so.2")
-        version = nccl_version(self._library.handle)
-        agree(self.world, "NCCL", f"{'.'.join(map(str, version))} ({self._library.path})")
+        self._nccl = torch_gpu.nccl(torch)
+        agree(self.world, "NCCL", f"{self._nccl.version} ({self._nccl.path})")
         self._log = NcclLog()
         self._log.begin()
         atexit.register(self._log.close)
-        os.environ.update(share_variables(version, self.world.rank) if self.taken.shared else {})
+        os.environ.update(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
         if self.taken.gpu is not None:
             torch.cuda.set_device(torch_gpu.visible().index(self.taken.gpu))
             self.gpu = torch_gpu.facts(torch, self.taken.gpu)
@@ -80,7 +77,7 @@ class TorchNcclSession(TorchSession):
         )
         given = None if prepared.input is None else TorchBuffer(self._torch, prepared.input, case.dtype)
         received = tuple(TorchBuffer(self._torch, part, case.dtype) for part in as_parts(prepared.output))
-        observe = partial(self._log.observe, self._reread)
+        observe = partial(self._log.observe, self._nccl.reread_settings)
         return Operation(given, received, call, prepared.in_place, arguments.blocks_held, observe)
 
     def _arguments(self, case: Case, row: Collective, count: int, group: Any) -> TorchArguments:
@@ -92,12 +89,6 @@ class TorchNcclSession(TorchSession):
     def _wait(self) -> None:
         self._torch.cuda.current_stream().synchronize()
 
-    def _reread(self) -> bool:
-        function = getattr(self._library.handle, "ncclResetDebugInit", None)
-        if function is not None:
-            function()
-        return function is not None
-
     @property
     def transport(self) -> str | None:
         """Ways that connections took, from NCCL's log."""
@@ -106,13 +97,6 @@ class TorchNcclSession(TorchSession):
 
 def _stage(part: Part) -> Stage:
     return Stage(part.python, None, part.name)
-
-
-def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
-    """Of a libnccl, from itself."""
-    number = ctypes.c_int()
-    handle.ncclGetVersion(ctypes.byref(number))
-    return number.value // 10_000, number.value // 100 % 100, number.value % 100
 
 
 class TorchNcclBackend:
@@ -155,10 +139,8 @@ class TorchNcclBackend:
 
         spec = importlib.util.find_spec("torch")
         own = Library(name="torch", version=torch_version(), path=spec.origin if spec else None)
-        assert torch.version.cuda is not None
-        library = load("nccl", "libnccl.so.2")
-        version = ".".join(map(str, nccl_version(library.handle)))
-        return (own, Library(name="NCCL", version=version, path=library.path))
+        nccl = torch_gpu.nccl(torch)
+        return (own, Library(name="NCCL", version=nccl.version, path=nccl.path))
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
         """Rendezvous over gloo, body, and the group is taken down."""

@@ -109,13 +109,18 @@ def labels_of(found: Contents) -> dict[str, str]:
     if found.build is not None:
         own["collbench.mpi.configure"] = found.build.configure or ""
         own["collbench.mpi.cuda"] = _cuda(found.build)
-    nccl = next((library for library in found.libraries if library.name == "NCCL"), None)
-    if nccl is not None:
-        own |= {"collbench.nccl": nccl.version, "collbench.nccl.sha256": nccl.sha256 or ""}
-    own |= {"collbench.cupy": version for name, version in found.packages.items() if name.startswith("cupy-cuda")}
+    return own | _for_gpus(found) | {f"collbench.package.{name}": version for name, version in found.packages.items()}
+
+
+def _for_gpus(found: Contents) -> dict[str, str]:
+    """NCCL, CuPy, and which CUDA they are made for."""
+    own = {"collbench.cupy": version for name, version in found.packages.items() if name.startswith("cupy-cuda")}
     if found.cuda is not None:
         own["collbench.cuda"] = found.cuda
-    return own | {f"collbench.package.{name}": version for name, version in found.packages.items()}
+    for library in found.libraries:
+        if library.name == "NCCL":
+            own |= {"collbench.nccl": library.version, "collbench.nccl.sha256": library.sha256 or ""}
+    return own
 
 
 def _cuda(build: Build) -> str:

@@ -18,6 +18,8 @@ DATATYPE = {
     "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
     "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
 }  # fmt: skip
+SONAME = "libnccl.so.2"
+
 OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 
@@ -102,8 +104,7 @@ class CupyNccl:
 
         self._nccl, self._library = nccl, library
         self.path = library.path
-        number = nccl.get_version()
-        self.version = (number // 10_000, number // 100 % 100, number % 100)
+        self.version = nccl_version(library.handle)
         self.group_start, self.group_end = nccl.groupStart, nccl.groupEnd
 
     def unique_id(self) -> Any:
@@ -124,6 +125,13 @@ class CupyNccl:
         return None if found is None else int(found(*arguments) or 0)
 
 
+def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
+    """Of a libnccl, from itself; needs no GPU."""
+    number = ctypes.c_int()
+    handle.ncclGetVersion(ctypes.byref(number))
+    return number.value // 10_000, number.value // 100 % 100, number.value % 100
+
+
 def explain(library: SharedLibrary, code: int) -> str:
     """ncclGetErrorString, with ncclGetLastError where it says more."""
     text, last = library.handle.ncclGetErrorString, getattr(library.handle, "ncclGetLastError", None)
@@ -136,11 +144,15 @@ def explain(library: SharedLibrary, code: int) -> str:
     return f"{words}: {more}" if more else words
 
 
-@cache
 def cupy_nccl() -> Nccl:
     """The NCCL of this process: loaded before CuPy asks for it, so that both mean the same one.
 
     Raises:
         BackendUnavailable: there is none, or there are two.
     """
-    return CupyNccl(load("nccl", "libnccl.so.2"))
+    return _through_cupy(load("nccl", SONAME))
+
+
+@cache
+def _through_cupy(library: SharedLibrary) -> Nccl:
+    return CupyNccl(library)

@@ -51,6 +51,11 @@ class NcclLog:
         """`P2P/IPC, SHM/direct`: every way that a connection of this rank took so far."""
         return ", ".join(sorted(set(transports(self._text())))) or None
 
+    def last_warning(self) -> str | None:
+        """The last NCCL WARN line, which says more than an error code."""
+        found = re.findall(r"NCCL WARN (.*)", self._text())
+        return found[-1].strip() if found else None
+
     def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Seen:
         """Perform an operation, and say what the library chose for it. Every rank does the same.
 

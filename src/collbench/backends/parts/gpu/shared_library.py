@@ -53,7 +53,6 @@ def loaded(name: str, maps: str | None = None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-@cache
 def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
     """The library of that name, loaded if none is yet: from a wheel, a toolkit, or the linker's path.
 
@@ -73,7 +72,12 @@ def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
             else f"lib{name} was not found; pip install 'collbench[cuda12]' brings it, or a CUDA toolkit on "
             "LD_LIBRARY_PATH"
         )
-    return SharedLibrary(paths[0], ctypes.CDLL(paths[0], mode=ctypes.RTLD_GLOBAL))
+    return _opened(paths[0])
+
+
+@cache
+def _opened(path: str) -> SharedLibrary:
+    return SharedLibrary(path, ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL))
 
 
 def _bring(name: str, soname: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 _SHARES = (2, 30, 0)
 
 
-def share_variables(version: tuple[int, int, int], rank: int) -> dict[str, str]:
+def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
     """Environment variables for a rank, before its first communicator."""
     if version >= _SHARES:
         return {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from collbench.backends.parts import nvml
+from collbench.backends.parts.gpu.nccl_library import SONAME, nccl_version
+from collbench.backends.parts.gpu.shared_library import load, loaded
+from collbench.errors import BackendUnavailable
 from collbench.schema.manifest import Gpu
 from collbench.timing.call import Stage, Stopwatch
 
@@ -50,3 +55,43 @@ def stopwatch(torch: Any) -> Stopwatch:
     """Two torch events; torch has no C form."""
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     return Stopwatch(Stage(start.record), Stage(stop.record), lambda: float(start.elapsed_time(stop)))
+
+
+@dataclass(frozen=True)
+class TorchNccl:
+    """The NCCL that torch calls. Without a `handle` it is compiled into torch, and `path` is torch's own library."""
+
+    version: str
+    path: str
+    handle: ctypes.CDLL | None
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The version as numbers."""
+        return tuple(map(int, self.version.split(".")))
+
+    def reread_settings(self) -> bool:
+        """Make it look at NCCL_DEBUG and its like again; False where this version cannot."""
+        function = getattr(self.handle, "ncclResetDebugInit", None)
+        if function is not None:
+            function()
+        return function is not None
+
+
+def nccl(torch: Any) -> TorchNccl:
+    """What torch calls.
+
+    Raises:
+        BackendUnavailable: two libnccl are in this process, or the one that is there is not torch's.
+    """
+    version = ".".join(map(str, torch.cuda.nccl.version()[:3]))
+    if not loaded("nccl"):
+        return TorchNccl(version, str(torch.__file__), None)
+    library = load("nccl", SONAME)
+    there = ".".join(map(str, nccl_version(library.handle)))
+    if there != version:
+        raise BackendUnavailable(
+            f"torch calls NCCL {version}, and libnccl {there} ({library.path}) is in this process too. Measure "
+            "torch-nccl in a run of its own"
+        )
+    return TorchNccl(version, library.path, library.handle)
