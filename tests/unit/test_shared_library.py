@@ -45,7 +45,6 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of libraries that would be loaded."""
     names: list[str] = []
     monkeypatch.setattr(shared_library, "_bring", lambda name, soname: names.append(soname))
-    load.cache_clear()
     return names
 
 
@@ -61,6 +60,16 @@ def test_two_libraries_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch, 
     assert brought == []
 
 
+def test_a_library_that_comes_second_later_is_refused_then(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
+    """A package that is imported later may bring its own: each use looks again, and opens a file once."""
+    libc = loaded("c")[0]
+    put(monkeypatch, libc)
+    assert load("nccl", "libnccl.so.2") is load("nccl", "libnccl.so.2")
+    put(monkeypatch, libc, "/b/libnccl.so.2")
+    with pytest.raises(BackendUnavailable, match="2 different libnccl"):
+        load("nccl", "libnccl.so.2")
+
+
 def test_no_library_is_refused_with_what_would_help(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
     put(monkeypatch)
     with pytest.raises(BackendUnavailable, match=r"libnccl was not found; pip install 'collbench\[cuda12\]'"):
@@ -73,7 +82,6 @@ def test_of_several_the_first_where_any_will_do(monkeypatch: pytest.MonkeyPatch,
     put(monkeypatch, libc, "/b/libcudart.so.12")
     assert load("cudart", "libcudart.so.12", only=False).path == libc
     assert brought == []
-    load.cache_clear()
 
 
 def test_a_call_is_the_address_and_its_words() -> None:

@@ -46,12 +46,8 @@ def _of_gpus(measured: list[Record]) -> list[str]:
     ways = dict.fromkeys(record.transport for record in with_gpus if record.transport)
     if ways:
         lines.append(f"connections between GPUs: {'; '.join(ways)}")
-    slowed = {
-        state.before.uuid: reason
-        for record in measured
-        for state in record.gpus
-        for reading in (state.before, state.after)
-        for reason in reading.throttled or ()
-    }
-    lines += [f"{uuid} was slowed down: {reason}" for uuid, reason in slowed.items()]
-    return lines
+    slowed: dict[str, list[str]] = {}
+    for reading in (one for record in measured for state in record.gpus for one in (state.before, state.after)):
+        slowed.setdefault(reading.uuid, []).extend(reading.throttled or ())
+    said = {uuid: ", ".join(dict.fromkeys(reasons)) for uuid, reasons in slowed.items() if reasons}
+    return lines + [f"{uuid} was slowed down: {reasons}" for uuid, reasons in said.items()]

@@ -192,13 +192,15 @@ class _Memory:
 class _Graph:
     def __init__(self, runtime: Any, graph: int, stream: int) -> None:
         self._runtime, self._graph, self._stream = runtime, graph, stream
+        self.executable = 0
         self.executable = runtime.graphInstantiate(graph)
 
     def launch(self) -> None:
         self._runtime.graphLaunch(self.executable, self._stream)
 
     def __del__(self) -> None:
-        self._runtime.graphExecDestroy(self.executable)
+        if self.executable:
+            self._runtime.graphExecDestroy(self.executable)
         self._runtime.graphDestroy(self._graph)
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from collbench.backends.parts.interface import Seen
 
 _SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+#: Set beside them where they are ours and not the user's.
+MARK = "COLLBENCH_NCCL_LOG"
 #: Names behind the numbers that NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
@@ -27,7 +29,7 @@ class NcclLog:
     """The log of this process. One that the user asked for (NCCL_DEBUG is set) is left alone, and tells us nothing."""
 
     def __init__(self) -> None:
-        self._ours = "NCCL_DEBUG" not in os.environ
+        self._ours = "NCCL_DEBUG" not in os.environ or MARK in os.environ
         self._folder = Path(tempfile.mkdtemp(prefix="collbench-nccl-")) if self._ours else None
         self._files = 0
 
@@ -40,7 +42,7 @@ class NcclLog:
             return None
         self._files += 1
         path = self._folder / f"{self._files}.log"
-        os.environ |= dict(zip(_SETTINGS, ("INFO", subsystems, str(path)), strict=True))
+        os.environ |= dict(zip((*_SETTINGS, MARK), ("INFO", subsystems, str(path), "1"), strict=True))
         return path
 
     def _text(self) -> str:

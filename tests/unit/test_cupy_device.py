@@ -1,0 +1,197 @@
+"""The CuPy adapter against a made-up CuPy: why there is no GPU, which ones there are, and memory that does not fit."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collbench.backends.parts import nvml
+from collbench.backends.parts.gpu import cupy_device
+from collbench.backends.parts.nvml import GpuFacts
+from collbench.collectives.row import C
+from collbench.errors import Unsupported
+from collbench.timing.call import Native
+
+
+class MadeError(RuntimeError):
+    """CUDARuntimeError."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"cuda error {status}")
+        self.status = status
+
+
+class MadeRuntime:
+    """As much of cupy.cuda.runtime as the adapter asks for."""
+
+    CUDARuntimeError = MadeError
+    streamCaptureModeThreadLocal = 1  # noqa: N815 - CuPy's name
+
+    def __init__(self) -> None:
+        self.driver, self.made_for, self.buses = 13000, 12090, ["0000:65:00.0", "0000:AF:00.0"]
+        self.no_device = False
+        self.current = -1
+        self.calls: list[tuple[Any, ...]] = []
+        self.refuses_graphs = False
+
+    def driverGetVersion(self) -> int:  # noqa: N802
+        return self.driver
+
+    def runtimeGetVersion(self) -> int:  # noqa: N802
+        return self.made_for
+
+    def getDeviceCount(self) -> int:  # noqa: N802
+        if self.no_device:
+            raise MadeError(100)
+        return len(self.buses)
+
+    def deviceGetPCIBusId(self, number: int) -> str:  # noqa: N802
+        return self.buses[number]
+
+    def setDevice(self, number: int) -> None:  # noqa: N802
+        self.current = number
+
+    def getDeviceProperties(self, number: int) -> dict[str, Any]:  # noqa: N802
+        return {"name": b"Made", "totalGlobalMem": 1 << 30}
+
+    def memGetInfo(self) -> tuple[int, int]:  # noqa: N802
+        return 1 << 20, 1 << 30
+
+    def streamBeginCapture(self, *arguments: int) -> None:  # noqa: N802
+        self.calls.append(("begin", *arguments))
+
+    def streamEndCapture(self, *arguments: int) -> int:  # noqa: N802
+        self.calls.append(("end", *arguments))
+        return 77
+
+    def graphInstantiate(self, graph: int) -> int:  # noqa: N802
+        if self.refuses_graphs:
+            raise MadeError(900)
+        return graph + 1
+
+    def graphLaunch(self, *arguments: int) -> None:  # noqa: N802
+        self.calls.append(("launch", *arguments))
+
+    def graphExecDestroy(self, graph: int) -> None:  # noqa: N802
+        self.calls.append(("destroy", graph))
+
+    def graphDestroy(self, graph: int) -> None:  # noqa: N802
+        self.calls.append(("destroy", graph))
+
+
+class Full:
+    """An allocation that fails."""
+
+    def __init__(self, size: int) -> None:
+        raise MadeError(2)
+
+
+class MadeStream:
+    ptr = 0x5EA
+
+    def __init__(self, non_blocking: bool) -> None:
+        assert non_blocking, "a stream that waits for the default stream hides missing completions"
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> MadeRuntime:
+    made = MadeRuntime()
+    module = ModuleType("cupy")
+    module.__spec__ = importlib.machinery.ModuleSpec("cupy", None)
+    cuda = SimpleNamespace(runtime=made, Stream=MadeStream, Memory=Full, PinnedMemory=Full, PinnedMemoryPointer=None)
+    module.cuda = cuda  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    gpus = tuple(
+        GpuFacts(
+            index=n, uuid=f"GPU-{n}", name="Made", bus_id=f"0000{bus}", memory=1, node=n, capability="9.0", mig=False
+        )
+        for n, bus in enumerate(("0000:65:00.0", "0000:af:00.0"))
+    )
+    monkeypatch.setattr(nvml, "gpus", lambda: (gpus, ""))
+    monkeypatch.setattr(nvml, "driver", lambda: ("580.1", "13.0"))
+    library = SimpleNamespace(native=lambda call, explain: Native((1, *call.arguments)))
+    monkeypatch.setattr(cupy_device, "load", lambda *given, only: library)
+    cupy_device.visible.cache_clear()
+    return made
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "CuPy is not installed; in a clone: pip install '.[cuda12]'" in str(cupy_device.missing())
+
+
+def test_with_a_gpu(runtime: MadeRuntime) -> None:
+    assert cupy_device.missing() is None
+
+
+def test_without_a_driver(runtime: MadeRuntime) -> None:
+    runtime.driver = 0
+    assert "no NVIDIA driver is loaded (in a container: it was started without --gpus)" in str(cupy_device.missing())
+
+
+def test_with_a_driver_that_is_too_old(runtime: MadeRuntime) -> None:
+    runtime.driver, runtime.made_for = 12020, 13000
+    assert cupy_device.missing() == (
+        "the driver is too old: it supports CUDA 12.2, and this CuPy is made for 13.0. Update the driver, or "
+        "pip install cupy-cuda12x in place of this CuPy"
+    )
+
+
+def test_with_a_driver_of_the_same_major_version(runtime: MadeRuntime) -> None:
+    runtime.driver, runtime.made_for = 12020, 12090
+    assert cupy_device.missing() is None
+
+
+def test_where_no_device_is_visible(runtime: MadeRuntime) -> None:
+    runtime.buses = []
+    assert "CUDA_VISIBLE_DEVICES" in str(cupy_device.missing())
+    runtime.no_device = True
+    assert cupy_device.missing() == "no CUDA device is visible (cuda error 100)"
+
+
+def test_gpus_have_nvmls_names_in_cudas_order(runtime: MadeRuntime) -> None:
+    runtime.buses = ["0000:AF:00.0", "0000:65:00.0", "0000:01:00.0"]
+    assert cupy_device.visible() == ("GPU-1", "GPU-0", "0000:01:00.0")
+
+
+def test_the_device_that_was_asked_for_is_made_current(runtime: MadeRuntime) -> None:
+    device = cupy_device.CupyDevice("GPU-1")
+    assert runtime.current == 1
+    assert (device.facts.uuid, device.facts.bus, device.facts.node) == ("GPU-1", "0000:AF:00.0", 1)
+    assert (device.facts.memory, device.facts.driver) == (1 << 30, "580.1")
+
+
+def test_memory_that_does_not_fit_says_how_much(runtime: MadeRuntime) -> None:
+    device = cupy_device.CupyDevice("GPU-0")
+    with pytest.raises(MemoryError, match=r"GPU-0: 2\.00 GiB are asked for, 1\.00 MiB of 1\.00 GiB are free"):
+        device.allocate(2 << 30)
+    with pytest.raises(MemoryError, match=r"2\.00 GiB of host memory cannot be page-locked"):
+        device.pinned(2 << 30)
+
+
+def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
+    device = cupy_device.CupyDevice("GPU-0")
+    stage = device.capture(lambda: runtime.calls.append(("issue",)), 3)
+    assert runtime.calls == [("begin", 0x5EA, 1), *[("issue",)] * 3, ("end", 0x5EA)]
+    stage.python()
+    assert runtime.calls[-1] == ("launch", 78, 0x5EA)
+    assert stage.native == (device.native(C("cudaGraphLaunch", 78, 0x5EA)),)
+
+
+def test_what_cannot_be_captured(runtime: MadeRuntime) -> None:
+    runtime.refuses_graphs = True
+    with pytest.raises(Unsupported, match="cannot be captured into a CUDA graph"):
+        cupy_device.CupyDevice("GPU-0").capture(lambda: None, 1)
+
+
+def test_a_failure_inside_a_capture_ends_the_capture(runtime: MadeRuntime) -> None:
+    def failing() -> None:
+        raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        cupy_device.CupyDevice("GPU-0").capture(failing, 1)
+    assert runtime.calls[-1] == ("end", 0x5EA)

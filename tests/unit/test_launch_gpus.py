@@ -1,0 +1,246 @@
+"""Launch plans on GPUs, on a machine that is made up: what images must hold, what containers and ranks are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import collbench
+from collbench.backends.parts.places import VARIABLE
+from collbench.cli import dry_run
+from collbench.errors import PlanError, RequestError
+from collbench.launch import sides, starters
+from collbench.launch.cells import Cell, Launch, backends_of, cells_of, check_backends, order_of
+from collbench.launch.conduct import Prepared, placements_of
+from collbench.launch.images import Recipe, arguments_of, dockerfiles, labels_of
+from collbench.launch.placing import place
+from collbench.launch.probe import Contents
+from collbench.launch.sides import Sides, contents_of, differences_of
+from collbench.launch.told import NCCL_CONNECTION, Side, hides_peers, nccl_shortage, notes, variables
+from collbench.launch.topology import Core, Gpu, Topology
+from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan, load_launch_plan
+from collbench.schema.manifest import Library
+from collbench.schema.plan import load_plan
+
+ROOT = Path(__file__).parents[2]
+MACHINE = Topology(tuple(Core(n) for n in range(16)), tuple(Gpu(f"GPU-{letter}") for letter in "abcd"))
+BASE = LaunchPlan(collectives=("allreduce",), images=("mpich",), backends=("nccl",), device="gpu")
+
+
+def side(image: str, nccl: bool = True) -> Side:
+    vendor = "openmpi" if image == "openmpi-cuda" else image
+    return Side(starters.get(vendor, image), f"collbench/{image}", Path("/venv"), nccl=nccl)
+
+
+# Plans ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_2021_experiment_has_for_each_image_the_backends_that_it_can_serve() -> None:
+    plan = load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml")
+    assert {image: backends_of(plan, image) for image in plan.images} == {
+        "openmpi": ("mpi-staged", "nccl"), "mpich": ("mpi-staged", "nccl"),
+        "openmpi-cuda": ("mpi-cuda",), "torch": ("torch-nccl",),
+    }  # fmt: skip
+    found = placements_of(plan, MACHINE)
+    assert set(found) == set(cells_of(plan))
+    assert {cell.ranks - cell.server for cell in found} == {1, 2, 3, 4}
+    for cell, placement in found.items():
+        assert len(placement.gpus) == cell.ranks - cell.server
+        assert placement.slots[0].gpu == (None if cell.server else "GPU-a")
+
+
+def test_the_cpu_plan_moves_the_same() -> None:
+    plans = [load_launch_plan(ROOT / "launch" / f"choi2021{kind}.toml") for kind in ("", "-gpu")]
+    same = [
+        (plan.collectives, plan.sizes_in_bytes(), plan.iters, plan.workers, plan.policies, plan.isolation)
+        for plan in plans
+    ]
+    assert same[0] == same[1]
+
+
+def test_the_smoke_plan_is_one_for_run_and_skips_what_is_not_there() -> None:
+    plan = load_plan(ROOT / "launch" / "choi2021-gpu-smoke.toml")
+    assert plan.unusable == "skip"
+    assert plan.backends == ("mpi-staged", "mpi-cuda", "nccl", "torch-nccl")
+
+
+def test_a_backend_of_gpus_takes_a_plan_that_gives_them() -> None:
+    check_backends(BASE)
+    with pytest.raises(PlanError, match=r'backend nccl: its data is on GPUs.*Say device = "gpu"'):
+        check_backends(msgspec.structs.replace(BASE, device="cpu"))
+
+
+# What ranks are told --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ISOLATIONS)
+@pytest.mark.parametrize("policy", ["single", "multi"])
+@pytest.mark.parametrize("nccl", [True, False])
+def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: Isolation, policy: str, nccl: bool) -> None:
+    """Containers of one hostname are one machine to NCCL; before, they are machines of their own, later all is seen."""
+    cell = Cell("mpich", policy, step, 2)
+    hidden = (step, policy, nccl) == ("net", "single", True)
+    assert hides_peers(cell, side("mpich", nccl), 2) == hidden
+    told = variables(cell, place(MACHINE, cell, BASE), side("mpich", nccl))
+    assert told.get("NCCL_P2P_DISABLE") == ("1" if hidden else None)
+    said = notes(cell, side("mpich", nccl), 2)
+    assert any(note.startswith("NCCL_P2P_DISABLE=1, because") for note in said) == hidden
+    assert {name for name in told if name.startswith("NCCL")} <= {"NCCL_P2P_DISABLE"}
+
+
+def test_one_gpu_has_no_peer_and_the_host_hides_none() -> None:
+    server = Cell("mpich", "single", "net", 2, server=True)
+    assert "NCCL_P2P_DISABLE" not in variables(server, place(MACHINE, server, BASE), side("mpich"))
+    assert not hides_peers(Cell("mpich", "host", None, 4), side("mpich"), 4)
+
+
+@pytest.mark.parametrize(
+    ("policy", "step", "said", "helps"),
+    [
+        ("multi", "strict", "NCCL_ERROR_SYSTEM_ERROR: unhandled system error", True),
+        ("packed:2", "strict", "ncclSystemError: unhandled system error", True),
+        ("multi", "strict", "exit code 139", False), ("multi", "limits", "unhandled system error", False),
+        ("single", "strict", "unhandled system error", False), ("host", None, "unhandled system error", False),
+    ],
+)  # fmt: skip
+def test_a_system_error_of_nccls_may_be_a_small_shm(policy: str, step: Any, said: str, helps: bool) -> None:
+    found = nccl_shortage(Cell("mpich", policy, step, 4), side("mpich"), 4, said)
+    assert (found is not None) == helps
+    assert found is None or ("9.19 MiB" in found and "the step limits" in found)
+    assert nccl_shortage(Cell("mpich", policy, step, 4), side("mpich", nccl=False), 4, said) is None
+
+
+def test_what_nccl_takes_is_its_three_buffers_and_a_header() -> None:
+    steps = 8
+    low_latency, low_latency_128, simple = 8 * 512 * steps * 16, 120 * 640 * steps * 8, 4 << 20
+    assert 0 <= NCCL_CONNECTION - (low_latency + low_latency_128 + simple) <= 8192
+
+
+# Dry run --------------------------------------------------------------------------------------------------------------
+
+
+def shown(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    """The lines of each cell by its title."""
+    start = {image: side(image, any("nccl" in one for one in backends_of(plan, image))) for image in plan.images}
+    placements = placements_of(plan, MACHINE)
+    prepared = Prepared(plan, "cb1", None, Sides(start, (), (), ()), placements, order_of(plan), {})
+    found = {}
+    for number, cell in enumerate(placements):
+        dry_run._show(prepared, Launch(cell, 0, number))
+        _, title, *lines = capsys.readouterr().out.splitlines()
+        found[title.removeprefix("# ")] = lines
+    return found
+
+
+def test_a_dry_run_says_who_gets_which_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml")
+    found = shown(plan, capsys)
+    _, inner, network, server, first, second, *rest = found["mpich single strict, a server and 2 workers"]
+    assert '"backends":["mpi-staged","nccl"]' in inner
+    assert '"staging":["pinned"]' in inner
+    assert network == "docker network create --internal " + network.split()[-1]
+    assert "--gpus" not in server and "nvidia.com" not in server
+    for line, gpu in ((first, "GPU-a"), (second, "GPU-b")):
+        assert f"""'--gpus="device={gpu}","capabilities=gpu,compute,utility"'""" in line
+        assert '"gpu":"GPU-b"' in line  # every rank knows every rank's
+    assert not any("NCCL_" in line for line in (server, first, second, *rest))
+
+
+def test_a_dry_run_of_each_library(capsys: pytest.CaptureFixture[str]) -> None:
+    found = shown(load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml"), capsys)
+    net = "\n".join(found["openmpi single net, 2 ranks"])
+    assert "--env=NCCL_P2P_DISABLE=1" in net
+    cuda = "\n".join(found["openmpi-cuda single net, 2 ranks"])
+    assert '"backends":["mpi-cuda"]' in cuda
+    assert "NCCL_P2P_DISABLE" not in cuda
+    torch = found["torch single strict, a server and 2 workers"]
+    assert [line.split("MASTER_ADDR=")[1].split()[0][-2:] for line in torch if "MASTER_ADDR=" in line] == ["c0"] * 3
+    host = found["torch host, 2 ranks"][-1]
+    assert "torchrun --standalone --nproc-per-node 2" in host
+    assert VARIABLE in host
+
+
+# Images ---------------------------------------------------------------------------------------------------------------
+
+
+def contents(**more: Any) -> Contents:
+    there: dict[str, Any] = {
+        "collbench": collbench.__version__, "python": "3.11", "vendor": "mpich", "native": True, "missing": {},
+        "libraries": (Library(name="MPICH", version="5.0.2"),), "packages": {},
+    }  # fmt: skip
+    return Contents(**(there | more))
+
+
+NCCL = Library(name="NCCL", version="2.29.7", sha256="ab")
+
+
+def test_every_image_can_be_built_for_cuda_and_a_dockerfile_without_it_says_so(tmp_path: Path) -> None:
+    for dockerfile in dockerfiles(ROOT).values():
+        assert arguments_of(dockerfile, Recipe(cuda="13", base="b")) == {"BASE": "b", "CUDA": "13"}
+        assert arguments_of(dockerfile, Recipe()) == {}
+    plain = tmp_path / "plain.Dockerfile"
+    plain.write_text("ARG CUDA_RUNTIME=1\n")
+    with pytest.raises(RequestError, match=r"--cuda 12: plain\.Dockerfile has no argument CUDA"):
+        arguments_of(plain, Recipe(cuda="12"))
+
+
+def test_no_image_shows_gpus_that_nobody_asked_for() -> None:
+    """Bases may say NVIDIA_VISIBLE_DEVICES=all, and NVIDIA's runtime may be the engine's default."""
+    for dockerfile in dockerfiles(ROOT).values():
+        last = dockerfile.read_text(encoding="utf-8").rpartition("FROM ")[2]
+        assert "NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility" in last
+
+
+def test_labels_say_which_nccl_and_cupy() -> None:
+    found = labels_of(contents(
+        libraries=(Library(name="MPICH", version="5.0.2"), NCCL), packages={"cupy-cuda12x": "14.2.0"}, cuda="12"
+    ))  # fmt: skip
+    wanted = {"collbench.mpi": "MPICH 5.0.2", "collbench.nccl": "2.29.7", "collbench.nccl.sha256": "ab",
+              "collbench.cupy": "14.2.0", "collbench.cuda": "12"}  # fmt: skip
+    assert wanted.items() <= found.items()
+    assert not {"collbench.nccl", "collbench.cupy", "collbench.cuda"} & set(labels_of(contents()))
+
+
+def test_another_nccl_is_a_difference_besides_the_container() -> None:
+    mpi = contents().libraries
+    both, other = contents(libraries=(*mpi, NCCL)), contents(libraries=(*mpi, replace_version(NCCL, "2.30.7")))
+    assert differences_of(both, both) == []
+    assert differences_of(both, other) == ["NCCL 2.29.7 on the host, 2.30.7 in the image"]
+    assert differences_of(both, contents()) == ["NCCL 2.29.7 on the host, missing in the image"]
+    assert differences_of(contents(), both) == ["NCCL missing on the host, 2.29.7 in the image"]
+
+
+def replace_version(library: Library, version: str) -> Library:
+    return msgspec.structs.replace(library, version=version)
+
+
+def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, every backend of GPUs would be missing in it."""
+    asked: list[dict[str, Any]] = []
+
+    def run_once(engine: object, reference: str, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
+        asked.append(settings)
+        return 0, msgspec.json.encode(contents()).decode()
+
+    monkeypatch.setattr(sides, "inspect", lambda engine, reference: {})
+    monkeypatch.setattr(sides, "run_once", run_once)
+    nobody: Any = None
+    contents_of(nobody, "mpich", requests=["all of them"])
+    contents_of(nobody, "mpich")
+    assert [one.get("device_requests") for one in asked] == [["all of them"], None]
+
+
+def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
+    plan = msgspec.structs.replace(BASE, backends=("nccl", "mpi"))
+    lacking = contents(missing={"nccl": "CuPy is not installed"})
+    with pytest.raises(PlanError, match=r"CuPy is not installed\. Build it for GPUs: .* image build mpich --cuda 12"):
+        sides._refuse_missing(plan, "mpich", lacking, "image mpich")
+    with pytest.raises(PlanError, match=r"no driver\. It has"):
+        sides._refuse_missing(plan, "mpich", contents(missing={"nccl": "no driver"}, cuda="12"), "image mpich")
+    skipping = msgspec.structs.replace(plan, unusable="skip")
+    sides._refuse_missing(skipping, "mpich", lacking, "image mpich")
+    with pytest.raises(PlanError):  # nothing would be left
+        sides._refuse_missing(msgspec.structs.replace(skipping, backends=("nccl",)), "mpich", lacking, "image mpich")
