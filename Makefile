@@ -16,7 +16,7 @@ BASE ?=
 CA_BUNDLE ?=
 WHEELHOUSE ?=
 BUILD = $(OPENMPI)/bin/collbench image build $(if $(BASE),--base $(BASE)) $(if $(CA_BUNDLE),--ca-bundle $(CA_BUNDLE))
-REQUIRE ?= mpi,torch
+REQUIRE ?= mpi,torch,cuda
 RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
 
@@ -58,7 +58,7 @@ format: $(OPENMPI)/.ready ## let ruff lay the code out
 clean: ## remove environments and caches
 	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so
 
-$(OPENMPI)/.ready: EXTRAS := openmpi,torch,test
+$(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,test
 $(MPICH)/.ready: EXTRAS := mpich,test
 $(DEMO)/.ready: EXTRAS := openmpi
 

@@ -1,7 +1,7 @@
 # Open MPI built with CUDA from Debian's source package, called by collbench. In a clone:
 #   docker build -f containers/openmpi-cuda.Dockerfile -t collbench/openmpi-cuda .
 # No GPU and no driver are needed to build it. The CUDA part is a plug-in that is skipped where no driver is, so that
-# the image serves machines with GPUs and without.
+# the image serves machines with GPUs and without. NCCL and CuPy come for CUDA 12, with --build-arg CUDA=13 for CUDA 13.
 ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS openmpi
@@ -46,9 +46,15 @@ ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 
 RUN mkdir -p /site/wheels && python3 -m venv /opt/collbench \
  && PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels \
     "setuptools>=77" "mpi4py==${MPI4PY_VERSION}"
-COPY pyproject.toml setup.py README.md LICENSE constraints.txt /src/
+ARG CUDA=12
+COPY pyproject.toml constraints.txt /src/
+RUN if [ -n "$CUDA" ]; then /opt/collbench/bin/python -c \
+    "import tomllib; print(*tomllib.load(open('/src/pyproject.toml', 'rb'))['project']['optional-dependencies']['cuda$CUDA'], sep='\n')" \
+    > /cuda.txt && PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels -c /src/constraints.txt -r /cuda.txt; fi
+COPY setup.py README.md LICENSE /src/
 COPY src /src/src
-RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation /src \
+RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation \
+    -c /src/constraints.txt "/src${CUDA:+[cuda$CUDA]}" \
  && /opt/collbench/bin/python -c "from collbench.timing import _loop"
 
 FROM ${BASE}
@@ -63,5 +69,8 @@ ARG MPI4PY_VERSION=4.1.2
 LABEL collbench.image=openmpi-cuda collbench.mpi="Open MPI ${OPENMPI_VERSION}" \
       collbench.mpi.origin="Debian source openmpi ${OPENMPI_VERSION}" \
       collbench.mpi.vendor=openmpi collbench.mpi.cuda="built" collbench.mpi4py="${MPI4PY_VERSION}"
+# A driver's library and NVML are what a GPU is given with; which GPUs, the launcher says to the engine. `void` is none:
+# bases may say `all`, and every container would see every GPU where NVIDIA's runtime is the engine's default.
+ENV NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER collbench
 CMD ["collbench", "list"]

@@ -1,11 +1,13 @@
-# torch.distributed with gloo, without MPI. In a clone:
+# torch.distributed, without MPI: gloo, and with --build-arg CUDA=12 or 13 NCCL on GPUs too. In a clone:
 #   docker build -f containers/torch.Dockerfile -t collbench/torch .
-# A CPU build of torch for the base's Python: from its own index, or from wheels in containers/site/wheels.
+# A build of torch for the base's Python: from wheels in containers/site/wheels, else from TORCH_INDEX; without one,
+# from torch's index for the CPU or for CUDA 12.6, and for CUDA 13 from the usual one, whose torch is made for it.
 ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS build
 ARG TORCH_VERSION=2.13.0
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH_INDEX=
+ARG CUDA=
 ARG NO_INDEX=
 COPY containers/site /site
 RUN apt-get update \
@@ -13,9 +15,13 @@ RUN apt-get update \
 RUN if [ -f /site/ca.crt ]; then cp /site/ca.crt /usr/local/share/ca-certificates/site.crt && update-ca-certificates; fi
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN mkdir -p /site/wheels && python3 -m venv /opt/collbench \
- && if ls /site/wheels/torch-*.whl >/dev/null 2>&1; then index=; else index="--extra-index-url $TORCH_INDEX"; fi \
- && PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels $index \
-    "setuptools>=77" "torch==${TORCH_VERSION}"
+ && case "$CUDA" in "") builds=cpu;; 12) builds=cu126;; *) builds=;; esac \
+ && url=${TORCH_INDEX:-${builds:+https://download.pytorch.org/whl/$builds}} \
+ && if ls /site/wheels/torch-*.whl >/dev/null 2>&1; then url=; fi \
+ && PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels ${url:+--extra-index-url "$url"} \
+    "setuptools>=77" "torch==${TORCH_VERSION}" ${CUDA:+cuda-pathfinder nvidia-ml-py} \
+ && if [ -n "$CUDA" ]; then /opt/collbench/bin/python -c \
+    "import torch; assert (torch.version.cuda or '').startswith('$CUDA.'), f'this torch is made for CUDA {torch.version.cuda}'"; fi
 COPY pyproject.toml setup.py README.md LICENSE constraints.txt /src/
 COPY src /src/src
 RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation /src \
@@ -27,5 +33,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -
 COPY --from=build /opt/collbench /opt/collbench
 ENV PATH=/opt/collbench/bin:$PATH
 LABEL collbench.image=torch
+# A driver's library and NVML are what a GPU is given with; which GPUs, the launcher says to the engine. `void` is none:
+# bases may say `all`, and every container would see every GPU where NVIDIA's runtime is the engine's default.
+ENV NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER collbench
 CMD ["collbench", "list"]

@@ -2,7 +2,7 @@
 
 Variables: DOUBLE_GPUS (how many every rank sees), DOUBLE_MEMORY (bytes of each), DOUBLE_FAILS=FUNCTION:CODE,
 DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (has another library),
-DOUBLE_SPOIL=KIND (see `spoil`).
+DOUBLE_SPOIL=KIND (see `spoil`), DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT.
 """
 
 from __future__ import annotations

@@ -70,6 +70,9 @@ class DoubleNccl:
         device = self._device()
         assert device is not None, "a rank without a device makes no communicator"
         comm = DoubleComm(self, device, size, unique_id, rank)
+        if os.environ.get("DOUBLE_SAYS_SETTINGS"):
+            said = f"double: {rank}: {os.environ.get('NCCL_ALGO')} {os.environ.get('NCCL_PROTO')}\n"
+            os.write(2, said.encode())
         self._comms[comm.address] = comm
         return comm
 

@@ -228,3 +228,66 @@ def test_a_rank_that_is_lost_inside_a_call(mpirun: Command, vendor: str, kind: s
         (message,) = ended.messages
         assert "no progress for 3 s in allreduce 8 B on nccl" in message
     assert ended.code != 0
+
+
+TORCH = ("-m", "tests.double.torch_main")
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: Path, ranks: int) -> None:
+    """With gloo in NCCL's place: groups, flows of the server, parts and reasons are the backend's own."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\nwarmup = 0\n'
+        f'dtypes = ["int8", "bfloat16", "uint64"]\nsizes = ["0", "4100"]\nroots = {sorted({0, ranks - 1})}\n'
+        'in_place = [false, true]\nstaging = ["pinned", "pageable"]\ngate = "barrier"\n'
+    )
+    ended = finish(mpirun(ranks, "run", str(path), "--style", "json", program=TORCH))
+    assert ended.code == 0, ended.err
+    skipped = {record["reason"] for record in ended.records if record["status"] == "skipped"}
+    assert {reason.partition("(")[0] for reason in skipped if "in-place" not in reason} == {
+        "torch hands no uint64 to NCCL "
+    }
+    measured = [record for record in ended.records if record["status"] == "ok"]
+    assert {record["case"]["collective"] for record in measured} == set(collectives.names())
+    assert all(record["check"]["wrong"] in (0, None) and record["driver"] == "python" for record in measured)
+    served = [record for record in measured if record["case"]["collective"] == "ps_gather"]
+    assert all(list(record["legs"]) == ["gpus", "server link"] for record in served)
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
+    arguments = ("allreduce", "--backend", "torch-nccl", "-z", "0", "-b", "64", "-e", "64", "-n", "4")
+    record = one(finish(mpirun(2, *arguments, "--style", "json", program=TORCH)))
+    assert (record["status"], record["cadence"], record["burst"]) == ("ok", "streaming", 20)
+    assert record["device"]["p50"] > 0
+    assert record["ranks"]["gpu"] == ["GPU-0", "GPU-1"]
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+def test_torch_nccl_with_a_server_and_one_gpu(mpirun: Command, torchrun: object) -> None:
+    arguments = ("ps_bcast", "--backend", "torch-nccl", "-b", "64", "-e", "64", "-n", "4", "--style", "json")
+    record = one(finish(mpirun(2, *arguments, program=TORCH), env={"DOUBLE_GPUS": "1"}))
+    assert record["status"] == "ok"
+    assert record["ranks"]["gpu"] == [None, "GPU-0"]
+
+
+@pytest.mark.mpi
+def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_path: Path) -> None:
+    """Each pair gets a communicator of its own, made with these settings; they do not outlive it."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8", "64"]\niters = 2\n'
+        'algorithms = ["", "Ring"]\nprotocols = ["", "LL128"]\n'
+    )
+    command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
+    ended = finish(command, env={"DOUBLE_SAYS_SETTINGS": "1", "NCCL_ALGO": "Tree"})
+    said = [line for line in ended.err.splitlines() if line.startswith("double: 0: ")]
+    assert said == ["double: 0: Tree None", "double: 0: Tree LL128", "double: 0: Ring None", "double: 0: Ring LL128"]
+    assert [(record["case"]["algorithm"], record["case"]["protocol"]) for record in ended.records[::2]] == [
+        (None, None), (None, "LL128"), ("Ring", None), ("Ring", "LL128"),
+    ]  # fmt: skip

@@ -114,9 +114,10 @@ def labels_of(found: Contents) -> dict[str, str]:
 
 def _for_gpus(found: Contents) -> dict[str, str]:
     """NCCL, CuPy, and which CUDA they are made for."""
-    own = {"collbench.cupy": version for name, version in found.packages.items() if name.startswith("cupy-cuda")}
-    if found.cuda is not None:
-        own["collbench.cuda"] = found.cuda
+    own = {} if found.cuda is None else {"collbench.cuda": found.cuda}
+    for name, version in found.packages.items():
+        if name.startswith("cupy-cuda"):
+            own["collbench.cupy"] = version
     for library in found.libraries:
         if library.name == "NCCL":
             own |= {"collbench.nccl": library.version, "collbench.nccl.sha256": library.sha256 or ""}

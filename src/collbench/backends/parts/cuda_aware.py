@@ -30,16 +30,21 @@ sys.exit(100 + bool(ctypes.CDLL(sys.argv[1]).MPIX_Query_cuda_support()))
 _PROOF = """
 import sys
 import cupy
+import numpy
 from mpi4py import MPI
-sent = cupy.arange(1 << 20, dtype=cupy.float32)
-received = cupy.zeros_like(sent)
-cupy.cuda.get_current_stream().synchronize()
-MPI.COMM_SELF.Sendrecv([sent, MPI.FLOAT], 0, 0, [received, MPI.FLOAT], 0, 0)
-right = bool((sent == received).all())
-received[:] = 0
-cupy.cuda.get_current_stream().synchronize()
-MPI.COMM_SELF.Allreduce([sent, MPI.FLOAT], [received, MPI.FLOAT])
-sys.exit(100 + (right and bool((sent == received).all())))
+values = numpy.arange(1 << 20, dtype=numpy.float32)
+sent, received = cupy.empty(values.shape, values.dtype), cupy.empty(values.shape, values.dtype)
+sent.set(values)
+right = True
+for send in (
+    lambda: MPI.COMM_SELF.Sendrecv([sent, MPI.FLOAT], 0, 0, [received, MPI.FLOAT], 0, 0),
+    lambda: MPI.COMM_SELF.Allreduce([sent, MPI.FLOAT], [received, MPI.FLOAT]),
+):
+    received.set(numpy.zeros_like(values))
+    cupy.cuda.runtime.deviceSynchronize()
+    send()
+    right = right and bool((received.get() == values).all())
+sys.exit(100 + right)
 """
 
 _LAUNCHERS = (
