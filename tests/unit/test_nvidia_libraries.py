@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.mpi.jobs import skip_or_fail
 
 pytestmark = pytest.mark.cuda
