@@ -154,8 +154,13 @@ def _buffer(blocks: Any) -> Buffer:
 
 
 def _captured(call: Call, device: Device, operations: int) -> Call:
-    """The call in a graph that holds it so many times; launching the graph takes the call's place."""
+    """The call in a graph that holds it so many times; launching the graph takes the call's place. Collective.
+
+    It is performed once before: NCCL connects its ranks in the first call, which no graph should hold.
+    """
     (stage,) = call.stages
+    stage.python()
+    device.synchronize()
     return Call(
         (device.capture(stage.python, operations),), call.completion, call.stopwatch, call.why_not_native, (call,)
     )
