@@ -91,7 +91,7 @@ class Installation:
 def _reason(complaint: str, printed: str) -> str:
     """The line that says why: collbench's own, or a record's, or whatever was said last."""
     lines = [line.strip() for line in (complaint + printed).splitlines() if any(map(str.isalpha, line))]
-    telling = [line for line in lines if line.startswith(("collbench:", "native_floor:", '"reason": "'))]
+    telling = [line for line in lines if line.startswith(("collbench:", "native_floor:", "gpu_floor:", '"reason": "'))]
     return (telling or lines or [""])[-1]
 
 

@@ -6,14 +6,12 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from collbench.backends.parts import launcher
 from collbench.errors import Interrupted, RequestError, RunWriteError
 from collbench.report import new_style
 from collbench.report.style import Style
@@ -25,10 +23,6 @@ from collbench.units import format_size
 
 #: A rescue waits this long for a record that is being written (s).
 LONGEST_WAIT = 0.2
-
-#: Open MPI's mpirun gives rank 0 a terminal of its own, and forgets what it has not read when the rank ends: after more
-#: than this many characters at once it gets this long to read them (s).
-_MUCH, _READING = 16_384, 0.3
 
 
 class TerminalSink:
@@ -147,8 +141,6 @@ class TerminalSink:
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
-            if len(text) > _MUCH and sys.stdout.isatty() and launcher.detect().kind == "openmpi":
-                time.sleep(_READING)
         except BrokenPipeError:
             self._stop_listening()
         except OSError as error:
