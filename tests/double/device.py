@@ -59,7 +59,7 @@ class Functions:
         return Native((address, *map(to_word, call.arguments)), lambda code: f"double: {code}")
 
 
-class Code(Exception):
+class Code(RuntimeError):
     """An error code of the library."""
 
     def __init__(self, number: int) -> None:
@@ -116,6 +116,9 @@ class DoubleDevice:
         if used + size > SIZE:
             raise MemoryError(f"{self.facts.name}: {size} bytes are asked for, {SIZE - used} of {SIZE} are free")
         return Hidden(self, size)
+
+    def free(self) -> tuple[int, int]:
+        return SIZE - sum(memory.nbytes for memory in self.memories.values()), SIZE
 
     def pinned(self, size: int) -> Array:
         return np.zeros(size, np.uint8)

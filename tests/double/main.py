@@ -2,7 +2,8 @@
 
 Variables: DOUBLE_GPUS (how many every rank sees), DOUBLE_MEMORY (bytes of each), DOUBLE_FAILS=FUNCTION:CODE,
 DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (has another library),
-DOUBLE_SPOIL=KIND (see `spoil`), DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT.
+DOUBLE_SPOIL=KIND (see `spoil`), DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT,
+DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all, DOUBLE_REFUSES=ALGORITHM (no communicator).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import os
 import sys
 
+from collbench.backends.parts import launcher
 from collbench.backends.parts.gpu import opening
 from collbench.cli import main
+from collbench.errors import BackendUnavailable
 from tests.double.device import DoubleDevice
 from tests.double.nccl import DoubleNccl
 from tests.double.spoil import spoil
@@ -31,10 +34,14 @@ class DoubleRuntime:
         return tuple(f"GPU-{number}" for number in range(int(os.environ.get("DOUBLE_GPUS", "8"))))
 
     def open(self, uuid: str) -> DoubleDevice:
+        if os.environ.get("DOUBLE_CANNOT_OPEN") == str(launcher.detect().rank):
+            raise RuntimeError("double: the device is busy")
         self.device = self.device or DoubleDevice(uuid)
         return self.device
 
     def nccl(self) -> DoubleNccl:
+        if os.environ.get("DOUBLE_WITHOUT_NCCL") in (str(launcher.detect().rank), "all"):
+            raise BackendUnavailable("libnccl was not found")
         return self._nccl
 
 

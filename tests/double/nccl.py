@@ -38,6 +38,7 @@ class DoubleNccl:
         self._comms: dict[int, DoubleComm] = {}
         self.group: list[tuple[DoubleComm, str, tuple[int, ...]]] | None = None
         self._registered: dict[int, Any] = {}
+        self.fails = os.environ.get("DOUBLE_FAILS", "").partition(":")
         self._functions.add("ncclGroupStart", self.group_start, 0)
         self._functions.add("ncclGroupEnd", self.group_end, 0)
         for name, words in (("AllReduce", 7), ("Reduce", 8), ("Broadcast", 7), ("AllGather", 6), ("ReduceScatter", 7),
@@ -45,10 +46,14 @@ class DoubleNccl:
             self._functions.add(f"nccl{name}", partial(self._called, f"nccl{name}"), words)
         self.native: Callable[[C], Native | None] = self._functions.native
 
-    def _called(self, name: str, *words: int) -> None:
-        failing, _, code = os.environ.get("DOUBLE_FAILS", "").partition(":")
+    def check(self, name: str) -> None:
+        """Refuse a function that is to fail."""
+        failing, _, code = self.fails
         if failing == name:
             raise Code(int(code))
+
+    def _called(self, name: str, *words: int) -> None:
+        self.check(name)
         *arguments, comm, stream = words
         DoubleDevice.check(stream)
         getattr(self._comms[comm], name)(*arguments)
@@ -69,6 +74,8 @@ class DoubleNccl:
     def communicator(self, size: int, unique_id: Any, rank: int) -> DoubleComm:
         device = self._device()
         assert device is not None, "a rank without a device makes no communicator"
+        if os.environ.get("NCCL_ALGO", "") in os.environ.get("DOUBLE_REFUSES", "-").split(","):
+            raise RuntimeError("double: no such algorithm")
         comm = DoubleComm(self, device, size, unique_id, rank)
         if os.environ.get("DOUBLE_SAYS_SETTINGS"):
             said = f"double: {rank}: {os.environ.get('NCCL_ALGO')} {os.environ.get('NCCL_PROTO')}\n"
@@ -80,6 +87,8 @@ class DoubleNccl:
         """ncclMemAlloc and its like; the log cannot be switched."""
         device = self._device()
         if function == "ncclMemAlloc" and device is not None:
+            if arguments[1].value > device.free()[0]:
+                return 1
             memory = device.allocate(arguments[1].value)
             self._registered[memory.address] = memory
             arguments[0]._obj.value = memory.address
@@ -149,6 +158,7 @@ class DoubleComm:
         return list(self._world.recv(source=members[0], tag=self._tag))
 
     def _from_python(self, name: str, *arguments: int) -> None:
+        self._library.check(f"nccl{name}")
         *words, stream = arguments
         DoubleDevice.check(stream)
         getattr(self, f"nccl{name}")(*words)
@@ -221,6 +231,8 @@ class DoubleComm:
         return os.environ.get("DOUBLE_ASYNC_ERROR")
 
     def abort(self) -> None:
+        if os.environ.get("DOUBLE_ABORT_HANGS"):
+            time.sleep(3600)
         if os.environ.get("DOUBLE_SAYS_ABORT"):
             os.write(2, f"double: communicator aborted on rank {self.rank}\n".encode())
 

@@ -41,7 +41,7 @@ def install() -> None:
     vars(torch_gpu).update(replaced)
     new_group, empty = torch.distributed.new_group, torch.empty
     distributed: Any = torch.distributed
-    distributed.new_group = lambda members, backend: new_group(members, backend="gloo")
+    distributed.new_group = lambda members, backend, timeout: new_group(members, timeout, backend="gloo")
     plain: Any = torch
     plain.empty = lambda *shape, dtype, device: empty(*shape, dtype=dtype)
     cuda: Any = torch.cuda

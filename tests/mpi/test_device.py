@@ -212,8 +212,9 @@ def test_out_of_memory_says_how_much(mpirun: Command, backend: str) -> None:
     ("variables", "code", "text"),
     [
         ({"DOUBLE_GPUS": "0"}, 2, "backend nccl: rank 0 on"),
+        ({"DOUBLE_CANNOT_OPEN": "1"}, 2, "backend nccl: rank 1: double: the device is busy"),
+        ({"DOUBLE_WITHOUT_NCCL": "1"}, 2, "backend nccl: rank 1: libnccl was not found"),
         ({"DOUBLE_OTHER_NCCL": "1"}, 2, "NCCL differs: rank 0 has 2.30.1 (/nowhere/libdouble.so), rank 1 has"),
-        ({"DOUBLE_FAILS": "ncclAllReduce:5"}, 1, "the library returned error 5 (double: 5) in operation 1 of 1"),
         ({"DOUBLE_ASYNC_ERROR": "remote peer gone"}, 3, "NCCL: remote peer gone"),
     ],
 )
@@ -232,7 +233,7 @@ def test_a_rank_that_is_lost_inside_a_call(mpirun: Command, vendor: str, kind: s
     command = mpirun(2, "allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-T", "3s", program=DOUBLE)
     ended = finish(command, limit=60, env={"DOUBLE_LOST": f"{kind}:1:20", "DOUBLE_SAYS_ABORT": "1"})
     if kind == "hang":
-        assert ended.code == 3
+        assert ended.code == 3, ended.err
         assert "double: communicator aborted on rank 0" in ended.err
         (message,) = ended.messages
         assert "no progress for 3 s in allreduce 8 B on nccl" in message
@@ -299,3 +300,64 @@ def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_p
     assert [(record["case"]["algorithm"], record["case"]["protocol"]) for record in ended.records[::2]] == [
         (None, None), (None, "LL128"), ("Ring", None), ("Ring", "LL128"),
     ]  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_an_abort_that_hangs_keeps_nobody(mpirun: Command) -> None:
+    command = mpirun(2, "allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-T", "3s", program=DOUBLE)
+    ended = finish(command, limit=60, env={"DOUBLE_LOST": "hang:1:20", "DOUBLE_ABORT_HANGS": "1"})
+    assert ended.code == 3, ended.err
+    assert len(ended.messages) == 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("driver", ["native", "python"])
+def test_what_the_library_refuses_fails_its_case_alone(mpirun: Command, driver: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        f'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ndrivers = ["{driver}"]\n'
+    )
+    command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
+    ended = finish(command, env={"DOUBLE_FAILS": "ncclAllReduce:5"})
+    assert ended.code == 1
+    assert [record["status"] for record in ended.records] == ["failed", "ok"]
+    assert "error 5" in ended.records[0]["reason"]
+
+
+@pytest.mark.mpi
+def test_an_algorithm_that_the_library_does_not_have(mpirun: Command, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\nalgorithms = ["NVLS", "Ring"]\n'
+    )
+    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_REFUSES": "NVLS"})
+    assert ended.code == 1
+    assert [record["status"] for record in ended.records] == ["failed", "ok"]
+    assert "no communicator of 2 ranks: double: no such algorithm" in ended.records[0]["reason"]
+
+
+@pytest.mark.mpi
+def test_a_backend_without_its_library_is_skipped_where_the_plan_says_so(mpirun: Command, tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'collectives = ["allreduce"]\nbackends = ["mpi-staged", "nccl"]\nsizes = ["8"]\niters = 2\nunusable = "skip"\n'
+    )
+    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_WITHOUT_NCCL": "all"})
+    assert ended.code == 0, ended.err
+    assert [record["status"] for record in ended.records] == ["ok", "skipped"]
+
+
+@pytest.mark.mpi
+def test_registered_memory_that_does_not_fit_says_how_much(mpirun: Command) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-R", "1", "-b", "1M", "-e", "1M", "-n", "2")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
+    assert ended.code == 1
+    assert "are asked for" in one(ended)["reason"]
+
+
+@pytest.mark.mpi
+def test_a_graph_that_does_not_fit_on_one_rank_fails_on_all(mpirun: Command) -> None:
+    arguments = ("allreduce", "--backend", "nccl", "-G", "1", "-b", "1M", "-e", "1M", "-n", "2")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
+    assert ended.code == 1
+    assert "are asked for" in one(ended)["reason"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collbench.errors import CollbenchError, PlanError
@@ -137,3 +138,17 @@ def test_the_longest_sweep_is_allowed() -> None:
 def test_a_plan_that_makes_sense_passes() -> None:
     plan = Plan(collectives=("bcast",))
     assert check_plan(plan) is plan
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "known"),
+    [("algorithms", "foo", "Ring"), ("algorithms", "Ring,Treee", "Tree"), ("protocols", "allreduce:LL12", "LL128")],
+)
+def test_what_nccl_does_not_know_is_refused(key: str, value: str, known: str) -> None:
+    with pytest.raises(PlanError, match=f"{key} .*NCCL has no .*{known}"):
+        check_plan(msgspec.structs.replace(Plan(collectives=("allreduce",)), **{key: (value,)}))
+
+
+@pytest.mark.parametrize("value", ["", "ring", "^NVLS", "allreduce:Tree,Ring;broadcast:Ring", "PAT"])
+def test_what_nccl_knows_is_taken(value: str) -> None:
+    check_plan(Plan(collectives=("allreduce",), algorithms=(value,)))

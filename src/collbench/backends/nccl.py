@@ -15,7 +15,7 @@ from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, Device
 from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
 from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator
 from collbench.backends.parts.gpu.nccl_log import NcclLog
-from collbench.backends.parts.gpu.opening import agree, runtime
+from collbench.backends.parts.gpu.opening import agree, on_all, runtime
 from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
 from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.host_buffers import HostBuffer, as_parts
@@ -38,27 +38,46 @@ class NcclSession(DeviceMpiSession):
         self._log = NcclLog()
         self._log.begin()
         atexit.register(self._log.close)
-        self._nccl = runtime().nccl()
+        self._nccl = on_all(self.world, self.backend, runtime().nccl)
+        self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
-        agree(self.world, "NCCL", f"{version} ({self._nccl.path})")
+        agree(self.world, self.backend, "NCCL", f"{version} ({self._nccl.path})")
         os.environ.update(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
         self._comms: dict[tuple[Any, ...], Communicator | None] = {}
+        self._last: Communicator | None = None
+        self._given_up = False
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
         dialect = dialect_of(row, "nccl", "NCCL")
         self.taken.refuse(row)
         comm, device = self._communicator(case, row), self.device
+        self._last = comm
         if row.has_server:
             return self._with_server(dialect, comm, case, row, count)
         assert comm is not None and device is not None
+        observe = partial(self._log.observe, self._reread)
         arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
-        prepared = dialect(arguments)
+        if not case.graph:
+            prepared = dialect(arguments)
+            call = self._call(prepared, device, arguments)
+            return Operation(*_buffers(prepared), call, prepared.in_place, 0, observe)
+        prepared = self._allocated(dialect, arguments)
         call = self._call(prepared, device, arguments)
-        if case.graph:
-            call = _captured(call, device, case.graph)
-        observe = None if case.graph else partial(self._log.observe, self._reread)
-        return Operation(*_buffers(prepared), call, prepared.in_place, 0, observe)
+        seen = observe(lambda: _perform(call))  # NCCL connects its ranks in the first call, which no graph should hold
+        return Operation(*_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen)
+
+    def _allocated(self, dialect: Callable[[Any], Prepared], arguments: NcclArguments) -> Prepared:
+        """The row's call with its buffers, on all ranks or on none: what follows is collective."""
+        found, reason = None, None
+        try:
+            found = dialect(arguments)
+        except MemoryError as error:
+            reason = str(error)
+        first = next((text for text in allgather(self.world, reason) if text is not None), None)
+        if first is not None or found is None:
+            raise MemoryError(first)
+        return found
 
     def _reread(self) -> bool:
         return self._nccl.call("ncclResetDebugInit") is not None
@@ -123,10 +142,15 @@ class NcclSession(DeviceMpiSession):
         return next((f"NCCL: {error}" for error in found if error), None)
 
     def break_off(self) -> None:
-        """ncclCommAbort: kernels that wait for a lost rank end."""
-        for comm in list(self._comms.values()):
+        """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end."""
+        self._given_up = True
+        for comm in dict.fromkeys((self._last, *self._comms.values())):
             if comm is not None:
                 comm.abort()
+
+    def is_lost_rank(self, error: BaseException) -> bool:
+        """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""
+        return self._given_up or "remote process exited" in str(error)
 
 
 @contextlib.contextmanager
@@ -153,14 +177,14 @@ def _buffer(blocks: Any) -> Buffer:
     return DeviceBuffer(blocks) if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
 
 
-def _captured(call: Call, device: Device, operations: int) -> Call:
-    """The call in a graph that holds it so many times; launching the graph takes the call's place. Collective.
+def _perform(call: Call) -> None:
+    for stage in (*call.stages, *(() if call.completion is None else (call.completion,))):
+        stage.python()
 
-    It is performed once before: NCCL connects its ranks in the first call, which no graph should hold.
-    """
+
+def _captured(call: Call, device: Device, operations: int) -> Call:
+    """The call in a graph that holds it so many times; launching the graph takes the call's place."""
     (stage,) = call.stages
-    stage.python()
-    device.synchronize()
     return Call(
         (device.capture(stage.python, operations),), call.completion, call.stopwatch, call.why_not_native, (call,)
     )

@@ -9,6 +9,7 @@ import atexit
 import importlib.util
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from collbench.backends.parts import launcher
 from collbench.backends.parts.calls import dialect_of
 from collbench.backends.parts.gpu import torch_gpu
 from collbench.backends.parts.gpu.nccl_log import NcclLog
-from collbench.backends.parts.gpu.opening import agree, take_seats
+from collbench.backends.parts.gpu.opening import agree, on_all, take_seats
 from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.gpu.torch_served import GpuTorchArguments, ServedTorchArguments
 from collbench.backends.parts.host_buffers import as_parts
@@ -26,7 +27,7 @@ from collbench.backends.parts.torch_world import TorchSession, join, missing_tor
 from collbench.collectives.row import Collective, Part
 from collbench.errors import Unsupported
 from collbench.schema.case import Case, Op, ThreadLevel
-from collbench.schema.manifest import Library
+from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call, Stage
 
 #: What torch's process group hands to NCCL (torch 2.4 to 2.13).
@@ -39,22 +40,31 @@ class TorchNcclSession(TorchSession):
     def __init__(self, torch: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(torch, level)
         self.taken = take_seats("torch-nccl", self.world, options, torch_gpu.missing(), torch_gpu.visible)
-        self._nccl = torch_gpu.nccl(torch)
-        agree(self.world, "NCCL", f"{self._nccl.version} ({self._nccl.path})")
+        self._nccl = on_all(self.world, "torch-nccl", lambda: torch_gpu.nccl(torch))
+        agree(self.world, "torch-nccl", "NCCL", f"{self._nccl.version} ({self._nccl.path})")
         self._log = NcclLog()
         self._log.begin()
+        self._nccl.reread_settings()  # it may be loaded already, with another log
         atexit.register(self._log.close)
         os.environ.update(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
-        if self.taken.gpu is not None:
-            torch.cuda.set_device(torch_gpu.visible().index(self.taken.gpu))
-            self.gpu = torch_gpu.facts(torch, self.taken.gpu)
+        self.gpu = on_all(self.world, "torch-nccl", self._open)
+        # Longer than the watchdog's, which knows what was being done.
+        self._timeout = timedelta(seconds=options.timeout + 10)
         self._groups: dict[int | None, Any] = {}
+
+    def _open(self) -> Gpu | None:
+        """Make the GPU current; a context shows now whether it can be used."""
+        if self.taken.gpu is None:
+            return None
+        self._torch.cuda.set_device(torch_gpu.visible().index(self.taken.gpu))
+        self._torch.cuda.current_stream().synchronize()
+        return torch_gpu.facts(self._torch, self.taken.gpu)
 
     def _group(self, server: int | None) -> Any:
         """The NCCL group of everybody, or of the workers. Collective."""
         if server not in self._groups:
             members = [rank for rank in range(self.world.size) if rank != server]
-            self._groups[server] = self._torch.distributed.new_group(members, backend="nccl")
+            self._groups[server] = self._torch.distributed.new_group(members, backend="nccl", timeout=self._timeout)
         return self._groups[server]
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:

@@ -42,7 +42,8 @@ def make_command(name: str) -> click.Command:
 def _unused(row: Collective) -> list[str]:
     """Flags that were typed and mean nothing for this collective."""
     meaning = (("ops", "-o", row.reduces), ("root", "-r", row.rooted), ("dtypes", "-d", row.moves_data),
-               ("minbytes", "-b", row.moves_data), ("maxbytes", "-e", row.moves_data))  # fmt: skip
+               ("minbytes", "-b", row.moves_data), ("maxbytes", "-e", row.moves_data),
+               ("cudagraph", "-G", not row.has_server))  # fmt: skip
     source = click.get_current_context().get_parameter_source
     return [flag for name, flag, used in meaning if not used and source(name) is ParameterSource.COMMANDLINE]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sys
 
@@ -10,6 +11,7 @@ import msgspec
 import collbench
 from collbench.backends.parts import launcher
 from collbench.backends.parts.interface import Backend, Session, allgather
+from collbench.errors import BackendUnavailable
 from collbench.run import facts
 from collbench.run.facts import RankFacts
 from collbench.run.sampling import Method
@@ -40,12 +42,21 @@ def manifest(
         rank_gpus=gpus if any(gpus := tuple(rank.gpu for rank in ranks)) else (),
         thread_level={"requested": plan.thread_level, "granted": session.thread_level},
         launcher=launcher.detect().title,
-        libraries=tuple(dict.fromkeys(library for backend in backends for library in backend.libraries())),
+        libraries=_libraries(backends),
         hosts=_hosts(session, ranks),
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
         simulated=any(backend.simulated for backend in backends),
     )
+
+
+def _libraries(backends: tuple[Backend, ...]) -> tuple[Library, ...]:
+    """Each once. A backend that turns out not to be usable when its turn comes has none."""
+    found: dict[Library, None] = {}
+    for backend in backends:
+        with contextlib.suppress(BackendUnavailable):
+            found |= dict.fromkeys(backend.libraries())
+    return tuple(found)
 
 
 def completed(found: Manifest) -> Manifest:

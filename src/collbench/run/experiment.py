@@ -145,8 +145,7 @@ def perform(experiment: Experiment, sink: Sink) -> None:
             def body(
                 session: Session, number: int = number, start: StartLimit = start, begins: bool = not begun
             ) -> None:
-                start.reached()
-                _guarded(experiment, number, session, sink, begins)
+                _guarded(experiment, number, session, sink, begins, start)
 
             try:
                 backend.run(experiment.options, body)
@@ -165,7 +164,9 @@ def _skip(case: Case, reason: str) -> Record:
     return Record(case=case, launch=0, status="skipped", reason=reason)
 
 
-def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink, begins: bool) -> None:
+def _guarded(
+    experiment: Experiment, number: int, session: Session, sink: Sink, begins: bool, start: StartLimit
+) -> None:
     """Measure one backend's cases under a watchdog; what goes wrong ends here in one of two ways."""
     rank = session.world.rank
     voice = Voice(session.world)
@@ -175,6 +176,7 @@ def _guarded(experiment: Experiment, number: int, session: Session, sink: Sink, 
             timeout = experiment.options.timeout
             words = last_words(rank, voice, sink, timeout, session.break_off)
             watch = stack.enter_context(Watchdog(timeout, words, 0.0 if rank == 0 else DEFERENCE, session.trouble))
+        start.reached()  # from here on the watchdog watches
         try:
             _measure_backend(experiment, number, session, sink, watch, begins)
         except Everywhere as known:
@@ -191,7 +193,7 @@ def _measure_backend(
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
     ranks = tuple(allgather(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid)))
-    together(session, _refuse(experiment, session, ranks, cases))
+    together(session, _refuse(experiment, session, ranks, cases, watch))
     method = choose_method(experiment.plan, ranks, backend.simulated)
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
@@ -206,13 +208,14 @@ def measured(case: Case, session: Session, method: Method, watch: Watch) -> tupl
     try:
         return measure(case, collectives.get(case.collective), session, method, watch)
     except Interrupted as error:
-        raise Everywhere(error) from None
+        # Its frames would keep buffers and graphs alive, and a communicator waits for its graphs when it is left.
+        raise Everywhere(error.with_traceback(None)) from None
     except LibraryError as error:
         raise LibraryError(f"{case.collective} {format_bytes(case.bytes)} on {case.backend}: {error}") from error
 
 
 def _refuse(
-    experiment: Experiment, session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...]
+    experiment: Experiment, session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
 ) -> CollbenchError | None:
     """Why this world cannot carry out these cases; the same answer on all ranks, or an answer on some."""
     request = zlib.crc32(msgspec.json.encode((experiment.plan, cases)))
@@ -223,12 +226,14 @@ def _refuse(
                             "Use --gate barrier.")  # fmt: skip
     if (differs := placed.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")
-    return _does_not_fit(session, ranks, cases)
+    return _does_not_fit(session, ranks, cases, watch)
 
 
-def _does_not_fit(session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...]) -> DoesNotFit | None:
+def _does_not_fit(
+    session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
+) -> DoesNotFit | None:
     rank = session.world.rank
-    needed = max((_needed_bytes(session, case) for case in cases), default=0)
+    needed = max((_needed_bytes(session, case, watch) for case in cases), default=0)
     reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
     for machine in dict.fromkeys(found for found, _, _ in reports):
         total = sum(need for found, need, _ in reports if found == machine)
@@ -243,17 +248,18 @@ def _does_not_fit(session: Session, ranks: tuple[RankFacts, ...], cases: tuple[C
     return None
 
 
-def _needed_bytes(session: Session, case: Case) -> int:
+def _needed_bytes(session: Session, case: Case, watch: Watch) -> int:
     """Bytes of a rank's buffers of a case, found by preparing it with one element a block.
 
-    The library's own memory is not in it. 0 for what will be skipped.
+    The library's own memory is not in it. 0 for what will be skipped, or will fail: its record says why.
     """
+    watch.beat(f"trying {case.collective} on {case.backend} with one element")
     row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
     if case.ranks < row.min_ranks or (case.in_place and not row.has_in_place):
         return 0
     try:
         held = session.prepare(case, row, 1).blocks_held
-    except Unsupported:
+    except (Unsupported, CollbenchError, MemoryError):
         return 0
     return held * row.count(case.bytes, itemsize, case.ranks) * itemsize
 

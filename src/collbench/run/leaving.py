@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
@@ -21,6 +22,9 @@ from collbench.units import format_duration
 
 #: A rank that only sees another one gone waits this long before it speaks (s).
 TURN = 0.5
+
+#: A library that is told to give up has this long to do so (s); it may wait for the same lost rank itself.
+LETTING_GO = 3.0
 
 
 class Rescue(Protocol):
@@ -103,15 +107,13 @@ def last_words(
             saved = sink.rescue()
             if voice.claim():
                 say(f"rank {rank}: {doing}. Another rank may be gone; the job ends here.{saved}")
-            break_off()
-            os._exit(3)
+            _leave_behind(break_off)
         if kind == "timeout":
             saved = sink.rescue()
             if voice.claim():
                 stuck = f"rank {rank}: no progress for {format_duration(limit)} in {doing}"
                 say(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).{saved}")
-            break_off()
-            os._exit(3)
+            _leave_behind(break_off)
         why = "interrupted" if kind == "interrupted" else "ended by SIGTERM (a rank was lost, or the job was stopped)"
         saved = sink.rescue()
         if rank == 0 and voice.claim():
@@ -119,6 +121,14 @@ def last_words(
         os._exit(130)
 
     return speak
+
+
+def _leave_behind(break_off: Callable[[], None]) -> NoReturn:
+    """Give the library a moment to let go of a call that waits for a lost rank, and leave, whatever it makes of it."""
+    letting_go = threading.Thread(target=break_off, daemon=True)
+    letting_go.start()
+    letting_go.join(LETTING_GO)
+    os._exit(TimeOutError.exit_code)
 
 
 class StartLimit:

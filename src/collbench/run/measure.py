@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from collbench.backends.parts.interface import Operation, Seen, Session, allgather, merged
 from collbench.collectives.row import Collective
-from collbench.errors import CollbenchError, Unsupported
+from collbench.errors import CollbenchError, LibraryError, Unsupported
 from collbench.run import check, contention, gpu_state
 from collbench.run.confinement import distinct
 from collbench.run.form import Form, agree_on_form
@@ -47,6 +47,8 @@ def measure(
     burst = calls_of(case, method)
     form = agree_on_form(operation, case.driver, method.gate, session, burst, max(case.graph, 1))
     watch.beat(f"{doing}: checking")
+    if (refusal := _refused(form, case, row)) is not None:
+        return Record(case=case, launch=launch, status="failed", reason=refusal), None
     wrong, places = _checked(form, case, row, method)
     if wrong:
         return _wrong(case, row, launch, wrong, f"before timing, {places}"), None
@@ -114,6 +116,24 @@ def _prepare(case: Case, row: Collective, session: Session, method: Method) -> t
         outcome = ("failed", f"rank {session.world.rank}: {error}")
     first = next((found for found in allgather(session.world, outcome) if found is not None), None)
     return (operation, "ok", None) if first is None else (None, *first)
+
+
+def _refused(form: Form, case: Case, row: Collective) -> str | None:
+    """Why the library does not perform the operation at all, the same on all ranks.
+
+    Only of libraries that a call is handed to and that answer at once: NCCL knows then that it has no algorithm. One
+    that performs the operation in the call keeps the other ranks in it, and ends the job where it fails.
+    """
+    if not any(allgather(form.session.world, form.operation.call.completion is not None)):
+        return None
+    given, _ = check.expectation_of(row, case, form.session.world.rank)
+    check.prepare_buffers(form.operation.input, form.operation.output, given)
+    reason = None
+    try:
+        form.once()
+    except (LibraryError, RuntimeError) as error:
+        reason = f"rank {form.session.world.rank}: {error}"
+    return next((found for found in allgather(form.session.world, reason) if found is not None), None)
 
 
 def _checked(form: Form, case: Case, row: Collective, method: Method) -> tuple[int | None, str]:

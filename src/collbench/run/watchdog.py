@@ -89,8 +89,15 @@ class Watchdog:
                 self._end(kind)
             elif now > self._beat + self._timeout + self._deference:
                 self._end("timeout")
-            elif (text := self._trouble()) is not None:
+            elif (text := self._asked()) is not None:
                 self._end("trouble", f"{self._doing}: {text}")
+
+    def _asked(self) -> str | None:
+        """What the library says of itself; whatever goes wrong in asking, the watch goes on."""
+        try:
+            return self._trouble()
+        except Exception:
+            return None
 
     def _end(self, kind: str, doing: str | None = None) -> None:
         if not self._finished.is_set():

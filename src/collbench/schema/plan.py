@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -161,6 +162,7 @@ def _check_numbers(plan: Plan) -> None:
             raise PlanError(f"{name} {value}: at most {MOST_SAMPLES:,}; measure in several runs.")
     if plan.check > 1:
         raise PlanError(f"check {plan.check}: 0 or 1.")
+    _check_names(plan)
     if plan.burst > MOST_BURST:
         raise PlanError(f"burst {plan.burst}: at most {MOST_BURST}.")
     if plan.cudagraph > 1 and plan.cadence != "streaming":
@@ -173,6 +175,23 @@ def _check_numbers(plan: Plan) -> None:
 
 _LISTS = ("collectives", "drivers", "dtypes", "ops", "roots", "in_place", "staging", "algorithms", "protocols",
           "registered")  # fmt: skip
+
+
+#: What NCCL knows (nccl.h and its manual, 2.30); case does not matter to it.
+NCCL_NAMES = {
+    "algorithms": ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT"),
+    "protocols": ("LL", "LL128", "Simple"),
+}
+
+
+def _check_names(plan: Plan) -> None:
+    """Every word of NCCL_ALGO and NCCL_PROTO: one, several with commas, without some after `^`, each after `func:`."""
+    for key, known in NCCL_NAMES.items():
+        for value in getattr(plan, key):
+            for word in re.split(r"[,;]", value):
+                name = word.rpartition(":")[2].strip().removeprefix("^")
+                if name and name.lower() not in (one.lower() for one in known):
+                    raise PlanError(f"{key} {value!r}: NCCL has no {name}. {suggestion(name, known)}")
 
 
 Kind = TypeVar("Kind", bound=Plan)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
+import uuid
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from collbench.backends.parts import nvml
-from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Memory
+from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Memory, no_room
 from collbench.backends.parts.gpu.shared_library import SharedLibrary, load
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
@@ -51,13 +53,19 @@ def _version(number: int) -> str:
 
 @cache
 def visible() -> tuple[str, ...]:
-    """UUIDs of the GPUs that this process may use, in CUDA's order; a bus address where NVML does not know one."""
+    """UUIDs of the GPUs that this process may use, in CUDA's order; a bus address where nobody tells one."""
     import cupy
 
     runtime = cupy.cuda.runtime
     buses = [runtime.deviceGetPCIBusId(number) for number in range(runtime.getDeviceCount())]
     known = {_short(gpu.bus_id): gpu.uuid for gpu in nvml.gpus()[0]}
-    return tuple(known.get(_short(bus), bus) for bus in buses)
+    return tuple(known.get(_short(bus)) or _uuid(runtime, number) or bus for number, bus in enumerate(buses))
+
+
+def _uuid(runtime: Any, number: int) -> str | None:
+    """As CUDA tells it, where NVML does not answer; None where it comes cut short, at a zero byte."""
+    raw = runtime.getDeviceProperties(number).get("uuid", b"")
+    return f"GPU-{uuid.UUID(bytes=raw)}" if len(raw) == 16 else None
 
 
 def _short(bus: str) -> str:
@@ -102,11 +110,12 @@ class CupyDevice:
         except self._runtime.CUDARuntimeError as error:
             if error.status != _OUT_OF_MEMORY:
                 raise
-            free, total = self._runtime.memGetInfo()
-            raise MemoryError(
-                f"{self.facts.name} {self.facts.uuid}: {format_bytes(size)} are asked for, "
-                f"{format_bytes(free)} of {format_bytes(total)} are free"
-            ) from error
+            raise MemoryError(no_room(self, size)) from error
+
+    def free(self) -> tuple[int, int]:
+        """cudaMemGetInfo."""
+        free, total = self._runtime.memGetInfo()
+        return int(free), int(total)
 
     def pinned(self, size: int) -> Array:
         """From cudaHostAlloc, held by the array."""
@@ -173,10 +182,12 @@ class CupyDevice:
         try:
             for _ in range(times):
                 issue()
-        finally:
-            graph = runtime.streamEndCapture(self.stream)
+        except RuntimeError as error:
+            with contextlib.suppress(runtime.CUDARuntimeError):  # the first error says more
+                runtime.streamEndCapture(self.stream)
+            raise Unsupported(f"it cannot be captured into a CUDA graph ({error})") from error
         try:
-            launched = _Graph(runtime, graph, self.stream)
+            launched = _Graph(runtime, runtime.streamEndCapture(self.stream), self.stream)
         except runtime.CUDARuntimeError as error:
             raise Unsupported(f"it cannot be captured into a CUDA graph ({error})") from error
         native = self.native(C("cudaGraphLaunch", launched.executable, self.stream))

@@ -13,6 +13,7 @@ from collbench.errors import Unsupported
 from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Gpu
 from collbench.timing.call import Native, Stage, Stopwatch
+from collbench.units import format_bytes
 
 #: cudaMemcpyKind, of the CUDA runtime's driver_types.h.
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
@@ -43,6 +44,9 @@ class Device(Protocol):
         Raises:
             MemoryError: they are not free; the message says how many are.
         """
+
+    def free(self) -> tuple[int, int]:
+        """Bytes of it that are free, and all."""
 
     def pinned(self, size: int) -> Array:
         """Page-locked host memory, uint8 [size].
@@ -143,6 +147,15 @@ class DeviceBuffer:
     def store(self, block: int, start: int, values: Array) -> None:
         """Copy in."""
         self._blocks.device.write(self._place(block, start), np.ascontiguousarray(values, self.dtype))
+
+
+def no_room(device: Device, size: int) -> str:
+    """What a MemoryError says."""
+    free, total = device.free()
+    return (
+        f"{device.facts.name} {device.facts.uuid}: {format_bytes(size)} are asked for, {format_bytes(free)} of "
+        f"{format_bytes(total)} are free"
+    )
 
 
 def refuse_dtype(known: tuple[str, ...], dtype: str, who: str) -> None:

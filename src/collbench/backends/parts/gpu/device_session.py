@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from collbench.backends.parts import launcher
 from collbench.backends.parts.gpu.device import Device
-from collbench.backends.parts.gpu.opening import runtime, take_seats
+from collbench.backends.parts.gpu.opening import on_all, runtime, take_seats
 from collbench.backends.parts.interface import Options, Session
 from collbench.backends.parts.mpi_backend import MpiBackend
 from collbench.backends.parts.mpi_session import MpiSession
@@ -21,7 +21,10 @@ class DeviceMpiSession(MpiSession):
     def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
         super().__init__(mpi, level)
         self.taken = take_seats(self.backend, self.world, options, runtime().missing(), runtime().visible)
-        self.device: Device | None = None if self.taken.gpu is None else runtime().open(self.taken.gpu)
+        gpu = self.taken.gpu
+        self.device: Device | None = on_all(
+            self.world, self.backend, lambda: None if gpu is None else runtime().open(gpu)
+        )
         self.gpu = None if self.device is None else self.device.facts
 
 

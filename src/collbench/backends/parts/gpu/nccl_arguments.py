@@ -6,7 +6,7 @@ import ctypes
 from functools import cached_property, partial
 from typing import Any
 
-from collbench.backends.parts.gpu.device import Device, DeviceBlocks, refuse_dtype
+from collbench.backends.parts.gpu.device import Device, DeviceBlocks, no_room, refuse_dtype
 from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator, Nccl
 from collbench.collectives.row import C, Collective, Step
 from collbench.errors import LibraryError, Unsupported
@@ -31,7 +31,7 @@ class NcclArguments:
         """Device memory [blocks, count]; known to the communicator beforehand where the case says so."""
         size = blocks * self.count * DTYPES[self._case.dtype]
         known = self._case.registered and size > 0
-        memory = Registered(self._nccl, self.comm, size) if known else self._device.allocate(size)
+        memory = Registered(self._nccl, self.comm, self._device, size) if known else self._device.allocate(size)
         return DeviceBlocks(self._device, memory, blocks, self.count, self._case.dtype)
 
     @cached_property
@@ -74,7 +74,8 @@ class NcclArguments:
 class Registered:
     """Device memory from NCCL itself, that a communicator knows beforehand, until it is let go. `Memory`."""
 
-    def __init__(self, nccl: Nccl, comm: Communicator, size: int) -> None:
+    def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
+        self._device, self._size = device, size
         self._nccl, self._comm = nccl, ctypes.c_void_p(comm.address)
         self._pointer, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("ncclMemAlloc", ctypes.byref(self._pointer), ctypes.c_size_t(size))
@@ -86,6 +87,8 @@ class Registered:
         if code is None:
             version = ".".join(map(str, self._nccl.version))
             raise Unsupported(f"NCCL {version} registers no buffers ({function}); 2.19 and later do")
+        if code and self._device.free()[0] < self._size:
+            raise MemoryError(no_room(self._device, self._size))
         if code:
             raise LibraryError(f"{function} returned error {code}")
 

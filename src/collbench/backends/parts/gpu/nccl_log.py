@@ -46,7 +46,7 @@ class NcclLog:
         return path
 
     def _text(self) -> str:
-        files = [] if self._folder is None else sorted(self._folder.iterdir())
+        files = [] if self._folder is None else sorted(self._folder.iterdir(), key=lambda path: int(path.stem))
         return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
 
     def transport(self) -> str | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from collbench.backends.parts import places
 from collbench.backends.parts.gpu import cupy_device
@@ -15,7 +15,9 @@ from collbench.backends.parts.gpu.nccl_library import Nccl, cupy_nccl
 from collbench.backends.parts.gpu.seating import Seat, Seating, seat
 from collbench.backends.parts.interface import Options, World, allgather
 from collbench.collectives.row import Collective
-from collbench.errors import BackendUnavailable, RequestError, Unsupported
+from collbench.errors import BackendUnavailable, CollbenchError, RequestError, Unsupported
+
+Found = TypeVar("Found")
 
 
 class Runtime(Protocol):
@@ -103,12 +105,30 @@ def _kernel_id() -> str:
         return os.uname().nodename
 
 
-def agree(world: World, what: str, mine: str) -> None:
-    """Raises `RequestError` on all ranks unless all say the same of `what`. Collective."""
+def on_all(world: World, backend: str, action: Callable[[], Found]) -> Found:
+    """What every rank can do, or none does: a failure on one rank is raised on all of them. Collective.
+
+    Raises:
+        BackendUnavailable: it failed on a rank; the message says on which, and why.
+    """
+    found: list[Found] = []
+    reason = None
+    try:
+        found.append(action())
+    except (CollbenchError, RuntimeError, MemoryError, OSError, ImportError) as error:
+        reason = str(error) or type(error).__name__
+    for rank, text in enumerate(allgather(world, reason)):
+        if text is not None:
+            raise BackendUnavailable(f"backend {backend}: rank {rank}: {text}")
+    return found[0]
+
+
+def agree(world: World, backend: str, what: str, mine: str) -> None:
+    """Raises `BackendUnavailable` on all ranks unless all say the same of `what`. Collective."""
     said = allgather(world, mine)
     if len(set(said)) > 1:
         first, other = next((0, rank) for rank, text in enumerate(said) if text != said[0])
-        raise RequestError(
-            f"{what} differs: rank {first} has {said[first]}, rank {other} has {said[other]}. "
+        raise BackendUnavailable(
+            f"backend {backend}: {what} differs: rank {first} has {said[first]}, rank {other} has {said[other]}. "
             "Start all ranks in the same environment."
         )
