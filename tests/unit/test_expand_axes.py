@@ -10,8 +10,8 @@ import pytest
 from collbench import backends
 from collbench.backends.parts.interface import Roles
 from collbench.errors import PlanError, RequestError
+from collbench.run.choosing import roles_of
 from collbench.run.expand import cases_of, refuse_cadence
-from collbench.run.experiment import roles_of
 from collbench.schema.case import OPS, Case, Op
 from collbench.schema.plan import Plan, check_plan
 

@@ -14,7 +14,7 @@ from collbench.backends.parts.calls import dialect_of
 from collbench.backends.parts.host_buffers import as_parts
 from collbench.backends.parts.interface import Operation, Options, Session
 from collbench.backends.parts.torch_arguments import TorchArguments, TorchBuffer
-from collbench.backends.parts.torch_world import TorchSession, join, missing_torch, torch_version
+from collbench.backends.parts.torch_world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.schema.case import DTYPES, Case, Op
@@ -47,12 +47,11 @@ class GlooSession(TorchSession):
         return Operation(contributed, received, call, prepared.in_place, arguments.blocks_held)
 
 
-class TorchGlooBackend:
+class TorchGlooBackend(TorchBackend):
     """See the module."""
 
     name = "torch-gloo"
     summary = "torch.distributed on CPU tensors over gloo"
-    simulated = False
     device: Literal["cpu", "gpu"] = "cpu"
     streams = False
     axes: frozenset[str] = frozenset()
@@ -61,15 +60,6 @@ class TorchGlooBackend:
     def missing(self) -> str | None:
         """Whether torch is installed and we were started in a way that gives ranks an address."""
         return missing_torch()
-
-    def world_size(self, options: Options) -> int:
-        """As many as the launcher started.
-
-        Raises:
-            RequestError: another number was asked for.
-        """
-        how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
-        return launcher.started_ranks(self.name, options.ranks, how)
 
     def dtypes(self) -> tuple[str, ...]:
         """What gloo dispatches on."""

@@ -23,7 +23,7 @@ from collbench.backends.parts.gpu.torch_served import GpuTorchArguments, ServedT
 from collbench.backends.parts.host_buffers import as_parts
 from collbench.backends.parts.interface import Operation, Options, Session
 from collbench.backends.parts.torch_arguments import TorchArguments, TorchBuffer
-from collbench.backends.parts.torch_world import TorchSession, join, missing_torch, torch_version
+from collbench.backends.parts.torch_world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.row import Collective, Part
 from collbench.errors import Unsupported
 from collbench.schema.case import Case, Op, ThreadLevel
@@ -109,12 +109,11 @@ def _stage(part: Part) -> Stage:
     return Stage(part.python, None, part.name)
 
 
-class TorchNcclBackend:
+class TorchNcclBackend(TorchBackend):
     """See the module."""
 
     name = "torch-nccl"
     summary = "torch.distributed on GPU tensors over NCCL"
-    simulated = False
     device: Literal["cpu", "gpu"] = "gpu"
     streams = True
     axes: frozenset[str] = frozenset({"server staging"})
@@ -129,15 +128,6 @@ class TorchNcclBackend:
         if torch.version.cuda is None or launcher.detect().size == 1:
             return torch_gpu.missing()
         return None
-
-    def world_size(self, options: Options) -> int:
-        """As many as the launcher started.
-
-        Raises:
-            RequestError: another number was asked for.
-        """
-        how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
-        return launcher.started_ranks(self.name, options.ranks, how)
 
     def dtypes(self) -> tuple[str, ...]:
         """What torch hands to NCCL."""

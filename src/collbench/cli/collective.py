@@ -14,7 +14,7 @@ from collbench.cli.measuring import carry_out
 from collbench.cli.options import OURS, OUTPUT, SWEEP, WORLD, flags
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError
-from collbench.run.experiment import default_backend
+from collbench.run.choosing import default_backend
 from collbench.schema.case import STAGINGS
 from collbench.schema.plan import Plan, Sizes
 from collbench.units import parse_size

@@ -17,36 +17,32 @@ from numpy.typing import NDArray
 
 from collbench import backends, collectives
 from collbench.backends.parts import launcher
-from collbench.backends.parts.host_buffers import USABLE_SHARE, available_bytes
-from collbench.backends.parts.interface import Backend, Options, Roles, Session, allgather
+from collbench.backends.parts.interface import Backend, Options, Session, allgather
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
-    DoesNotFit,
     Interrupted,
     LibraryError,
     LostRankError,
     RequestError,
-    Unsupported,
     WorldMismatch,
 )
 from collbench.run import describe, placed
+from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
-from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed, rank_facts
+from collbench.run.facts import RankFacts, have_common_clock, rank_facts
+from collbench.run.fitting import does_not_fit
 from collbench.run.leaving import Everywhere, Rescue, StartLimit, alone, last_words, on_rank_0, together
 from collbench.run.measure import measure
+from collbench.run.method import choose_method
 from collbench.run.sampling import Method, Watch
 from collbench.run.voice import Voice
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
-from collbench.schema.case import DTYPES, Case, Gate
+from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.timing.stops import Budget, Fixed, StopRule
 from collbench.units import format_bytes
-
-#: Simulated samples cost threads, not microseconds: within a time budget there are at most this many.
-SIMULATED_CAP = 30
 
 
 class Sink(Rescue, Protocol):
@@ -85,7 +81,7 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
     Raises:
         RequestError: something asked for does not exist, or is not usable here.
     """
-    chosen, absent = _chosen(plan)
+    chosen, absent = chosen_backends(plan)
     if len({backend.simulated for backend in chosen}) > 1:
         raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")
     if options.fault is not None and not all(backend.simulated for backend in chosen):
@@ -99,36 +95,6 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
         for case in cases_of(plan, name, backends.get(name).world_size(options))
     )
     return Experiment(plan, options, command, chosen, cases, skipped)
-
-
-def _chosen(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
-    """The backends to measure, and of those that the plan allows to be missing the reason.
-
-    Raises:
-        BackendUnavailable: one is missing that must not be, or all are.
-    """
-    names = tuple(dict.fromkeys(plan.backends or (default_backend(),)))
-    absent: dict[str, str] = {}
-    if plan.unusable == "skip":
-        absent = {name: reason for name in names if (reason := backends.get(name).missing()) is not None}
-    if len(absent) == len(names):
-        absent = {}
-    return tuple(backends.usable(name) for name in names if name not in absent), absent
-
-
-def roles_of(cases: tuple[tuple[Case, ...], ...]) -> Roles:
-    """Who is a parameter server in which cases, and whether there are cases without one."""
-    servers = {case.root or 0 for group in cases for case in group if collectives.get(case.collective).has_server}
-    plain = any(not collectives.get(case.collective).has_server for group in cases for case in group)
-    return Roles(plain, frozenset(servers))
-
-
-_DEFAULT = {("cpu", True): "torch-gloo", ("cpu", False): "mpi", ("gpu", True): "torch-nccl", ("gpu", False): "nccl"}
-
-
-def default_backend(device: str = "cpu") -> str:
-    """`mpi`, and on GPUs `nccl`; under torchrun `torch-gloo` and `torch-nccl`."""
-    return _DEFAULT[device, launcher.detect().kind == "torchrun"]
 
 
 def perform(experiment: Experiment, sink: Sink) -> None:
@@ -226,66 +192,4 @@ def _refuse(
                             "Use --gate barrier.")  # fmt: skip
     if (differs := placed.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")
-    return _does_not_fit(session, ranks, cases, watch)
-
-
-def _does_not_fit(
-    session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
-) -> DoesNotFit | None:
-    rank = session.world.rank
-    needed = max((_needed_bytes(session, case, watch) for case in cases), default=0)
-    reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
-    for machine in dict.fromkeys(found for found, _, _ in reports):
-        total = sum(need for found, need, _ in reports if found == machine)
-        free = min((left for found, _, left in reports if found == machine and left is not None), default=None)
-        if free is not None and total > free * USABLE_SHARE:
-            there = sum(found == machine for found, _, _ in reports)
-            largest = max(case.bytes for case in cases)
-            return DoesNotFit(
-                f"size {format_bytes(largest)}: the buffers of {there} ranks on {ranks[0].host} need "
-                f"{format_bytes(total)}, and {format_bytes(free)} are free. Lower -e/--maxbytes or the ranks per host."
-            )
-    return None
-
-
-def _needed_bytes(session: Session, case: Case, watch: Watch) -> int:
-    """Bytes of a rank's buffers of a case, found by preparing it with one element a block.
-
-    The library's own memory is not in it. 0 for what will be skipped, or will fail: its record says why.
-    """
-    watch.beat(f"trying {case.collective} on {case.backend} with one element")
-    row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
-    if case.ranks < row.min_ranks or (case.in_place and not row.has_in_place):
-        return 0
-    try:
-        held = session.prepare(case, row, 1).blocks_held
-    except (Unsupported, CollbenchError, MemoryError):
-        return 0
-    return held * row.count(case.bytes, itemsize, case.ranks) * itemsize
-
-
-def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> Method:
-    """The gate that fits the machine, and the plan's stop rule."""
-    common = have_common_clock(ranks)
-    oversubscribed = not simulated and is_oversubscribed(list(ranks))
-    automatic: Gate = "roundtime" if common and not oversubscribed else "barrier"
-    cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
-    stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
-    return Method(
-        gate=automatic if plan.gate == "auto" else _gate(plan.gate),
-        gate_may_change=plan.gate == "auto",
-        clock="common" if common else "local",
-        stop=stop,
-        warmup=plan.warmup,
-        check=plan.check,
-        cadence="streaming" if plan.cadence == "streaming" else "isolated",
-        ranks=ranks,
-        oversubscribed=oversubscribed,
-        burst=plan.burst,
-        launches=plan.cudagraph,
-    )
-
-
-def _gate(name: str) -> Gate:
-    gates: dict[str, Gate] = {"roundtime": "roundtime", "barrier": "barrier", "none": "none"}
-    return gates[name]
+    return does_not_fit(session, ranks, cases, watch)

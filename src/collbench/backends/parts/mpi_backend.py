@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from collbench.schema.case import DTYPES, Op, ThreadLevel
 from collbench.schema.manifest import Library
 
 
-class MpiBackend:
+class MpiBackend(ABC):
     """A backend over MPI. A subclass has a name and a summary, and makes the session."""
 
     name: str
@@ -67,9 +68,9 @@ class MpiBackend:
         granted = initialise(mpi, launcher.detect(), options.thread_level)
         body(self.session(mpi, granted, options))
 
+    @abstractmethod
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
         """One rank's. Collective."""
-        raise NotImplementedError
 
 
 def _has(mpi: Any, dtype: str) -> bool:

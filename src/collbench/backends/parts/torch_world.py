@@ -75,6 +75,22 @@ class TorchSession(HostSession):
         os._exit(code)
 
 
+class TorchBackend:
+    """What backends over torch.distributed have in common."""
+
+    name: str
+    simulated = False
+
+    def world_size(self, options: Options) -> int:
+        """As many as the launcher started.
+
+        Raises:
+            RequestError: another number was asked for.
+        """
+        how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
+        return launcher.started_ranks(self.name, options.ranks, how)
+
+
 def missing_torch() -> str | None:
     """Why torch cannot be used here; None when it can."""
     if importlib.util.find_spec("torch") is None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from collbench.backends.parts import launcher
 from collbench.backends.parts.gpu.device import Device
 from collbench.backends.parts.gpu.opening import on_all, runtime, take_seats
-from collbench.backends.parts.interface import Options, Session
+from collbench.backends.parts.interface import Options
 from collbench.backends.parts.mpi_backend import MpiBackend
 from collbench.backends.parts.mpi_session import MpiSession
 from collbench.schema.case import ThreadLevel
@@ -40,7 +40,3 @@ class DeviceMpiBackend(MpiBackend):
         have met, and knows who it is.
         """
         return super().missing() or (runtime().missing() if launcher.detect().size == 1 else None)
-
-    def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
-        """One rank's. Collective."""
-        raise NotImplementedError

@@ -1,0 +1,38 @@
+"""Which backends a plan means, which of them are usable here, and which ranks need a GPU in its cases."""
+
+from __future__ import annotations
+
+from collbench import backends, collectives
+from collbench.backends.parts import launcher
+from collbench.backends.parts.interface import Backend, Roles
+from collbench.schema.case import Case
+from collbench.schema.plan import Plan
+
+_DEFAULT = {("cpu", True): "torch-gloo", ("cpu", False): "mpi", ("gpu", True): "torch-nccl", ("gpu", False): "nccl"}
+
+
+def default_backend(device: str = "cpu") -> str:
+    """`mpi`, and on GPUs `nccl`; under torchrun `torch-gloo` and `torch-nccl`."""
+    return _DEFAULT[device, launcher.detect().kind == "torchrun"]
+
+
+def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
+    """The backends to measure, and of those that the plan allows to be missing the reason.
+
+    Raises:
+        BackendUnavailable: one is missing that must not be, or all are.
+    """
+    names = tuple(dict.fromkeys(plan.backends or (default_backend(),)))
+    absent: dict[str, str] = {}
+    if plan.unusable == "skip":
+        absent = {name: reason for name in names if (reason := backends.get(name).missing()) is not None}
+    if len(absent) == len(names):
+        absent = {}
+    return tuple(backends.usable(name) for name in names if name not in absent), absent
+
+
+def roles_of(cases: tuple[tuple[Case, ...], ...]) -> Roles:
+    """Who is a parameter server in which cases, and whether there are cases without one."""
+    servers = {case.root or 0 for group in cases for case in group if collectives.get(case.collective).has_server}
+    plain = any(not collectives.get(case.collective).has_server for group in cases for case in group)
+    return Roles(plain, frozenset(servers))

@@ -1,0 +1,39 @@
+"""How the cases of a run are measured, from the plan and from what the ranks are."""
+
+from __future__ import annotations
+
+from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed
+from collbench.run.sampling import Method
+from collbench.schema.case import Gate
+from collbench.schema.plan import Plan
+from collbench.timing.stops import Budget, Fixed, StopRule
+
+#: Simulated samples cost threads, not microseconds: within a time budget there are at most this many.
+SIMULATED_CAP = 30
+
+
+def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> Method:
+    """The gate that fits the machine, and the plan's stop rule."""
+    common = have_common_clock(ranks)
+    oversubscribed = not simulated and is_oversubscribed(list(ranks))
+    automatic: Gate = "roundtime" if common and not oversubscribed else "barrier"
+    cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
+    stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
+    return Method(
+        gate=automatic if plan.gate == "auto" else _gate(plan.gate),
+        gate_may_change=plan.gate == "auto",
+        clock="common" if common else "local",
+        stop=stop,
+        warmup=plan.warmup,
+        check=plan.check,
+        cadence="streaming" if plan.cadence == "streaming" else "isolated",
+        ranks=ranks,
+        oversubscribed=oversubscribed,
+        burst=plan.burst,
+        launches=plan.cudagraph,
+    )
+
+
+def _gate(name: str) -> Gate:
+    gates: dict[str, Gate] = {"roundtime": "roundtime", "barrier": "barrier", "none": "none"}
+    return gates[name]
