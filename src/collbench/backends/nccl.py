@@ -147,6 +147,12 @@ class NcclSession(DeviceMpiSession):
         for comm in dict.fromkeys((self._last, *self._comms.values())):
             if comm is not None:
                 comm.abort()
+        self._log.close()
+
+    def abort(self, code: int) -> None:
+        """MPI_Abort, which leaves no time to tidy up."""
+        self._log.close()
+        super().abort(code)
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""

@@ -23,6 +23,15 @@ def between(before: tuple[Reading, ...], after: tuple[Reading, ...], world: Worl
     return tuple({state.before.uuid: state for states in heard for state in states}.values())
 
 
+def cramped(ranks: Iterable[RankFacts]) -> tuple[str, ...]:
+    """A note where a rank with a GPU may use one core only: the library's own threads share it with the call."""
+    alone = [str(number) for number, rank in enumerate(ranks) if rank.gpu is not None and len(rank.cores) == 1]
+    if not alone:
+        return ()
+    who = f"rank{'s' if len(alone) > 1 else ''} {', '.join(alone)}"
+    return (f"{who}: one core for the call and for the library's own threads; mpirun --bind-to none gives more",)
+
+
 def is_shared(ranks: Iterable[RankFacts]) -> bool:
     """Whether two ranks use one GPU."""
     used = [(rank.kernel_id, rank.gpu) for rank in ranks if rank.gpu is not None]

@@ -87,7 +87,7 @@ def measure(
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=(*timed.notes, *held_up, *told.notes),
+        notes=(*timed.notes, *held_up, *told.notes, *gpu_state.cramped(method.ranks)),
         burst=burst * max(case.graph, 1),
         device=device,
         gpus=gpus,

@@ -1,0 +1,54 @@
+"""What is said of the GPUs of a run beside the numbers: shared ones, cramped ranks, states before and after."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from collbench.run import gpu_state
+from collbench.run.facts import RankFacts, rank_facts
+from collbench.schema.gpu import Reading
+
+
+def ranks(*found: tuple[str, str | None, int]) -> list[RankFacts]:
+    """(machine, GPU, cores) of each."""
+    mine = rank_facts()
+    return [
+        dataclasses.replace(mine, kernel_id=machine, gpu=gpu, cores=frozenset(range(cores)))
+        for machine, gpu, cores in found
+    ]
+
+
+def test_a_gpu_is_shared_on_one_machine_only() -> None:
+    assert gpu_state.is_shared(ranks(("a", "GPU-0", 4), ("a", "GPU-0", 4)))
+    assert not gpu_state.is_shared(ranks(("a", "GPU-0", 4), ("b", "GPU-0", 4)))
+    assert not gpu_state.is_shared(ranks(("a", None, 4), ("a", None, 4), ("a", "GPU-0", 4)))
+
+
+def test_a_rank_with_a_gpu_and_one_core_is_named() -> None:
+    assert gpu_state.cramped(ranks(("a", "GPU-0", 2), ("a", None, 1))) == ()
+    (note,) = gpu_state.cramped(ranks(("a", "GPU-0", 1), ("a", None, 1), ("a", "GPU-1", 1)))
+    assert note.startswith("ranks 0, 2: one core for the call")
+
+
+class World:
+    """A world of one rank that hears of several."""
+
+    rank, size = 0, 1
+
+    def __init__(self, heard: list[list[object]]) -> None:
+        self._heard = heard
+
+    def gather(self, value: object) -> list[object] | None:
+        return [value, *self._heard]
+
+    def bcast(self, value: object) -> object:
+        return value
+
+
+def test_every_gpu_stands_once_with_both_readings() -> None:
+    before, after = (Reading(uuid="GPU-0", sm_clock=clock) for clock in (210, 1980))
+    (state,) = gpu_state.between((before,), (after,), World([[]]))
+    assert (state.before.sm_clock, state.after.sm_clock) == (210, 1980)
+    other = gpu_state.between((before,), (after,), World([[state]]))
+    assert other == (state,)
+    assert gpu_state.between((), (), World([])) == ()
