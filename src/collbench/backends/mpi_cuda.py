@@ -7,10 +7,9 @@ from typing import Any
 from collbench.backends.parts import cuda_aware
 from collbench.backends.parts.calls import dialect_of, make_call
 from collbench.backends.parts.gpu.cuda_mpi import CudaMpiArguments
-from collbench.backends.parts.gpu.device import DeviceBlocks, DeviceBuffer
+from collbench.backends.parts.gpu.device import device_buffers
 from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
-from collbench.backends.parts.host_buffers import HostBuffer, as_parts
-from collbench.backends.parts.interface import Buffer, Operation, Options, Session, allgather
+from collbench.backends.parts.interface import Operation, Options, Session, allgather
 from collbench.backends.parts.mpi_arguments import MpiSymbols
 from collbench.backends.parts.mpi_loading import library_path, load_mpi, version_line
 from collbench.collectives.row import Collective
@@ -36,13 +35,7 @@ class CudaSession(DeviceMpiSession):
         arguments = CudaMpiArguments(self._mpi, case, row, count, self.device)
         prepared = dialect_of(row, "mpi", "MPI")(arguments)
         call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
-        given = None if prepared.input is None else _buffer(prepared.input)
-        received = tuple(_buffer(one) for one in as_parts(prepared.output))
-        return Operation(given, received, call, prepared.in_place, arguments.blocks_held)
-
-
-def _buffer(blocks: Any) -> Buffer:
-    return DeviceBuffer(blocks) if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
+        return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held)
 
 
 def refusal(mpi: Any, gpu: str) -> str | None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from collbench.backends.parts.calls import AllOf, dialect_of, make_call
-from collbench.backends.parts.gpu.device import Device, DeviceBlocks, DeviceBuffer
+from collbench.backends.parts.gpu.device import Device, device_buffers
 from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator
+from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator, settings
 from collbench.backends.parts.gpu.nccl_log import NcclLog
 from collbench.backends.parts.gpu.opening import agree, on_all, runtime
 from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
 from collbench.backends.parts.gpu.sharing import share_variables
-from collbench.backends.parts.host_buffers import HostBuffer, as_parts
-from collbench.backends.parts.interface import Buffer, Operation, Options, Session, allgather
+from collbench.backends.parts.interface import Operation, Options, Session, allgather
 from collbench.backends.parts.mpi_arguments import MpiSymbols
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError
@@ -61,11 +59,13 @@ class NcclSession(DeviceMpiSession):
         if not case.graph:
             prepared = dialect(arguments)
             call = self._call(prepared, device, arguments)
-            return Operation(*_buffers(prepared), call, prepared.in_place, 0, observe)
+            return Operation(*device_buffers(prepared), call, prepared.in_place, 0, observe)
         prepared = self._allocated(dialect, arguments)
         call = self._call(prepared, device, arguments)
         seen = observe(lambda: _perform(call))  # NCCL connects its ranks in the first call, which no graph should hold
-        return Operation(*_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen)
+        return Operation(
+            *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen
+        )
 
     def _allocated(self, dialect: Callable[[Any], Prepared], arguments: NcclArguments) -> Prepared:
         """The row's call with its buffers, on all ranks or on none: what follows is collective."""
@@ -103,7 +103,7 @@ class NcclSession(DeviceMpiSession):
         libraries = (MpiSymbols(self._mpi), self._nccl, *(() if device is None else (device,)))
         call = make_call(prepared, AllOf(libraries), (arguments,))
         observe = partial(self._log.observe, self._reread)
-        return Operation(*_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
+        return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
 
     def _communicator(self, case: Case, row: Collective) -> Communicator | None:
         """The communicator of a case, made when first asked for; None on a server. Collective."""
@@ -157,30 +157,6 @@ class NcclSession(DeviceMpiSession):
     def is_lost_rank(self, error: BaseException) -> bool:
         """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""
         return self._given_up or "remote process exited" in str(error)
-
-
-@contextlib.contextmanager
-def settings(variables: dict[str, str]) -> Iterator[None]:
-    """Environment variables that the library reads when a communicator is made, and not after."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _buffers(prepared: Prepared) -> tuple[Buffer | None, tuple[Buffer, ...]]:
-    given = None if prepared.input is None else _buffer(prepared.input)
-    return given, tuple(_buffer(one) for one in as_parts(prepared.output))
-
-
-def _buffer(blocks: Any) -> Buffer:
-    return DeviceBuffer(blocks) if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
 
 
 def _perform(call: Call) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from collbench.backends.parts.gpu.device import DeviceBlocks
 from collbench.backends.parts.host_buffers import HostArguments
 from collbench.backends.parts.mpi_loading import function_address
 from collbench.collectives.row import C, Collective
@@ -76,8 +75,8 @@ def to_word(mpi: Any, argument: Any) -> int:
         return 0
     if isinstance(argument, np.ndarray):
         return int(argument.ctypes.data)
-    if isinstance(argument, DeviceBlocks):
-        return argument.address
+    if (address := getattr(argument, "address", None)) is not None:  # device memory
+        return int(address)
     if isinstance(argument, int) or argument is mpi.IN_PLACE:  # IN_PLACE converts to the C constant
         return int(argument)
     if isinstance(argument, mpi.Status):

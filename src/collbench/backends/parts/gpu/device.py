@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from collbench.backends.parts.host_buffers import numpy_dtype
-from collbench.collectives.row import Array, C
+from collbench.backends.parts.host_buffers import HostBuffer, as_parts, numpy_dtype
+from collbench.backends.parts.interface import Buffer
+from collbench.collectives.row import Array, C, Prepared
 from collbench.errors import Unsupported
 from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Gpu
@@ -147,6 +148,16 @@ class DeviceBuffer:
     def store(self, block: int, start: int, values: Array) -> None:
         """Copy in."""
         self._blocks.device.write(self._place(block, start), np.ascontiguousarray(values, self.dtype))
+
+
+def device_buffers(prepared: Prepared) -> tuple[Buffer | None, tuple[Buffer, ...]]:
+    """Where a row's input is written and its result appears: on the device, or on a rank without one on the host."""
+    given = None if prepared.input is None else _buffer(prepared.input)
+    return given, tuple(_buffer(blocks) for blocks in as_parts(prepared.output))
+
+
+def _buffer(blocks: DeviceBlocks | Array) -> Buffer:
+    return DeviceBuffer(blocks) if isinstance(blocks, DeviceBlocks) else HostBuffer(blocks)
 
 
 def no_room(device: Device, size: int) -> str:

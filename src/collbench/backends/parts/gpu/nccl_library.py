@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -156,3 +157,18 @@ def cupy_nccl() -> Nccl:
 @cache
 def _through_cupy(library: SharedLibrary) -> Nccl:
     return CupyNccl(library)
+
+
+@contextlib.contextmanager
+def settings(variables: dict[str, str]) -> Iterator[None]:
+    """Environment variables that the library reads when a communicator is made, and not after."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
