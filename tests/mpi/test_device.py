@@ -311,8 +311,11 @@ def test_an_abort_that_hangs_keeps_nobody(mpirun: Command) -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize("graph", [0, 1])
 @pytest.mark.parametrize("driver", ["native", "python"])
-def test_what_the_library_refuses_fails_its_case_alone(mpirun: Command, driver: str, tmp_path: Path) -> None:
+def test_what_the_library_refuses_fails_its_case_alone(
+    mpirun: Command, driver: str, graph: int, tmp_path: Path
+) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
         f'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ndrivers = ["{driver}"]\n'

@@ -62,22 +62,26 @@ class NcclSession(DeviceMpiSession):
             return Operation(*device_buffers(prepared), call, prepared.in_place, 0, observe)
         prepared = self._allocated(dialect, arguments)
         call = self._call(prepared, device, arguments)
-        seen = observe(lambda: _perform(call))  # NCCL connects its ranks in the first call, which no graph should hold
+        try:  # NCCL connects its ranks in the first call, which no graph should hold
+            seen = observe(lambda: _perform(call))
+        except RuntimeError as error:
+            raise LibraryError(f"{row.name} cannot be performed: {error}") from error
         return Operation(
             *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen
         )
 
     def _allocated(self, dialect: Callable[[Any], Prepared], arguments: NcclArguments) -> Prepared:
         """The row's call with its buffers, on all ranks or on none: what follows is collective."""
-        found, reason = None, None
+        found: list[Prepared] = []
+        mine: Exception | None = None
         try:
-            found = dialect(arguments)
-        except MemoryError as error:
-            reason = str(error)
-        first = next((text for text in allgather(self.world, reason) if text is not None), None)
-        if first is not None or found is None:
-            raise MemoryError(first)
-        return found
+            found.append(dialect(arguments))
+        except (MemoryError, LibraryError) as error:
+            mine = error.with_traceback(None)
+        for heard in allgather(self.world, mine):
+            if heard is not None:
+                raise heard
+        return found[0]
 
     def _reread(self) -> bool:
         return self._nccl.call("ncclResetDebugInit") is not None
