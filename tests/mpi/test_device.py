@@ -56,7 +56,7 @@ def one(ended: Ended) -> dict[str, Any]:
 
 
 def measure(mpirun: Command, ranks: int, *arguments: str, **variables: str) -> Ended:
-    command = mpirun(ranks, *arguments, "-T", "30s", "--style", "json", program=DOUBLE)
+    command = mpirun(ranks, *arguments, "--gate", "barrier", "-T", "30s", "--style", "json", program=DOUBLE)
     return finish(command, env=variables)
 
 
@@ -153,7 +153,7 @@ def test_a_server_has_no_gpu(mpirun: Command, collective: str, legs: list[str]) 
 
 @pytest.mark.mpi
 def test_the_mapping_is_printed(mpirun: Command) -> None:
-    ended = finish(mpirun(2, "bcast", "--backend", "nccl", "-e", "8", "-n", "2", program=DOUBLE))
+    ended = finish(mpirun(2, "bcast", "--backend", "nccl", "-e", "8", "-n", "2", "--gate", "barrier", program=DOUBLE))
     assert "# rank 0: GPU-0 (Double, 0000:00:00.0)\n# rank 1: GPU-1 (Double, 0000:00:00.0)\n" in ended.out
     assert "say nothing" not in ended.out
 
@@ -173,7 +173,9 @@ def test_a_shared_gpu_is_refused_or_marked(mpirun: Command) -> None:
 @pytest.mark.mpi
 def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
-    path.write_text('collectives = ["ps_bcast", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\n')
+    path.write_text(
+        'collectives = ["ps_bcast", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+    )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_GPUS": "1"})
     assert ended.code == 0
     assert [record["status"] for record in ended.records] == ["ok", "skipped"]
@@ -185,7 +187,7 @@ def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, t
 def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable: str) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["mpi-cuda", "mpi-staged"]\nsizes = ["8"]\niters = 2\n'
+        'collectives = ["allreduce"]\nbackends = ["mpi-cuda", "mpi-staged"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
         f'unusable = "{unusable}"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
@@ -219,7 +221,7 @@ def test_out_of_memory_says_how_much(mpirun: Command, backend: str) -> None:
     ],
 )
 def test_errors(mpirun: Command, variables: dict[str, str], code: int, text: str) -> None:
-    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "--budget", "5s")
+    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2")
     ended = measure(mpirun, 2, *arguments, **variables)
     assert ended.code == code, ended.err
     assert len(ended.messages) == 1
@@ -250,9 +252,9 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
     """With gloo in NCCL's place: groups, flows of the server, parts and reasons are the backend's own."""
     path = tmp_path / "plan.toml"
     path.write_text(
-        f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\nwarmup = 0\n'
+        f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\ngate = "barrier"\nwarmup = 0\n'
         f'dtypes = ["int8", "bfloat16", "uint64"]\nsizes = ["0", "4100"]\nroots = {sorted({0, ranks - 1})}\n'
-        'in_place = [false, true]\nstaging = ["pinned", "pageable"]\ngate = "barrier"\n'
+        'in_place = [false, true]\nstaging = ["pinned", "pageable"]\n'
     )
     records = run(mpirun(ranks, "run", str(path), program=TORCH), tmp_path)
     skipped = {record["reason"] for record in records if record["status"] == "skipped"}
@@ -269,7 +271,21 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
 @pytest.mark.mpi
 @pytest.mark.torch
 def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
-    arguments = ("allreduce", "--backend", "torch-nccl", "-z", "0", "-b", "64", "-e", "64", "-n", "4")
+    arguments = (
+        "allreduce",
+        "--backend",
+        "torch-nccl",
+        "-z",
+        "0",
+        "-b",
+        "64",
+        "-e",
+        "64",
+        "-n",
+        "4",
+        "--gate",
+        "barrier",
+    )
     record = one(finish(mpirun(2, *arguments, "--style", "json", program=TORCH)))
     assert (record["status"], record["cadence"], record["burst"]) == ("ok", "streaming", 20)
     assert record["device"]["p50"] > 0
@@ -279,7 +295,21 @@ def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
 @pytest.mark.mpi
 @pytest.mark.torch
 def test_torch_nccl_with_a_server_and_one_gpu(mpirun: Command, torchrun: object) -> None:
-    arguments = ("ps_bcast", "--backend", "torch-nccl", "-b", "64", "-e", "64", "-n", "4", "--style", "json")
+    arguments = (
+        "ps_bcast",
+        "--backend",
+        "torch-nccl",
+        "-b",
+        "64",
+        "-e",
+        "64",
+        "-n",
+        "4",
+        "--gate",
+        "barrier",
+        "--style",
+        "json",
+    )
     record = one(finish(mpirun(2, *arguments, program=TORCH), env={"DOUBLE_GPUS": "1"}))
     assert record["status"] == "ok"
     assert record["ranks"]["gpu"] == [None, "GPU-0"]
@@ -290,7 +320,7 @@ def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_p
     """Each pair gets a communicator of its own, made with these settings; they do not outlive it."""
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8", "64"]\niters = 2\n'
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8", "64"]\niters = 2\ngate = "barrier"\n'
         'algorithms = ["", "Ring"]\nprotocols = ["", "LL128"]\n'
     )
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
@@ -300,6 +330,16 @@ def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_p
     assert [(record["case"]["algorithm"], record["case"]["protocol"]) for record in ended.records[::2]] == [
         (None, None), (None, "LL128"), ("Ring", None), ("Ring", "LL128"),
     ]  # fmt: skip
+
+
+@pytest.mark.mpi
+def test_an_asynchronous_error_ends_a_long_case_before_its_end(mpirun: Command) -> None:
+    """The watchdog asks the library while the loop is in C."""
+    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1000000", "-z", "0", "--burst", "1000")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_ASYNC_ERROR="remote peer gone")
+    assert ended.code == 3, ended.err
+    (message,) = ended.messages
+    assert "NCCL: remote peer gone. Another rank may be gone; the job ends here." in message
 
 
 @pytest.mark.mpi
@@ -318,7 +358,8 @@ def test_what_the_library_refuses_fails_its_case_alone(
 ) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        f'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ndrivers = ["{driver}"]\n'
+        'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        f'drivers = ["{driver}"]\n'
     )
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
     ended = finish(command, env={"DOUBLE_FAILS": "ncclAllReduce:5"})
@@ -331,7 +372,8 @@ def test_what_the_library_refuses_fails_its_case_alone(
 def test_an_algorithm_that_the_library_does_not_have(mpirun: Command, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\nalgorithms = ["NVLS", "Ring"]\n'
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        'algorithms = ["NVLS", "Ring"]\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_REFUSES": "NVLS"})
     assert ended.code == 1
@@ -343,7 +385,8 @@ def test_an_algorithm_that_the_library_does_not_have(mpirun: Command, tmp_path: 
 def test_a_backend_without_its_library_is_skipped_where_the_plan_says_so(mpirun: Command, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["mpi-staged", "nccl"]\nsizes = ["8"]\niters = 2\nunusable = "skip"\n'
+        'collectives = ["allreduce"]\nbackends = ["mpi-staged", "nccl"]\nsizes = ["8"]\niters = 2\n'
+        'gate = "barrier"\nunusable = "skip"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_WITHOUT_NCCL": "all"})
     assert ended.code == 0, ended.err

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from collbench.backends.parts.interface import Operation, Seen, Session, allgather, merged
 from collbench.collectives.row import Collective
-from collbench.errors import CollbenchError, LibraryError, Unsupported
+from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.run import check, contention, gpu_state
 from collbench.run.confinement import distinct
 from collbench.run.form import Form, agree_on_form
+from collbench.run.leaving import together
 from collbench.run.numbers import calls_of, device_seconds, with_numbers
 from collbench.run.samples import left_early
 from collbench.run.sampling import Method, Watch, sample
@@ -62,6 +63,7 @@ def measure(
     gpus = gpu_state.between(gpu_before, gpu_state.look(session), session.world)
     watch.beat(f"{doing}: timing on the device")
     device = device_seconds(form, timed)
+    together(session, _trouble(session, doing))
     watch.beat(f"{doing}: checking again")
     wrong, places = _checked(form, case, row, method)
     if wrong:
@@ -95,6 +97,12 @@ def measure(
     )
     stamps = [one for one, _ in gathered]
     return with_numbers(blank, stamps, tuple(stage.name for stage in operation.call.stages), method)
+
+
+def _trouble(session: Session, doing: str) -> LostRankError | None:
+    """What the library met behind the back of the operations; a short case is over before the watchdog asks."""
+    found = session.trouble()
+    return None if found is None else LostRankError(f"rank {session.world.rank}: {doing}: {found}.")
 
 
 def _prepare(case: Case, row: Collective, session: Session, method: Method) -> tuple[Operation | None, Any, str | None]:
