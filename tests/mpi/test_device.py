@@ -187,8 +187,8 @@ def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, t
 def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable: str) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["mpi-cuda", "mpi-staged"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
-        f'unusable = "{unusable}"\n'
+        'collectives = ["allreduce"]\nbackends = ["mpi-cuda", "mpi-staged"]\nsizes = ["8"]\niters = 2\n'
+        f'gate = "barrier"\nunusable = "{unusable}"\n'
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
     assert "is not CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
@@ -252,8 +252,8 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
     """With gloo in NCCL's place: groups, flows of the server, parts and reasons are the backend's own."""
     path = tmp_path / "plan.toml"
     path.write_text(
-        f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\ngate = "barrier"\nwarmup = 0\n'
-        f'dtypes = ["int8", "bfloat16", "uint64"]\nsizes = ["0", "4100"]\nroots = {sorted({0, ranks - 1})}\n'
+        f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\nwarmup = 0\n'
+        f'gate = "barrier"\ndtypes = ["int8", "bfloat16", "uint64"]\nsizes = ["0", "4100"]\nroots = {sorted({0, ranks - 1})}\n'
         'in_place = [false, true]\nstaging = ["pinned", "pageable"]\n'
     )
     records = run(mpirun(ranks, "run", str(path), program=TORCH), tmp_path)
