@@ -253,7 +253,8 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
     path = tmp_path / "plan.toml"
     path.write_text(
         f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\nwarmup = 0\n'
-        f'gate = "barrier"\ndtypes = ["int8", "bfloat16", "uint64"]\nsizes = ["0", "4100"]\nroots = {sorted({0, ranks - 1})}\n'
+        'gate = "barrier"\n'
+        f'dtypes = ["int8", "bfloat16", "uint64"]\nsizes = ["0", "4100"]\nroots = {sorted({0, ranks - 1})}\n'
         'in_place = [false, true]\nstaging = ["pinned", "pageable"]\n'
     )
     records = run(mpirun(ranks, "run", str(path), program=TORCH), tmp_path)
