@@ -13,6 +13,7 @@ import pytest
 from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
 from collbench.backends.parts import nvml
+from collbench.backends.parts.gpu.nccl_library import SONAME
 from collbench.backends.parts.launcher import Launcher
 from collbench.doctor import gpus, nccl, peers
 from collbench.doctor.nccl import Library
@@ -393,7 +394,7 @@ def test_libraries_of_packages_and_of_the_linker(machine: Machine, monkeypatch: 
     monkeypatch.setattr(nccl, "_folders", folders.get)
     bundled = str(machine.path("torch/lib/libnccl.so.2"))
     broken = str(machine.path("nccl/lib/libnccl.so.2"))
-    answers = {bundled: [bundled, 22705], nccl.SONAME: [bundled, 22705]}
+    answers = {bundled: [bundled, 22705], SONAME: [bundled, 22705]}
 
     def load(argv: tuple[str, ...]) -> Output:
         return Output(0, json.dumps(answers[argv[-1]])) if argv[-1] in answers else Output(1, "OSError: no ELF")

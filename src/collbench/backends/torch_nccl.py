@@ -121,7 +121,7 @@ class TorchNcclBackend(TorchBackend):
 
     def missing(self) -> str | None:
         """Whether torch is installed, with CUDA and NCCL, and sees a GPU."""
-        if (reason := missing_torch()) is not None or importlib.util.find_spec("torch") is None:
+        if (reason := missing_torch()) is not None:
             return reason
         import torch
 

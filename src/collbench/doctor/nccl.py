@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.backends.parts import nvml
+from collbench.backends.parts.gpu.nccl_library import SONAME
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
-
-#: As the dynamic linker is asked for it.
-SONAME = "libnccl.so.2"
 
 _BY_LINKER = "dynamic linker"
 

@@ -14,7 +14,7 @@ import msgspec
 import collbench
 from collbench import backends
 from collbench.backends.parts import cuda_aware
-from collbench.backends.parts.gpu.nccl_library import nccl_version
+from collbench.backends.parts.gpu.nccl_library import SONAME, nccl_version
 from collbench.backends.parts.gpu.shared_library import load
 from collbench.backends.parts.mpi_loading import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
@@ -87,7 +87,7 @@ def _nccl(kind: str) -> tuple[Library, ...]:
     if kind == "torch":
         import torch  # noqa: F401
     try:
-        found = load("nccl", "libnccl.so.2")
+        found = load("nccl", SONAME)
     except BackendUnavailable:
         return ()
     version = ".".join(map(str, nccl_version(found.handle)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from collbench import collectives
 from collbench.backends.parts.host_buffers import USABLE_SHARE, available_bytes
 from collbench.backends.parts.interface import Session, allgather
@@ -17,23 +19,26 @@ def does_not_fit(
 ) -> DoesNotFit | None:
     """Why they do not, the same on all ranks of a machine; None where they do. Collective."""
     rank = session.world.rank
-    needed = max((_needed_bytes(session, case, watch) for case in cases), default=0)
+    largest: dict[Case, int] = {}  # of cases that differ in nothing but their size
+    for case in cases:
+        kind = msgspec.structs.replace(case, bytes=0)
+        largest[kind] = max(largest.get(kind, 0), case.bytes)
+    needed = max((_needed_bytes(session, kind, size, watch) for kind, size in largest.items()), default=0)
     reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
     for machine in dict.fromkeys(found for found, _, _ in reports):
         total = sum(need for found, need, _ in reports if found == machine)
         free = min((left for found, _, left in reports if found == machine and left is not None), default=None)
         if free is not None and total > free * USABLE_SHARE:
             there = sum(found == machine for found, _, _ in reports)
-            largest = max(case.bytes for case in cases)
             return DoesNotFit(
-                f"size {format_bytes(largest)}: the buffers of {there} ranks on {ranks[0].host} need "
+                f"size {format_bytes(max(largest.values()))}: the buffers of {there} ranks on {ranks[0].host} need "
                 f"{format_bytes(total)}, and {format_bytes(free)} are free. Lower -e/--maxbytes or the ranks per host."
             )
     return None
 
 
-def _needed_bytes(session: Session, case: Case, watch: Watch) -> int:
-    """Bytes of a rank's buffers of a case, found by preparing it with one element a block.
+def _needed_bytes(session: Session, case: Case, size: int, watch: Watch) -> int:
+    """Bytes of a rank's buffers of a case of that size, found by preparing it with one element a block.
 
     The library's own memory is not in it. 0 for what will be skipped, or will fail: its record says why.
     """
@@ -45,4 +50,4 @@ def _needed_bytes(session: Session, case: Case, watch: Watch) -> int:
         held = session.prepare(case, row, 1).blocks_held
     except (Unsupported, CollbenchError, MemoryError):
         return 0
-    return held * row.count(case.bytes, itemsize, case.ranks) * itemsize
+    return held * row.count(size, itemsize, case.ranks) * itemsize

@@ -40,6 +40,15 @@ def measure(
         Interrupted: a rank was told to stop; raised on all ranks.
         Exception: whatever a rank met alone in the middle; the others cannot know, so the job must be aborted.
     """
+    try:
+        return _measured(case, row, session, method, watch, launch)
+    except Refused as refusal:
+        return Record(case=case, launch=launch, status="failed", reason=str(refusal)), None
+
+
+def _measured(
+    case: Case, row: Collective, session: Session, method: Method, watch: Watch, launch: int
+) -> tuple[Record, NDArray[np.int64] | None]:
     doing = f"{case.collective} {case.bytes} B on {case.backend}"
     watch.beat(f"{doing}: preparing")
     operation, status, reason = _prepare(case, row, session, method)
@@ -48,8 +57,6 @@ def measure(
     burst = calls_of(case, method)
     form = agree_on_form(operation, case.driver, method.gate, session, burst, max(case.graph, 1))
     watch.beat(f"{doing}: checking")
-    if (refusal := _refused(form, case, row)) is not None:
-        return Record(case=case, launch=launch, status="failed", reason=refusal), None
     wrong, places = _checked(form, case, row, method)
     if wrong:
         return _wrong(case, row, launch, wrong, f"before timing, {places}"), None
@@ -126,22 +133,27 @@ def _prepare(case: Case, row: Collective, session: Session, method: Method) -> t
     return (operation, "ok", None) if first is None else (None, *first)
 
 
-def _refused(form: Form, case: Case, row: Collective) -> str | None:
-    """Why the library does not perform the operation at all, the same on all ranks.
+class Refused(Exception):
+    """The library does not perform the operation at all; raised on all ranks."""
 
-    Only of libraries that a call is handed to and that answer at once: NCCL knows then that it has no algorithm. One
-    that performs the operation in the call keeps the other ranks in it, and ends the job where it fails.
+
+def _perform(form: Form) -> None:
+    """Run the operation once.
+
+    A library that a call is handed to answers at once: NCCL knows then that it has no algorithm. All ranks hear of it.
+    One that performs the operation in the call keeps the other ranks in it, so that its error ends the job.
     """
-    if not any(allgather(form.session.world, form.operation.call.completion is not None)):
-        return None
-    given, _ = check.expectation_of(row, case, form.session.world.rank)
-    check.prepare_buffers(form.operation.input, form.operation.output, given)
+    if form.operation.call.completion is None:
+        form.once()
+        return
     reason = None
     try:
         form.once()
     except (LibraryError, RuntimeError) as error:
         reason = f"rank {form.session.world.rank}: {error}"
-    return next((found for found in allgather(form.session.world, reason) if found is not None), None)
+    first = next((found for found in allgather(form.session.world, reason) if found is not None), None)
+    if first is not None:
+        raise Refused(first)
 
 
 def _checked(form: Form, case: Case, row: Collective, method: Method) -> tuple[int | None, str]:
@@ -154,7 +166,7 @@ def _checked(form: Form, case: Case, row: Collective, method: Method) -> tuple[i
     check.prepare_buffers(operation.input, operation.output, given)
     if method.check != 0 and not row.moves_data:
         return _checked_barrier(form, method)
-    form.once()
+    _perform(form)
     if method.check == 0:
         return None, ""
     tolerance = check.tolerance_of(case.dtype, case.op, case.ranks)

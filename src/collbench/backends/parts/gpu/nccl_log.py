@@ -32,6 +32,9 @@ class NcclLog:
         self._ours = "NCCL_DEBUG" not in os.environ or MARK in os.environ
         self._folder = Path(tempfile.mkdtemp(prefix="collbench-nccl-")) if self._ours else None
         self._files = 0
+        self._current: Path | None = None
+        self._ways: set[str] = set()
+        self._warning: str | None = None
 
     def begin(self) -> None:
         """Log connections from now on. Before the library reads its environment."""
@@ -41,30 +44,39 @@ class NcclLog:
         if self._folder is None:
             return None
         self._files += 1
-        path = self._folder / f"{self._files}.log"
+        self._current = path = self._folder / f"{self._files}.log"
         os.environ |= dict(zip((*_SETTINGS, MARK), ("INFO", subsystems, str(path), "1"), strict=True))
         return path
 
-    def _text(self) -> str:
-        files = [] if self._folder is None else sorted(self._folder.iterdir(), key=lambda path: int(path.stem))
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+    def _read(self) -> None:
+        """Take in what was written; a file that the library has left is read once."""
+        for path in [] if self._folder is None else sorted(self._folder.iterdir(), key=lambda one: int(one.stem)):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            self._ways |= set(transports(text))
+            warnings = re.findall(r"NCCL WARN (.*)", text)
+            self._warning = warnings[-1].strip() if warnings else self._warning
+            if path != self._current:
+                path.unlink()
 
     def transport(self) -> str | None:
         """`P2P/IPC, SHM/direct`: every way that a connection of this rank took so far."""
-        return ", ".join(sorted(set(transports(self._text())))) or None
+        self._read()
+        return ", ".join(sorted(self._ways)) or None
 
     def last_warning(self) -> str | None:
         """The last NCCL WARN line, which says more than an error code."""
-        found = re.findall(r"NCCL WARN (.*)", self._text())
-        return found[-1].strip() if found else None
+        self._read()
+        return self._warning
 
     def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Seen:
         """Perform an operation, and say what the library chose for it. Every rank does the same.
 
         `reread` makes the library read its settings again; False where this version cannot.
         """
+        left = self._current
         path = self._write_to("TUNING")
         if path is None or not reread():
+            self._current = left
             once()
             return Seen(transport=self.transport())
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, DeviceBlocks
 from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
 from collbench.backends.parts.gpu.nccl_library import Communicator, Nccl
-from collbench.backends.parts.gpu.staging import host_blocks
+from collbench.backends.parts.gpu.staging import copy_step, host_blocks, wait_step
 from collbench.backends.parts.host_buffers import HostArguments, page_aligned
 from collbench.backends.parts.mpi_arguments import LARGEST_COUNT
 from collbench.collectives.row import Array, C, Collective, Step
@@ -97,16 +97,13 @@ class WorkerArguments(NcclArguments):
         return host_blocks(self._device, self._case, blocks, self.count, partial(self._pageable, blocks))
 
     def copy_in(self, target: DeviceBlocks, source: Array) -> Step:
-        """cudaMemcpyAsync."""
-        return self._copy(target.address, source.ctypes.data, source.nbytes, HOST_TO_DEVICE)
+        """Host memory to device memory."""
+        return copy_step(self._device, target.address, source.ctypes.data, source.nbytes, HOST_TO_DEVICE)
 
     def copy_out(self, target: Array, source: DeviceBlocks) -> Step:
-        """cudaMemcpyAsync."""
-        return self._copy(target.ctypes.data, source.address, target.nbytes, DEVICE_TO_HOST)
-
-    def _copy(self, *what: int) -> Step:
-        return Step(partial(self._device.copy, *what), (C("cudaMemcpyAsync", *what, self.stream),))
+        """Device memory to host memory."""
+        return copy_step(self._device, target.ctypes.data, source.address, target.nbytes, DEVICE_TO_HOST)
 
     def wait(self) -> Step:
-        """cudaStreamSynchronize."""
-        return Step(self._device.synchronize, (C("cudaStreamSynchronize", self.stream),))
+        """Until everything in the stream is done."""
+        return wait_step(self._device)

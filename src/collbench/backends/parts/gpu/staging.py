@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, DeviceBlocks, DeviceBuffer
-from collbench.backends.parts.host_buffers import HostBuffer, as_parts, numpy_dtype
+from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device, DeviceBlocks, device_buffers
+from collbench.backends.parts.host_buffers import as_parts, numpy_dtype
 from collbench.backends.parts.interface import Buffer
 from collbench.backends.parts.mpi_arguments import HostMpiArguments
-from collbench.collectives.row import Array, C, Collective, Part, Prepared, idle, in_turn
+from collbench.collectives.row import Array, C, Collective, Part, Prepared, Step, part
 from collbench.schema.case import DTYPES, Case
 
 #: The parts of an operation, in their order.
@@ -72,19 +73,26 @@ def copying(name: str, device: Device | None, copies: list[tuple[int, int, int, 
     """Copies (target, source, bytes, kind) as a part that is complete when it ends; empty ones are left out."""
     copies = [copy for copy in copies if copy[2] > 0]
     if device is None or not copies:
-        return Part(name, idle, ())
-    calls = [C("cudaMemcpyAsync", *copy, device.stream) for copy in copies]
-    steps = [partial(device.copy, *copy) for copy in copies]
-    return Part(name, in_turn(*steps, device.synchronize), (*calls, C("cudaStreamSynchronize", device.stream)))
+        return part(name)
+    return part(name, *(copy_step(device, *copy) for copy in copies), wait_step(device))
+
+
+def copy_step(device: Device, target: int, source: int, size: int, kind: int) -> Step:
+    """A copy between two addresses, in the stream."""
+    what = (target, source, size, kind)
+    return Step(partial(device.copy, *what), (C("cudaMemcpyAsync", *what, device.stream),))
+
+
+def wait_step(device: Device) -> Step:
+    """Until everything in the stream is done."""
+    return Step(device.synchronize, (C("cudaStreamSynchronize", device.stream),))
 
 
 def buffers_of(
     prepared: Prepared, arguments: StagedArguments, device: Device | None
 ) -> tuple[Buffer | None, tuple[Buffer, ...]]:
     """Where the input is written and the result appears: on the device, or on a rank without one on the host."""
-
-    def place(view: Array) -> Buffer:
-        return HostBuffer(view) if device is None else DeviceBuffer(arguments.twin(view))
-
-    given = None if prepared.input is None else place(prepared.input)
-    return given, tuple(place(view) for view in as_parts(prepared.output))
+    if device is None:
+        return device_buffers(prepared)
+    given = None if prepared.input is None else arguments.twin(prepared.input)
+    return device_buffers(replace(prepared, input=given, output=tuple(map(arguments.twin, as_parts(prepared.output)))))
