@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
+from collbench.analysis.observations import Cell, collect
 from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.record import Record, Work
@@ -25,15 +26,21 @@ def record(policy: str, isolation: str | None, launch: int, us: float, *notes: s
                   transport="ch4 shm", contended=launch == 3, notes=notes)  # fmt: skip
 
 
+def cells_of(records: list[Record]) -> dict[Case, Cell]:
+    cells: dict[Case, Cell] = {}
+    collect(records, cells)
+    return cells
+
+
 def test_ratios_intervals_remarks_and_reasons(golden: Callable[[str, str], None]) -> None:
     rows = [record("host", None, n, 10 + n / 10) for n in range(7)]
     rows += [record("multi", "strict", n, 20 + n / 5, REFUSED) for n in range(7)]
     rows += [record("single", "strict", n, 100 + 30 * n) for n in range(5)]
     case = msgspec.structs.replace(CASE, policy="single", isolation="strict")
     rows.append(Record(case=case, launch=5, status="failed", reason="container c1 died"))
-    golden("launches.txt", summary(rows))
+    golden("launches.txt", summary(cells_of(rows)))
 
 
 def test_few_launches_say_why_there_is_no_interval(golden: Callable[[str, str], None]) -> None:
     rows = [record("host", None, 0, 10), record("multi", "strict", 0, 20)]
-    golden("launches-few.txt", summary(rows))
+    golden("launches-few.txt", summary(cells_of(rows)))

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from numpy.typing import NDArray
 
+from collbench.analysis.observations import Cell, collect
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import show_cells
@@ -20,6 +21,7 @@ from collbench.launch.engine import Engine
 from collbench.launch.stopping import Check, Stopping
 from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
+from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -121,7 +123,9 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
         error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
         raise
     sink.close()
-    click.echo(harmless(summary(records)), nl=False)
+    cells: dict[Case, Cell] = {}
+    collect(records, cells)
+    click.echo(harmless(summary(cells)), nl=False)
     return 1 if any(record.status == "failed" for record in records) else 0
 
 

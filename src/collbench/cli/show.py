@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
+from collbench.analysis.observations import Cell, collect
 from collbench.cli.terminal import harmless
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
-from collbench.schema.store import Run, read_run
+from collbench.schema.case import Case
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+from collbench.schema.store import RecordStream, read_manifest
 
 
 @click.command(name="show")
@@ -18,20 +23,26 @@ from collbench.schema.store import Run, read_run
 @click.option("--style", type=click.Choice(list(STYLES)), default="table", show_default=True, help="How to print it.")
 def command(directory: Path, style: str) -> None:
     """Print the run in DIRECTORY; one of several launches as the table that `launch` ends with."""
-    run = read_run(directory)
-    if run.manifest.experiment is not None and style == "table":
-        sys.stdout.write(harmless(summary(list(run.records))))
+    manifest, stream = read_manifest(directory), RecordStream(directory)
+    if manifest.experiment is not None and style == "table":
+        cells: dict[Case, Cell] = {}
+        collect(stream, cells)
+        sys.stdout.write(harmless(summary(cells)))
+        found = bool(cells)
     else:
-        _print(run, style)
-    if not run.records:
+        found = _print(manifest, stream, style)
+    if not found:
         click.echo(f"collbench: {directory}: no records.", err=True)
-    if run.truncated:
+    if stream.truncated:
         click.echo(f"collbench: {directory}: the last record was cut off and is left out.", err=True)
 
 
-def _print(run: Run, style: str) -> None:
-    printer = new_style(style)
-    sys.stdout.write(harmless(printer.begin(run.manifest)))
-    for record in run.records:
+def _print(manifest: Manifest, records: Iterable[Record], style: str) -> bool:
+    """Print them; whether there were any."""
+    printer, found = new_style(style), False
+    sys.stdout.write(harmless(printer.begin(manifest)))
+    for record in records:
+        found = True
         sys.stdout.write(harmless(printer.add(record)))
     sys.stdout.write(harmless(printer.end()))
+    return found

@@ -164,6 +164,10 @@ def encode(record: Record) -> bytes:
     return msgspec.json.encode(record)
 
 
+_DECODER = msgspec.json.Decoder(Record)
+_CURRENT = b'"schema":%d' % SCHEMA
+
+
 def decode(line: bytes, what: str = "record") -> Record:
     """The record of one line.
 
@@ -171,13 +175,21 @@ def decode(line: bytes, what: str = "record") -> Record:
         RunReadError: not JSON, another schema, an unknown or a missing field; `what` names the place.
     """
     try:
-        document = msgspec.json.decode(line)
-        if not isinstance(document, dict):
-            raise RunReadError(f"{what}: not a record.")
-        record = msgspec.convert(migrate(document, what), Record)
+        # As we write them ourselves, in one step; everything else is looked at first.
+        record = _DECODER.decode(line) if _CURRENT in line else _decode_other(line, what)
+        if record.schema != SCHEMA:
+            record = _decode_other(line, what)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunReadError(f"{what}: {error}") from error
     lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
     if record.status == "ok" and lacking:
         raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
     return record
+
+
+def _decode_other(line: bytes, what: str) -> Record:
+    """A record of an older schema, or spelled by another hand."""
+    document = msgspec.json.decode(line)
+    if not isinstance(document, dict):
+        raise RunReadError(f"{what}: not a record.")
+    return msgspec.convert(migrate(document, what), Record)

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import io
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 #: Above this many ranks a samples file keeps the per-sample largest and smallest value instead of one row per rank.
 ALL_RANKS_LIMIT = 64
+
+#: A record of 4096 ranks takes some hundred kilobytes.
+LONGEST_LINE = 64 << 20
 
 _SAMPLE_FILE = re.compile(r"samples/[A-Za-z0-9_-]+\.npy")
 
@@ -216,6 +220,8 @@ class Run:
         if _SAMPLE_FILE.fullmatch(name) is None or not path.resolve().is_relative_to(self.directory.resolve()):
             raise RunReadError(f"{self.directory}: samples file {name!r} is not inside samples/.")
         try:
+            if path.exists() and not path.is_file():
+                raise RunReadError(f"{path}: not a regular file.")
             with path.open("rb") as file:
                 return decode_samples(file, str(path))
         except OSError as error:
@@ -232,18 +238,45 @@ def read_run(directory: Path) -> Run:
     Raises:
         RunReadError: not a run, a newer schema, or a line that is not a record (the message has its number).
     """
+    manifest, stream = read_manifest(directory), RecordStream(directory)
+    return Run(directory, manifest, tuple(stream), stream.truncated)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a run.
+
+    Raises:
+        RunReadError: not a run, or a newer schema.
+    """
+    path = directory / "manifest.json"
     try:
-        manifest = manifests.decode((directory / "manifest.json").read_bytes(), str(directory / "manifest.json"))
-    except OSError as error:
-        raise RunReadError(f"{directory}: not a run ({error.strerror}: manifest.json).") from error
-    found = []
-    truncated = False
-    for number, line, complete in _lines(directory / "records.jsonl"):
-        if not complete:
-            truncated = True
-            break
-        found.append(records.decode(line, f"{directory / 'records.jsonl'} line {number}"))
-    return Run(directory, manifest, tuple(found), truncated)
+        if path.exists() and not path.is_file():
+            raise RunReadError(f"{path}: not a regular file.")
+        return manifests.decode(path.read_bytes(), str(path))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).") from error
+
+
+class RecordStream:
+    """The records of a run one after the other, so that a run of any length needs the memory of one record.
+
+    After the last one, `truncated` says whether the last line was cut off and left out.
+
+    Raises:
+        RunReadError: while iterating, on a line that is not a record (the message has its number).
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "records.jsonl"
+        self.truncated = False
+
+    def __iter__(self) -> Iterator[Record]:
+        for number, line, complete in _lines(self._path):
+            if not complete:
+                self.truncated = True
+                return
+            yield records.decode(line, f"{self._path} line {number}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
@@ -251,7 +284,14 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
         if path.exists() and not path.is_file():
             raise RunReadError(f"{path}: not a regular file.")
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number in itertools.count(1):
+                line = file.readline(LONGEST_LINE)
+                if len(line) == LONGEST_LINE:
+                    raise RunReadError(
+                        f"{path} line {number}: longer than {LONGEST_LINE >> 20} MiB; this is no record."
+                    )
+                if not line:
+                    return
                 yield number, line, line.endswith(b"\n")
     except FileNotFoundError:
         return

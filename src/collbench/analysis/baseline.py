@@ -1,0 +1,87 @@
+"""A baseline: what a run found, small enough to keep beside the code, and exact enough to be compared with later."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from collbench.analysis.observations import Cell, Observed
+from collbench.errors import RunReadError, RunWriteError
+from collbench.schema.case import Case
+from collbench.schema.manifest import Manifest
+from collbench.schema.summary import Time
+
+VERSION = 1
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A cell: median and mean of each launch in seconds, and how and over what they were taken."""
+
+    case: Case
+    launches: tuple[Annotated[int, msgspec.Meta(ge=0, le=1 << 62)], ...]
+    medians: tuple[Time, ...]
+    means: tuple[Time, ...]
+    how: tuple[tuple[tuple[str, str], ...], ...]
+    transports: tuple[str, ...] = ()
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cells of a run and the manifests they came with."""
+
+    baseline: int
+    name: str
+    manifests: tuple[Manifest, ...]
+    cells: tuple[Kept, ...]
+
+
+def keep(observed: Observed, path: Path) -> int:
+    """Write what was measured as a baseline; the number of cells.
+
+    Raises:
+        RunWriteError: the file exists, or cannot be written.
+    """
+    cells = tuple(
+        Kept(case=cell.case, launches=tuple(cell.launches), medians=tuple(cell.medians), means=tuple(cell.means),
+             how=tuple(sorted(cell.how)), transports=tuple(sorted(cell.transports)))
+        for cell in observed.cells.values() if cell.medians
+    )  # fmt: skip
+    kept = Baseline(baseline=VERSION, name=observed.name, manifests=observed.manifests, cells=cells)
+    try:
+        with path.open("xb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+    except FileExistsError as error:
+        raise RunWriteError(f"{path}: exists already. Name a file that does not, or remove it first.") from error
+    except OSError as error:
+        raise RunWriteError(f"{path}: {error.strerror}.") from error
+    return len(cells)
+
+
+def load(path: Path) -> Observed:
+    """A baseline as if it were a run.
+
+    Raises:
+        RunReadError: no such file, or not a baseline of this version.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise RunReadError(f"{path}: not a baseline, which is a file that --save-baseline wrote.")
+        kept = msgspec.json.decode(path.read_bytes(), type=Baseline)
+    except OSError as error:
+        raise RunReadError(f"{path}: {error.strerror}.") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunReadError(f"{path}: not a baseline that --save-baseline wrote: {error}") from error
+    if kept.baseline != VERSION:
+        raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")
+    cells: dict[Case, Cell] = {}
+    for one in kept.cells:
+        if not len(one.launches) == len(one.medians) == len(one.means):
+            raise RunReadError(f"{path}: a cell with {len(one.launches)} launches and {len(one.medians)} medians.")
+        cell = Cell(one.case, launches=array("q", one.launches), medians=array("d", one.medians))
+        cell.means, cell.bytes = array("d", one.means), one.case.bytes
+        cell.how.update(one.how)
+        cell.transports.update(one.transports)
+        cells[one.case] = cell
+    return Observed(str(path), kept.manifests, cells, ())

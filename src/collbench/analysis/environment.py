@@ -1,0 +1,102 @@
+"""What a side was measured on and with, as facts with names, so that two sides can be held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from collbench.analysis.observations import Observed
+from collbench.schema.case import Case
+from collbench.schema.manifest import Host, Image, Library, Manifest
+
+#: Facts that change no number of the native driver: said where they differ, and refused only where Python is timed.
+PYTHON = frozenset({"python", "packages"})
+
+#: Facts that are only said where they differ: they change how sure a number is, not which.
+SAID = frozenset({"host", "samples"})
+
+
+def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
+    """Every fact of the side that these cases of a run (or of several) make up; several values stand side by side."""
+    found: dict[str, set[str]] = {}
+    cases = list(cases)
+    for manifest in observed.manifests:
+        sides = {case.image: case.policy.startswith("host") for case in cases}
+        told = _of_manifest(manifest)
+        for image, on_host in sides.items():
+            for name, value in {**told, **_of_software(manifest, image, on_host)}.items():
+                found.setdefault(name, set()).add(value)
+    return {name: " and ".join(sorted(values)) for name, values in found.items()}
+
+
+def differences(mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
+    """Name of each fact that differs, and how: `Linux 6.1 against 6.6`. A fact that one side lacks is unknown there."""
+    names = sorted(mine.keys() | theirs.keys())
+    pairs = {name: (mine.get(name, "unknown"), theirs.get(name, "unknown")) for name in names}
+    return {name: f"{one or 'none'} against {other or 'none'}" for name, (one, other) in pairs.items() if one != other}
+
+
+def _of_manifest(manifest: Manifest) -> dict[str, str]:
+    hosts = manifest.hosts
+    protocol = manifest.protocol
+    told = {
+        "host": _all(host.name for host in hosts),
+        "hosts": str(len(hosts)),
+        "cpu": _all(host.cpu for host in hosts),
+        "cores": _all(str(host.cores) for host in hosts),
+        "memory": _all(_gib(host) for host in hosts),
+        "kernel": _all(host.kernel for host in hosts),
+        "governor": _all(host.governor or "" for host in hosts),
+        "limits": _all(_limits(host) for host in hosts),
+        "gpu": _all(f"{len(host.gpus)} x {_all(gpu.name for gpu in host.gpus)}" for host in hosts if host.gpus),
+        "gpu-driver": _all(gpu.driver or "" for host in hosts for gpu in host.gpus),
+        "engine": manifest.experiment.engine if manifest.experiment else "",
+        "collbench": manifest.collbench,
+        "launcher": manifest.launcher,
+        "granted-thread-level": manifest.thread_level.get("granted", ""),
+        "warmup": str(protocol.warmup),
+        "check": str(protocol.check),
+        "samples": f"iters {protocol.iters}, budget {protocol.budget:g} s, {protocol.floor} to {protocol.cap}",
+        "simulated": "yes" if manifest.simulated else "no",
+    }
+    return told | {f"env:{name}": value for name, value in manifest.environment.items() if name not in _OWN}
+
+
+def _of_software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, str]:
+    """Libraries and interpreter of one side: of an image, of the environment beside it, or of the run itself."""
+    side: Image | None = None
+    if manifest.experiment is not None and image is not None:
+        kept = manifest.experiment.environments if on_host else manifest.experiment.images
+        side = next((one for one in kept if one.name == image), None)
+    libraries, packages, python = manifest.libraries, manifest.packages, manifest.python
+    if side is not None:
+        libraries, packages, python = side.libraries, side.packages, side.python or ""
+    told = {
+        "library": _all(f"{library.name} {library.version}" for library in libraries),
+        "library-file": _all(_file(library) for library in libraries),
+        "packages": _all(f"{name} {version}" for name, version in packages.items()),
+        "python": python,
+    }
+    return told if side is None or on_host else told | {"image-id": (side.id or "").removeprefix("sha256:")[:12]}
+
+
+#: Variables that a launcher sets for itself.
+_OWN = frozenset({"OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", "OMPI_MCA_mpi_oversubscribe"})
+
+
+def _file(library: Library) -> str:
+    """The hash where it is known: the same build may lie in two places."""
+    return f"sha256 {library.sha256[:12]}" if library.sha256 else library.path or ""
+
+
+def _gib(host: Host) -> str:
+    return "" if host.memory is None else f"{host.memory / 2**30:.0f} GiB"
+
+
+def _limits(host: Host) -> str:
+    cpus = "" if host.cgroup_cpus is None else f"{host.cgroup_cpus:g} CPUs"
+    memory = "" if host.cgroup_memory is None else f"{host.cgroup_memory / 2**30:.1f} GiB"
+    return ", ".join(word for word in (cpus, memory) if word)
+
+
+def _all(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value))

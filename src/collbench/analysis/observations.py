@@ -1,0 +1,155 @@
+"""Runs as the analysis sees them: per case, one value of each launch, and what a reader must know of it.
+
+Records are read one after the other and only what is used is kept, so a million of them fit in a laptop.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collbench.errors import RunReadError
+from collbench.schema.case import Case
+from collbench.schema.manifest import Manifest
+from collbench.schema.record import Record
+from collbench.schema.store import RecordStream, read_manifest
+
+
+@dataclass(slots=True)
+class Cell:
+    """What was found of one case, over all launches.
+
+    `launches`, `medians` and `means` (seconds) have an entry for each launch that measured it; a launch is named by its
+    number, which is also its block. The counters count records.
+    """
+
+    case: Case
+    launches: array[int] = field(default_factory=lambda: array("q"))
+    medians: array[float] = field(default_factory=lambda: array("d"))
+    means: array[float] = field(default_factory=lambda: array("d"))
+    highest: int = -1
+    bytes: int = 0
+    bus_factor: float = 0.0
+    failed: int = 0
+    skipped: int = 0
+    wrong: int = 0
+    contended: int = 0
+    oversubscribed: int = 0
+    shared_gpu: int = 0
+    samples: int = 0
+    late: int = 0
+    repeated: int = 0
+    how: Counter[How] = field(default_factory=Counter)
+    transports: set[str] = field(default_factory=set)
+    notes: set[str] = field(default_factory=set)
+    reasons: set[str] = field(default_factory=set)
+    slowed: set[str] = field(default_factory=set)
+
+    def add(self, record: Record, launch: int) -> None:
+        """Take a record of this case in. A launch that was recorded twice counts once: the first time."""
+        if record.status != "ok" or record.seconds is None or record.work is None:
+            self.failed += record.status == "failed"
+            self.skipped += record.status == "skipped"
+            self.reasons.add(record.reason or record.status)
+            return
+        if launch <= self.highest and launch in self.launches:
+            self.repeated += 1
+            return
+        self.launches.append(launch)
+        self.highest = max(self.highest, launch)
+        self.medians.append(record.seconds.p50)
+        self.means.append(record.seconds.mean)
+        self.bytes, self.bus_factor = record.work.bytes, record.work.bus_factor
+        self.wrong += bool(record.check is not None and record.check.wrong)
+        self.contended += bool(record.contended)
+        self.oversubscribed += bool(record.oversubscribed)
+        self.shared_gpu += record.shared_gpu
+        if record.samples is not None:
+            self.samples += record.samples.n
+            self.late += record.samples.invalid
+        self.how[how(record)] += 1
+        self.notes.update(record.notes)
+        if record.transport:
+            self.transports.add(record.transport)
+        for state in record.gpus:
+            self.slowed.update(state.before.throttled or (), state.after.throttled or ())
+
+    @property
+    def by_launch(self) -> dict[int, float]:
+        """The median of each launch, in seconds."""
+        return dict(zip(self.launches, self.medians, strict=True))
+
+
+#: How a number was really taken, where that may depart from what was asked for: driver, gate, cadence, clock, burst,
+#: in place.
+How = tuple[tuple[str, str], ...]
+
+
+def how(record: Record) -> How:
+    """The facts of a record that make two numbers incomparable, by name."""
+    place = None if record.in_place is None else "in" if record.in_place else "out"
+    facts = {"driver": record.driver, "gate": record.gate, "cadence": record.cadence, "clock": record.clock,
+             "burst": record.burst, "place": place}  # fmt: skip
+    return tuple((name, str(value)) for name, value in facts.items() if value is not None)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Everything that was found under one name: a run, or a folder of runs that are launches of each other.
+
+    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here.
+    """
+
+    name: str
+    manifests: tuple[Manifest, ...]
+    cells: dict[Case, Cell]
+    folders: tuple[tuple[int, Path], ...]
+    truncated: tuple[Path, ...] = ()
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether launches of one number were measured close together, in an order drawn by chance."""
+        return len(self.manifests) == 1 and self.manifests[0].experiment is not None
+
+
+def observe(path: Path) -> Observed:
+    """The run at `path`; or if it is none, the runs in it, in the order of their names, each one launch.
+
+    Raises:
+        RunReadError: neither a run nor a folder of runs, or one of them is damaged.
+    """
+    if (path / "manifest.json").exists() or not path.is_dir():
+        return gather(path, [path])
+    folders = sorted(child for child in path.iterdir() if (child / "manifest.json").is_file())
+    if not folders:
+        raise RunReadError(f"{path}: neither a run nor a folder of runs (no manifest.json in it or in its folders).")
+    return gather(path, folders)
+
+
+def gather(name: Path, folders: list[Path]) -> Observed:
+    """Several runs as one: with more than one, launch numbers are counted through."""
+    manifests, cells, where, truncated = [], dict[Case, Cell](), [], []
+    first = 0
+    for folder in folders:
+        manifests.append(read_manifest(folder))
+        stream = RecordStream(folder)
+        where.append((first, folder))
+        first = collect(stream, cells, first) + 1
+        if stream.truncated:
+            truncated.append(folder)
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated))
+
+
+def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:
+    """Put records into their cells, launch numbers moved up by `first`; the highest launch number found."""
+    last = first
+    for record in records:
+        cell = cells.get(record.case)
+        if cell is None:
+            cell = cells[record.case] = Cell(record.case)
+        cell.add(record, first + record.launch)
+        last = max(last, first + record.launch)
+    return last

@@ -1,0 +1,275 @@
+"""Which cell is held against which: two sides that differ in the factor asked about, and in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from collbench.analysis import environment
+from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.places import place, policy_order, step_order
+from collbench.errors import RequestError
+from collbench.schema.case import Case
+from collbench.spelling import suggestion
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What may differ between the sides: `fields` of the case, and the facts of the environment that come with them.
+
+    `label` names a side, `order` puts the one that others are held against first, and `opposed` says whether two
+    sides of one cell are a question at all.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    implied: frozenset[str]
+    label: Callable[[Case], str]
+    order: Callable[[Case], Any]
+    opposed: Callable[[Case, Case], bool] = lambda base, other: True
+
+
+_SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
+
+
+def _same_step(base: Case, other: Case) -> bool:
+    """The host has no step; two policies in containers are held against each other at one step, near with near."""
+    alike = base.policy.partition("/")[2] == other.policy.partition("/")[2]
+    return alike and (base.policy.startswith("host") or base.isolation == other.isolation)
+
+
+def _plain(name: str, implied: frozenset[str] = frozenset()) -> Factor:
+    def label(case: Case) -> str:
+        value = getattr(case, name)
+        return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    return Factor(name.replace("_", "-"), (name,), implied, label, label)
+
+
+#: What `--by` takes within one run.
+FACTORS = {
+    factor.name: factor
+    for factor in (
+        Factor("policy", ("policy", "isolation"), frozenset({"python", "packages", "image-id"}), place,
+               lambda case: (policy_order(case.policy), step_order(case.isolation)), _same_step),
+        Factor("isolation", ("isolation",), frozenset(), lambda case: case.isolation or "none",
+               lambda case: step_order(case.isolation)),
+        _plain("image", _SOFTWARE),
+        _plain("backend", _SOFTWARE),
+        _plain("driver"), _plain("thread_level", frozenset({"granted-thread-level"})), _plain("staging"),
+        _plain("algorithm"), _plain("protocol"), _plain("registered"), _plain("graph"), _plain("in_place"),
+        _plain("op"), _plain("dtype"), _plain("root"),
+    )
+}  # fmt: skip
+
+#: Ways of measuring by which numbers of one case may be incomparable, and the case's fields that ask for them.
+METHODS = {"driver": "driver", "gate": "", "cadence": "", "clock": "", "burst": "", "place": "in_place"}
+
+#: What people ask about two runs, the likeliest first.
+_QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "image-id")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two cells that answer one question. `refused` says in what they differ besides; empty: they are comparable."""
+
+    base: Cell
+    other: Cell
+    base_name: str
+    other_name: str
+    refused: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def find_factor(name: str, more: Iterable[str] = ()) -> Factor:
+    """The factor of that name; with `more`, a fact of the environment may be one.
+
+    Raises:
+        RequestError: no such factor.
+    """
+    spelled = name.replace("_", "-").lower()
+    if spelled in FACTORS:
+        return FACTORS[spelled]
+    if spelled in more:
+        implied = _SOFTWARE | {"launcher"} if spelled in ("library", "library-file") else frozenset({spelled})
+        return Factor(spelled, (), implied, lambda case: "", lambda case: 0)
+    known = (*FACTORS, *more)
+    raise RequestError(f"--by {name!r}: unknown. {suggestion(spelled, known)}")
+
+
+def within(observed: Observed, factor: Factor, ignored: frozenset[str], between: tuple[str, ...] = ()) -> list[Pair]:
+    """Pairs of one run: each side against the first in order that it can be held against; or the two in `between`.
+
+    Raises:
+        RequestError: the run has only one side, or not those of `between`; or they differ in the environment.
+    """
+    groups: dict[Case, list[Cell]] = {}
+    for cell in observed.cells.values():
+        groups.setdefault(_without(cell.case, factor.fields + _fields(ignored)), []).append(cell)
+    pairs = [pair for cells in groups.values() for pair in _opposed(cells, factor, between)]
+    if not pairs:
+        raise _nothing_opposed(observed, factor, between)
+    by_sides: dict[tuple[object, ...], list[Pair]] = {}
+    for pair in pairs:
+        by_sides.setdefault((_side(pair.base.case), _side(pair.other.case)), []).append(pair)
+    compared = []
+    for same in by_sides.values():
+        mine = environment.facts(observed, [same[0].base.case])
+        theirs = environment.facts(observed, [same[0].other.case])
+        compared += _checked(same, environment.differences(mine, theirs), factor, ignored)
+    return compared
+
+
+def across(base: Observed, other: Observed, factor: Factor | None, ignored: frozenset[str]) -> list[Pair]:
+    """Pairs of two runs: the same case in both, but for the fields of the factor and those ignored.
+
+    Raises:
+        RequestError: no case in common, several where one is needed, or another environment.
+    """
+    dropped = (factor.fields if factor else ()) + _fields(ignored)
+    mine, theirs = _keyed(base, dropped), _keyed(other, dropped)
+    common = [key for key in mine if key in theirs]
+    if not common:
+        raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(mine, theirs)}.")
+    pairs = [Pair(mine[key], theirs[key], base.name, other.name) for key in common]
+    facts = (environment.facts(base, [pair.base.case for pair in pairs]),
+             environment.facts(other, [pair.other.case for pair in pairs]))  # fmt: skip
+    nothing = Factor("run", (), frozenset(), lambda case: "", lambda case: 0)
+    return _checked(pairs, environment.differences(*facts), factor or nothing, ignored)
+
+
+def unmatched(base: Observed, other: Observed, pairs: list[Pair]) -> int:
+    """How many cells of two runs have no partner."""
+    return len(base.cells) + len(other.cells) - 2 * len(pairs)
+
+
+def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Iterable[Pair]:
+    ordered = sorted(cells, key=lambda cell: factor.order(cell.case))
+    if between:  # the first named is the one that the other is held against
+        named = [[cell for cell in ordered if _named(factor.label(cell.case), name)] for name in between]
+        chosen = [(base, other) for base in named[0] for other in named[1]]
+    else:
+        chosen = [(base, other) for index, other in enumerate(ordered) for base in ordered[:index]]
+    seen = set[int]()
+    for base, other in chosen:
+        if base is not other and id(other) not in seen and factor.opposed(base.case, other.case):
+            seen.add(id(other))
+            yield Pair(base, other, factor.label(base.case), factor.label(other.case))
+
+
+def _named(label: str, name: str) -> bool:
+    """A side by its whole name, or by its policy at every step."""
+    return name in (label, label.split(" ")[0])
+
+
+def _side(case: Case) -> tuple[object, ...]:
+    return (case.image, case.policy.startswith("host"), case.backend)
+
+
+def _fields(ignored: frozenset[str]) -> tuple[str, ...]:
+    return tuple(name for name in Case.__struct_fields__ if name.replace("_", "-") in ignored)
+
+
+#: What stands in the place of a field that may differ.
+_NEUTRAL: dict[str, object] = {
+    "bytes": 0, "ranks": 0, "in_place": False, "registered": False, "graph": 0,
+    "image": None, "isolation": None, "staging": None, "algorithm": None, "protocol": None, "op": None, "root": None,
+}  # fmt: skip
+
+
+def _without(case: Case, fields: tuple[str, ...]) -> Case:
+    return msgspec.structs.replace(case, **{name: _NEUTRAL.get(name, "") for name in fields})
+
+
+def _keyed(observed: Observed, dropped: tuple[str, ...]) -> dict[Case, Cell]:
+    keyed: dict[Case, Cell] = {}
+    for cell in observed.cells.values():
+        key = _without(cell.case, dropped)
+        if key in keyed:
+            one, two = (str(_shown(c.case, dropped)) for c in (keyed[key], cell))
+            raise RequestError(
+                f"{observed.name} has several cells where one is needed: {one} and {two}. "
+                "Ask within one run (collbench compare RUN --by ...), or do not ignore what tells them apart."
+            )
+        keyed[key] = cell
+    return keyed
+
+
+def _shown(case: Case, fields: tuple[str, ...]) -> dict[str, object]:
+    return {name: getattr(case, name) for name in fields}
+
+
+def _apart(mine: dict[Case, Cell], theirs: dict[Case, Cell]) -> str:
+    """`dtype float32 against float64`: the fields in which no value is shared; else that the combinations differ."""
+    found = []
+    for name in Case.__struct_fields__:
+        one, other = ({getattr(key, name) for key in keys} for keys in (mine, theirs))
+        if one and other and not one & other:
+            found.append(f"{name.replace('_', '-')} {_values(one)} against {_values(other)}")
+    if not mine or not theirs:
+        return "one of them holds no records"
+    if not found:
+        return "every value occurs in both, but no combination"
+    return f"{'; '.join(found)}. To insist: {' '.join(f'--ignore {text.split()[0]}' for text in found)}"
+
+
+def _values(values: set[object]) -> str:
+    return ", ".join(sorted(map(str, values))[:4])
+
+
+def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...]) -> RequestError:
+    labels = sorted({factor.label(cell.case) for cell in observed.cells.values()})
+    if not labels:
+        return RequestError(f"{observed.name}: no records to compare.")
+    there = f"It has {', '.join(labels)}."
+    if between:
+        return RequestError(f"{observed.name}: nothing to compare between {' and '.join(between)}. {there}")
+    others = [
+        name
+        for name, one in FACTORS.items()
+        if len({tuple(getattr(cell.case, f) for f in one.fields) for cell in observed.cells.values()}) > 1
+    ]
+    hint = f" Its cells differ by: {', '.join(others)}." if others else " Name a second run to compare it with."
+    return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {there}{hint}")
+
+
+def _checked(pairs: list[Pair], found: dict[str, str], factor: Factor, ignored: frozenset[str]) -> list[Pair]:
+    """The pairs with what they differ in besides the factor.
+
+    Raises:
+        RequestError: the environment differs in what changes numbers, and nobody said to ignore it.
+    """
+    python = any(dict(how).get("driver") == "python" for pair in pairs for how in (*pair.base.how, *pair.other.how))
+    said = environment.SAID | (frozenset() if python else environment.PYTHON)
+    wrong = {name: text for name, text in found.items() if name not in said | factor.implied | ignored}
+    if wrong:
+        listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
+        asked = next((name for name in _QUESTIONS if name in wrong), next(iter(wrong)))
+        raise RequestError(
+            f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
+            f"If one of these is the question: --by {asked}. To compare all the same: --ignore {','.join(wrong)}"
+        )
+    remarks = tuple(f"{name}: {text}" for name, text in found.items() if name not in ("host", *factor.implied))
+    return [_compared(pair, factor, ignored, remarks) for pair in pairs]
+
+
+def _compared(pair: Pair, factor: Factor, ignored: frozenset[str], remarks: tuple[str, ...]) -> Pair:
+    mine, theirs = _methods(pair.base), _methods(pair.other)
+    refused = []
+    for name in sorted(mine.keys() & theirs.keys()):
+        asked = METHODS.get(name, "")
+        if mine[name] != theirs[name] and name not in ignored and asked not in (*factor.fields, *_fields(ignored)):
+            refused.append(f"{name} {mine[name]} against {theirs[name]}")
+    return replace(pair, refused=tuple(refused), remarks=remarks)
+
+
+def _methods(cell: Cell) -> dict[str, str]:
+    """How the numbers of a cell were taken; several ways side by side."""
+    found: dict[str, set[str]] = {}
+    for how in cell.how:
+        for name, value in how:
+            found.setdefault(name, set()).add(value)
+    return {name: " and ".join(sorted(values)) for name, values in found.items()}

@@ -1,0 +1,67 @@
+"""Is there a difference at all: the Mann-Whitney test of many cells at once, adjusted for their number. Needs SciPy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collbench.analysis.scipy_here import stats
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: False discoveries among the verdicts that name a difference: at most this share, over all cells together.
+ALPHA = 0.05
+
+#: Above this many values a side the normal approximation serves: the exact distribution only costs time.
+_EXACT = 60
+
+Side = Sequence[float]
+
+
+def mann_whitney(pairs: Sequence[tuple[Side, Side]]) -> list[float]:
+    """Two-sided p of each pair of sides (Mann and Whitney, Annals of Mathematical Statistics 18 (1947) 50-60).
+
+    Exact without ties, else the normal approximation with its correction for ties; 1.0 where nothing can be told: all
+    values equal, or an empty side. Pairs of equal sizes are tested together, which makes thousands quick.
+    """
+    found = np.ones(len(pairs))
+    alike: dict[tuple[int, int, bool], list[int]] = defaultdict(list)
+    for index, (mine, theirs) in enumerate(pairs):
+        together = [*mine, *theirs]
+        different = len(set(together))
+        if mine and theirs and different > 1:
+            exact = different == len(together) and max(len(mine), len(theirs)) <= _EXACT
+            alike[len(mine), len(theirs), exact].append(index)
+    for (_, _, exact), indices in alike.items():
+        sides = [np.array([pairs[i][side] for i in indices]) for side in (0, 1)]
+        method = "exact" if exact else "asymptotic"
+        found[indices] = stats().mannwhitneyu(*sides, axis=1, method=method).pvalue
+    return [float(p) for p in found]
+
+
+def signed_rank(differences: Sequence[Side]) -> list[float]:
+    """Two-sided p of each set of block differences (Wilcoxon, Biometrics Bulletin 1 (1945) 80-83); 1.0 if all are 0.
+
+    Exact up to 50 blocks without zeros and ties, else the normal approximation.
+    """
+    found = np.ones(len(differences))
+    for index, values in enumerate(differences):
+        if any(values):
+            found[index] = stats().wilcoxon(values).pvalue
+    return [float(p) for p in found]
+
+
+def either(*tests: float | None) -> float:
+    """One p of several tests of one cell, by Bonferroni: as likely under no difference as it says, or less."""
+    done = [p for p in tests if p is not None]
+    return min(1.0, len(done) * min(done))
+
+
+def adjusted(p: Sequence[float]) -> list[float]:
+    """Benjamini and Hochberg's adjusted p values (Journal of the Royal Statistical Society B 57 (1995) 289-300)."""
+    values: NDArray[np.float64] = np.asarray(p, dtype=float)
+    return [float(value) for value in stats().false_discovery_control(values)] if len(values) else []

@@ -1,0 +1,65 @@
+"""What the commands that read runs have in common: options, runs that are folders, and what goes to standard output."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from collbench.analysis.observations import Observed, observe
+from collbench.cli.terminal import harmless
+from collbench.errors import RequestError
+from collbench.report.tables import FORMATS, Table
+
+_PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
+
+RUN = click.Path(path_type=Path)
+
+style = click.option(
+    "--style",
+    type=click.Choice([*FORMATS, "json"]),
+    default="table",
+    show_default=True,
+    help="How to print it.",
+)
+
+
+class Share(click.ParamType[float]):
+    """`2%` or `0.02`: a share, from 0 to below 1000 %."""
+
+    name = "PERCENT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share as a number."""
+        if isinstance(value, float):
+            return value
+        match = _PERCENT.fullmatch(str(value).strip())
+        if match is None or (match[2] == "" and float(match[1]) >= 1):
+            self.fail(f"{value!r} is no share. Write 2% or 0.02.", param, ctx)
+        return float(match[1]) / 100 if match[2] else float(match[1])
+
+
+def read(path: Path) -> Observed:
+    """A run, or a folder of runs; what was cut off is said.
+
+    Raises:
+        RunReadError: neither of them, or damaged.
+    """
+    observed = observe(path)
+    for folder in observed.truncated:
+        click.echo(f"collbench: {harmless(str(folder))}: the last record was cut off and is left out.", err=True)
+    if not observed.cells:
+        raise RequestError(f"{path}: no records in it.")
+    return observed
+
+
+def say(tables: Sequence[Table], document: Any, chosen: str) -> None:
+    """Print tables in the chosen style, or the document as JSON."""
+    import msgspec
+
+    text = FORMATS[chosen](tables) if chosen != "json" else msgspec.json.format(msgspec.json.encode(document)).decode()
+    sys.stdout.write(harmless(text if text.endswith("\n") else text + "\n"))

@@ -1,0 +1,136 @@
+"""`collbench compare A B`: whether two runs, or two sides of one, are equally fast, and how sure that is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from collbench.analysis import baseline as baselines
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.environment import differences, facts
+from collbench.analysis.observations import Observed
+from collbench.analysis.pairs import FACTORS, METHODS, Pair, across, find_factor, unmatched, within
+from collbench.cli.analysing import RUN, Share, read, say, style
+from collbench.errors import RequestError
+from collbench.report.compared import document, tables
+from collbench.schema.case import Case
+from collbench.spelling import suggestion
+
+#: What --fail-on takes, and the verdicts that it fails on.
+FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
+           "inconclusive": ("slower", "inconclusive", "not comparable")}  # fmt: skip
+
+
+@click.command(name="compare", epilog="Exit code 1 where --fail-on found what it looks for.")
+@click.argument("runs", nargs=-1, type=RUN, required=True)
+@click.option(
+    "--by",
+    metavar="FACTOR",
+    help=f"What the sides differ in: {', '.join(FACTORS)}; between two runs also a fact of the environment, such as library.",
+)
+@click.option("--between", metavar="A,B", help="Only these two sides of --by, B held against A.")
+@click.option(
+    "--ignore", "ignored", multiple=True, metavar="FACTOR", help="Compare although this differs too. Can be repeated."
+)
+@click.option(
+    "--margin",
+    type=Share(),
+    default=None,
+    metavar="PERCENT",
+    help="Differences within it are negligible.  [default: 2%]",
+)
+@click.option("--fail-on", type=click.Choice(list(FAILING)), help="Exit with 1 when a cell has this verdict.")
+@click.option("--baseline", type=RUN, metavar="FILE", help="Hold the run against this baseline.")
+@click.option(
+    "--tolerance", type=Share(), default=None, metavar="PERCENT", help="The margin, by the name it has for baselines."
+)
+@click.option("--save-baseline", type=RUN, metavar="FILE", help="Write the run as a baseline and compare nothing.")
+@style
+def command(
+    runs: tuple[Path, ...],
+    by: str | None,
+    between: str | None,
+    ignored: tuple[str, ...],
+    margin: float | None,
+    fail_on: str | None,
+    baseline: Path | None,
+    tolerance: float | None,
+    save_baseline: Path | None,
+    style: str,
+) -> int:
+    """Compare two runs, or two sides of one: collbench compare RUN --by policy.
+
+    A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch.
+    """
+    if margin is not None and tolerance is not None:
+        raise RequestError("--margin and --tolerance are two names for one thing; give one of them.")
+    if save_baseline is not None:
+        return _save(runs, save_baseline)
+    chosen = next((share for share in (margin, tolerance) if share is not None), MARGIN)
+    pairs, in_blocks = _pairs(runs, by, between, ignored, baseline)
+    found = compare(pairs, chosen, in_blocks)
+    say(tables(found), document(found, chosen), style)
+    return _judged(found, fail_on)
+
+
+def _known(names: frozenset[str], *runs: Observed) -> frozenset[str]:
+    """The names, if each of them is one of a field, a fact or a way of measuring."""
+    fields = [name.replace("_", "-") for name in Case.__struct_fields__]
+    there = {*fields, *METHODS, *(name for run in runs for name in facts(run, run.cells))}
+    for name in sorted(names - there):
+        raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(there))}")
+    return names
+
+
+def _pairs(
+    runs: tuple[Path, ...], by: str | None, between: str | None, ignored: tuple[str, ...], baseline: Path | None
+) -> tuple[list[Pair], bool]:
+    """What is held against what, and whether launches of equal number belong together."""
+    names = frozenset(name.replace("_", "-").lower() for text in ignored for name in text.split(","))
+    sides = tuple(side.strip() for side in between.split(",")) if between else ()
+    if between and (len(sides) != 2 or not all(sides)):
+        raise RequestError(f"--between {between!r}: name two sides, as in --between multi,single.")
+    if len(runs) == 1 and baseline is None:
+        if by is None:
+            raise RequestError(
+                "compare: one run and no question. Name a second run, a --baseline, or what its sides differ in: "
+                f"--by {', '.join(FACTORS)}."
+            )
+        observed = read(runs[0])
+        return within(observed, find_factor(by), _known(names, observed), sides), observed.interleaved
+    if len(runs) != 2 - (baseline is not None):
+        raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
+    if between:
+        raise RequestError("--between chooses sides of one run; here two are compared.")
+    return _across(baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1]), by, names), False
+
+
+def _across(base: Observed, other: Observed, by: str | None, ignored: frozenset[str]) -> list[Pair]:
+    known = differences(facts(base, base.cells), facts(other, other.cells))
+    pairs = across(base, other, find_factor(by, known) if by else None, _known(ignored, base, other))
+    lonely = unmatched(base, other, pairs)
+    if lonely:
+        click.echo(f"collbench: {lonely} cells are in one of the two only and are left out.", err=True)
+    return pairs
+
+
+def _save(runs: tuple[Path, ...], path: Path) -> int:
+    if len(runs) != 1:
+        raise RequestError("--save-baseline keeps one run; name one.")
+    kept = baselines.keep(read(runs[0]), path)
+    click.echo(f"{path}: a baseline of {kept} cells. Hold a run against it: collbench compare RUN --baseline {path}")
+    return 0
+
+
+def _judged(found: Sequence[Comparison], fail_on: str | None) -> int:
+    if fail_on is None:
+        return 0
+    counted = Counter[str](one.verdict for one in found)
+    failing = {verdict: counted[verdict] for verdict in FAILING[fail_on] if counted[verdict]}
+    if failing:
+        said = ", ".join(f"{number} {verdict}" for verdict, number in failing.items())
+        click.echo(f"collbench: --fail-on {fail_on}: {said} of {len(found)} cells.", err=True)
+    return 1 if failing else 0

@@ -1,0 +1,88 @@
+"""What tables of cells have in common: their headings, what a reader must know of them, and how ratios are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from collbench.analysis.estimate import Estimate
+from collbench.analysis.observations import Cell
+from collbench.analysis.places import place
+from collbench.schema.case import Case
+
+
+def heading_key(case: Case) -> tuple[str, ...]:
+    """What the rows of a table have in common: by the driver asked for, which failures and skips have too."""
+    facts = (case.collective, case.op, case.dtype if case.bytes else "", case.root, case.in_place, case.backend,
+             case.driver, case.thread_level, f"{case.ranks:6d}", case.staging, case.algorithm, case.protocol,
+             case.registered, case.graph)  # fmt: skip
+    return tuple(str(fact) for fact in facts)
+
+
+def heading(cells: Sequence[Cell]) -> str:
+    """`allreduce sum float32, backend mpi, driver native, thread level single, 2 ranks`."""
+    used = {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
+    case = cells[0].case
+    drivers = "/".join(sorted(used)) or case.driver
+    ranks = "1 rank" if case.ranks == 1 else f"{case.ranks} ranks"
+    facts = (f"backend {case.backend}", f"driver {drivers}", f"thread level {case.thread_level}", ranks, variant(case))
+    return ", ".join((operation(case), *filter(None, facts)))
+
+
+def operation(case: Case) -> str:
+    """`allreduce sum float32`, `bcast float32 root 0`."""
+    words = (case.collective, case.op, case.dtype if case.bytes else None,
+             None if case.root is None else f"root {case.root}", "in place" if case.in_place else None)  # fmt: skip
+    return " ".join(word for word in words if word)
+
+
+def variant(case: Case) -> str:
+    """What only some backends are asked for."""
+    words = (case.staging and f"{case.staging} host memory", case.algorithm and f"NCCL_ALGO={case.algorithm}",
+             case.protocol and f"NCCL_PROTO={case.protocol}", case.registered and "registered buffers",
+             case.graph and f"CUDA graph of {case.graph}")  # fmt: skip
+    return ", ".join(word for word in words if word)
+
+
+def cautions(cells: Iterable[Cell]) -> list[str]:
+    """What a reader of the table must know, each with the places that it is true of; and why what failed did."""
+    found: dict[str, set[str]] = {}
+    launches = contended = 0
+    for cell in cells:
+        launches += len(cell.medians)
+        contended += cell.contended
+        for line in [*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell)]:
+            found.setdefault(line, set()).add(f"{cell.case.image or ''} {place(cell.case)}".strip())
+    lines = [f"{line} ({', '.join(sorted(places))})" for line, places in found.items()]
+    if contended:
+        lines.append(f"tasks waited for a CPU during {contended} of {launches} measurements")
+    return lines
+
+
+def _disturbed(cell: Cell) -> list[str]:
+    lines = []
+    if cell.oversubscribed:
+        lines.append("more ranks than cores: these times are the scheduler's, not the library's")
+    if cell.shared_gpu:
+        lines.append("ranks share a GPU (--share-gpu): a test of function; these times say nothing")
+    if cell.slowed:
+        lines.append(f"a GPU was slowed down: {', '.join(sorted(cell.slowed))}")
+    if cell.repeated:
+        lines.append("a launch was recorded twice; the first counts")
+    return lines
+
+
+def _not_measured(cell: Cell) -> list[str]:
+    status = "failed" if cell.failed else "skipped"
+    return [f"{status}: {reason}" for reason in sorted(cell.reasons)]
+
+
+def times_over(found: Estimate | None) -> str:
+    """`1.72 (1.65 .. 1.80)`; without interval where the launches are too few."""
+    if found is None:
+        return ""
+    return f"{found.value:.2f}{interval(found.interval, '.2f')}"
+
+
+def interval(found: tuple[float, float] | None, spec: str) -> str:
+    """` (1.65 .. 1.80)`; empty without one."""
+    return "" if found is None else f" ({found[0]:{spec}} .. {found[1]:{spec}})"
