@@ -77,11 +77,26 @@ class Cell:
         for state in record.gpus:
             self.slowed.update(state.before.throttled or (), state.after.throttled or ())
 
+    def absorb(self, other: Cell, moved: int) -> None:
+        """Take in what another run found of this case, its launch numbers moved up by so many."""
+        self.launches.extend(launch + moved for launch in other.launches)
+        self.medians.extend(other.medians)
+        self.means.extend(other.means)
+        self.highest = max(self.highest, other.highest + moved)
+        self.bytes, self.bus_factor = other.bytes, other.bus_factor
+        for name in _COUNTERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.how.update(other.how)
+        for name in ("transports", "notes", "reasons", "slowed"):
+            getattr(self, name).update(getattr(other, name))
+
     @property
     def by_launch(self) -> dict[int, float]:
         """The median of each launch, in seconds."""
         return dict(zip(self.launches, self.medians, strict=True))
 
+
+_COUNTERS = ("failed", "skipped", "wrong", "contended", "oversubscribed", "shared_gpu", "samples", "late", "repeated")
 
 #: How a number was really taken, where that may depart from what was asked for: driver, gate, cadence, clock, burst,
 #: in place.

@@ -257,7 +257,7 @@ def _checked(pairs: list[Pair], found: dict[str, str], factor: Factor, ignored: 
 
 
 def _compared(pair: Pair, factor: Factor, ignored: frozenset[str], remarks: tuple[str, ...]) -> Pair:
-    mine, theirs = _methods(pair.base), _methods(pair.other)
+    mine, theirs = methods(pair.base), methods(pair.other)
     refused = []
     for name in sorted(mine.keys() & theirs.keys()):
         asked = METHODS.get(name, "")
@@ -266,7 +266,7 @@ def _compared(pair: Pair, factor: Factor, ignored: frozenset[str], remarks: tupl
     return replace(pair, refused=tuple(refused), remarks=remarks)
 
 
-def _methods(cell: Cell) -> dict[str, str]:
+def methods(cell: Cell) -> dict[str, str]:
     """How the numbers of a cell were taken; several ways side by side."""
     found: dict[str, set[str]] = {}
     for how in cell.how:

@@ -26,6 +26,7 @@ COMMANDS = (
     ("image", "image", "Build the images that plans name; list what is inside them."),
     ("show", "show", "Print a run again, in any style, without MPI."),
     ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
+    ("advise", "advise", "What to take for each operation, and what the rest costs."),
     ("list", "list_here", "What can be measured here, and why the rest cannot."),
     ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
     ("demo", "demo", "A first table: on this machine under mpirun, simulated without."),

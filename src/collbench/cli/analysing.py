@@ -57,6 +57,11 @@ def read(path: Path) -> Observed:
     return observed
 
 
+def names(texts: Sequence[str]) -> frozenset[str]:
+    """Names of factors as they were typed: repeated, or with commas between them."""
+    return frozenset(name.strip().replace("_", "-").lower() for text in texts for name in text.split(","))
+
+
 def say(tables: Sequence[Table], document: Any, chosen: str) -> None:
     """Print tables in the chosen style, or the document as JSON."""
     import msgspec

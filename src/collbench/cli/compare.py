@@ -13,7 +13,7 @@ from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.environment import differences, facts
 from collbench.analysis.observations import Observed
 from collbench.analysis.pairs import FACTORS, METHODS, Pair, across, find_factor, unmatched, within
-from collbench.cli.analysing import RUN, Share, read, say, style
+from collbench.cli.analysing import RUN, Share, names, read, say, style
 from collbench.errors import RequestError
 from collbench.report.compared import document, tables
 from collbench.schema.case import Case
@@ -76,20 +76,20 @@ def command(
     return _judged(found, fail_on)
 
 
-def _known(names: frozenset[str], *runs: Observed) -> frozenset[str]:
+def _known(asked: frozenset[str], *runs: Observed) -> frozenset[str]:
     """The names, if each of them is one of a field, a fact or a way of measuring."""
     fields = [name.replace("_", "-") for name in Case.__struct_fields__]
     there = {*fields, *METHODS, *(name for run in runs for name in facts(run, run.cells))}
-    for name in sorted(names - there):
+    for name in sorted(asked - there):
         raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(there))}")
-    return names
+    return asked
 
 
 def _pairs(
     runs: tuple[Path, ...], by: str | None, between: str | None, ignored: tuple[str, ...], baseline: Path | None
 ) -> tuple[list[Pair], bool]:
     """What is held against what, and whether launches of equal number belong together."""
-    names = frozenset(name.replace("_", "-").lower() for text in ignored for name in text.split(","))
+    without = names(ignored)
     sides = tuple(side.strip() for side in between.split(",")) if between else ()
     if between and (len(sides) != 2 or not all(sides)):
         raise RequestError(f"--between {between!r}: name two sides, as in --between multi,single.")
@@ -100,12 +100,12 @@ def _pairs(
                 f"--by {', '.join(FACTORS)}."
             )
         observed = read(runs[0])
-        return within(observed, find_factor(by), _known(names, observed), sides), observed.interleaved
+        return within(observed, find_factor(by), _known(without, observed), sides), observed.interleaved
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
     if between:
         raise RequestError("--between chooses sides of one run; here two are compared.")
-    return _across(baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1]), by, names), False
+    return _across(baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1]), by, without), False
 
 
 def _across(base: Observed, other: Observed, by: str | None, ignored: frozenset[str]) -> list[Pair]:

@@ -53,8 +53,8 @@ def terminal(tables: Iterable[Table]) -> str:
     """For people: aligned columns, notes as lines that begin with `*`."""
     parts = []
     for table in map(joined, tables):
-        body = _tabulated(table.rows, [wrapped(name) for name in table.columns], "simple")
-        parts.append("\n".join((table.title, body, *(f"* {note}" for note in table.notes))) + "\n")
+        body = [_tabulated(table.rows, [wrapped(name) for name in table.columns], "simple")] if table.rows else []
+        parts.append("\n".join((table.title, *body, *(f"* {note}" for note in table.notes))) + "\n")
     return "\n".join(parts)
 
 

@@ -1,0 +1,150 @@
+"""Advice: for each operation and range of sizes the option to take, what others cost, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.observations import Cell
+from collbench.analysis.options import Option, Question
+from collbench.analysis.pairs import Pair, methods
+from collbench.schema.case import Case
+
+#: Verdicts by which an option is no worse than the best, as far as is known.
+NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """One size: the option that is quickest, and every other one held against it (ratios over the best)."""
+
+    bytes: int
+    best: Option
+    others: dict[Option, Comparison]
+
+    @property
+    def not_worse(self) -> set[Option]:
+        """The best and those that it does not beat."""
+        return {self.best} | {option for option, one in self.others.items() if one.verdict in NOT_WORSE}
+
+    @property
+    def undecided(self) -> dict[Option, Comparison]:
+        """Those of which the evidence does not say whether they are worse."""
+        return {option: one for option, one in self.others.items() if one.verdict == "inconclusive"}
+
+    def cost(self, option: Option) -> float | None:
+        """How many times the time of the best this option takes; None where it was not compared."""
+        if option == self.best:
+            return 1.0
+        found = self.others.get(option)
+        return None if found is None or found.ratio is None else found.ratio.value
+
+
+@dataclass(frozen=True)
+class Range:
+    """Neighbouring sizes for which one option can be taken: no size in it has one that is known to be better."""
+
+    sizes: tuple[AtSize, ...]
+    option: Option
+
+    @property
+    def sure(self) -> str:
+        """`sure` where every other option is worse at every size; `tied` where some are as good; else `undecided`."""
+        verdicts = {one.verdict for size in self.sizes for one in size.others.values()}
+        verdicts |= {size.others[self.option].verdict for size in self.sizes if size.best != self.option}
+        if "inconclusive" in verdicts:
+            return "undecided"
+        return "tied" if verdicts & {"same", "negligible", "faster"} else "sure"
+
+    @property
+    def rivals(self) -> set[Option]:
+        """Other options that are not known to be worse at any size of the range."""
+        return set.intersection(*(size.not_worse for size in self.sizes)) - {self.option}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is advised for one operation on so many ranks."""
+
+    question: Question
+    sizes: tuple[AtSize, ...]
+    ranges: tuple[Range, ...]
+
+
+def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN) -> list[Advice]:
+    """Advice for each question; p is adjusted over all of them together.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    chosen = [
+        (question, size, best, option)
+        for question in questions
+        for size in question.sizes
+        if (best := _best(question.cells[size], in_blocks)) is not None
+        for option in question.cells[size]
+        if option != best
+    ]
+    pairs = [_pair(question, size, best, option) for question, size, best, option in chosen]
+    keys = ((question.case, size, option) for question, size, _, option in chosen)
+    found = dict(zip(keys, compare(pairs, margin, in_blocks), strict=True))
+    return [_advised(question, found, in_blocks) for question in questions]
+
+
+def _advised(question: Question, found: dict[tuple[Case, int, Option], Comparison], in_blocks: bool) -> Advice:
+    sizes = []
+    for size in question.sizes:
+        best = _best(question.cells[size], in_blocks)
+        if best is not None:
+            others = {option: found[question.case, size, option] for option in question.cells[size] if option != best}
+            sizes.append(AtSize(size, best, others))
+    return Advice(question, tuple(sizes), tuple(_ranges(sizes)))
+
+
+def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
+    """The option with the lowest median of launch medians (in blocks: over their block's); None if none was measured."""
+    measured = {option: cell.by_launch for option, cell in cells.items() if cell.medians and min(cell.medians) > 0}
+    blocks: dict[int, list[float]] = {}
+    for found in measured.values():
+        for launch, time in found.items():
+            blocks.setdefault(launch, []).append(math.log(time))
+    centre = {launch: fmean(logs) if in_blocks else 0.0 for launch, logs in blocks.items()}
+    scores = {
+        option: median(math.log(time) - centre[launch] for launch, time in found.items())
+        for option, found in measured.items()
+    }
+    return min(scores, key=lambda option: (scores[option], option)) if scores else None
+
+
+def _pair(question: Question, size: int, best: Option, option: Option) -> Pair:
+    base, other = question.cells[size][best], question.cells[size][option]
+    mine, theirs = methods(base), methods(other)
+    apart = [name for name in mine if name in theirs and mine[name] != theirs[name] and name not in ("driver", "place")]
+    refused = tuple(f"{name} {mine[name]} against {theirs[name]}" for name in apart)
+    return Pair(base, other, question.name(best), question.name(option), refused)
+
+
+def _ranges(sizes: Sequence[AtSize]) -> list[Range]:
+    """As few ranges as possible: each goes on while one option is not known to be worse at any of its sizes."""
+    ranges: list[Range] = []
+    held: list[AtSize] = []
+    common: set[Option] = set()
+    for size in sizes:
+        if held and not common & size.not_worse:
+            ranges.append(_range(held, common))
+            held = []
+        common = common & size.not_worse if held else size.not_worse
+        held.append(size)
+    return [*ranges, _range(held, common)] if held else ranges
+
+
+def _range(sizes: Sequence[AtSize], common: set[Option]) -> Range:
+    """Of the options that will do at every size, the one that costs least at the size where it costs most."""
+
+    def worst(option: Option) -> tuple[float, Option]:
+        return (max(size.cost(option) or 1.0 for size in sizes), option)
+
+    return Range(tuple(sizes), min(common, key=worst))

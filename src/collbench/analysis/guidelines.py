@@ -1,0 +1,115 @@
+"""Performance guidelines: what no library should be slower than. A violation is a finding about the library.
+
+Träff, Gropp and Thakur, "Self-consistent MPI performance guidelines", IEEE TPDS 21 (2010) 698-709: a collective should
+not take longer than others that do the same, and less data not longer than more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+from collbench.analysis.compare import MARGIN
+from collbench.analysis.estimate import Estimate, ratio_in_blocks
+from collbench.analysis.observations import Cell, Observed
+from collbench.schema.case import Case
+from collbench.units import format_size
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`collective` should take no longer than all of `parts` after each other, at the same size."""
+
+    collective: str
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """`allreduce <= reduce + bcast`."""
+        return f"{self.collective} <= {' + '.join(self.parts)}"
+
+
+#: Sizes mean the same on both sides: the whole buffer, or count times ranks.
+RULES = (
+    Rule("allreduce", ("reduce", "bcast")),
+    Rule("allreduce", ("reduce_scatter", "allgather")),
+    Rule("bcast", ("scatter", "allgather")),
+    Rule("gather", ("allgather",)),
+    Rule("scatter", ("bcast",)),
+    Rule("reduce", ("allreduce",)),
+    Rule("reduce_scatter", ("reduce", "scatter")),
+    Rule("allgather", ("gather", "bcast")),
+    Rule("allgather", ("alltoall",)),
+)
+
+MONOTONE = "monotone in size"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A guideline at one place and size. `ratio` is the collective over what it should not exceed.
+
+    `violated` where the whole interval lies above 1 and the margin; `held` where it lies below; else neither.
+    """
+
+    rule: str
+    case: Case
+    against: str
+    ratio: Estimate
+    violated: bool
+    held: bool
+
+
+def check(observed: Observed, margin: float = MARGIN) -> list[Finding]:
+    """Every guideline wherever all its parts were measured, in launches that all of them have."""
+    candidates = [*_by_rules(observed.cells), *_by_size(observed.cells)]
+    judged = (_judged(*one, margin) for one in candidates)
+    return [finding for finding in judged if finding is not None]
+
+
+Candidate = tuple[str, Case, str, Cell, Sequence[Cell]]
+
+
+def _by_rules(cells: dict[Case, Cell]) -> Iterator[Candidate]:
+    known = {_common(case): cell for case, cell in cells.items() if cell.medians}
+    for rule in RULES:
+        for case, cell in cells.items():
+            if case.collective == rule.collective and cell.medians:
+                parts = [known.get(_common(case, part)) for part in rule.parts]
+                there = [part for part in parts if part is not None]
+                if len(there) == len(parts):
+                    yield rule.text, case, " + ".join(rule.parts), cell, there
+
+
+def _common(case: Case, collective: str | None = None) -> tuple[object, ...]:
+    """What the parts of a rule share: all but op and root, which only some of them have."""
+    fields = msgspec.structs.asdict(case) | {"op": None, "root": None, "collective": collective or case.collective}
+    return tuple(fields.values())
+
+
+def _by_size(cells: dict[Case, Cell]) -> Iterator[Candidate]:
+    """Each size against the next larger one."""
+    series: dict[Case, list[Cell]] = {}
+    for case, cell in cells.items():
+        if cell.medians:
+            series.setdefault(msgspec.structs.replace(case, bytes=0), []).append(cell)
+    for found in series.values():
+        ordered = sorted(found, key=lambda cell: cell.case.bytes)
+        for smaller, larger in pairwise(ordered):
+            yield MONOTONE, smaller.case, format_size(larger.case.bytes), smaller, [larger]
+
+
+def _judged(rule: str, case: Case, against: str, cell: Cell, parts: Sequence[Cell], margin: float) -> Finding | None:
+    """In launches that all of them have: what one world measured one after the other. None without such launches."""
+    found = [one.by_launch for one in (cell, *parts)]
+    common = sorted(set.intersection(*(set(one) for one in found)))
+    mine = [found[0][launch] for launch in common]
+    theirs = [sum(one[launch] for one in found[1:]) for launch in common]
+    if not common or min(*mine, *theirs) <= 0:
+        return None
+    ratio = ratio_in_blocks(mine, theirs)
+    low, high = ratio.interval or (0.0, float("inf"))
+    return Finding(rule, case, against, ratio, low > 1 + margin, high < 1 + margin)

@@ -1,0 +1,176 @@
+"""What the reader of a run may still choose, and what each choice took: questions, options, and their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from collbench.analysis import environment
+from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.places import STEPS, policy_order, step_order
+from collbench.errors import RequestError
+from collbench.schema.case import Case
+from collbench.spelling import suggestion
+
+#: Factors in the order in which they are named; `library` is the image (on the host: the environment beside it, or the
+#: library itself) and the backend.
+FACTORS = ("library", "policy", "isolation", "driver", "thread-level", "staging", "algorithm", "protocol", "registered",
+           "graph", "in-place")  # fmt: skip
+
+
+@dataclass(frozen=True, order=True)
+class Option:
+    """A value for each factor, in the order of `FACTORS`; empty where the factor does not apply."""
+
+    values: tuple[str, ...]
+
+    def __getitem__(self, factor: str) -> str:
+        return self.values[FACTORS.index(factor)]
+
+    @property
+    def isolation_order(self) -> tuple[tuple[int, int, str], int]:
+        """From the least isolated to the most."""
+        step = self["isolation"] or None
+        return (policy_order(self["policy"]), step_order(step if step in STEPS else "strict"))
+
+
+@dataclass(frozen=True)
+class Question:
+    """One operation on so many ranks: what was measured of it, by size and option.
+
+    `varying` are the factors in which the options differ; the others are settled.
+    """
+
+    case: Case
+    cells: dict[int, dict[Option, Cell]]
+    varying: tuple[str, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes, ascending."""
+        return sorted(self.cells)
+
+    @property
+    def options(self) -> list[Option]:
+        """Every option that was measured at some size."""
+        return sorted({option for cells in self.cells.values() for option in cells})
+
+    def name(self, option: Option) -> str:
+        """`mpich, single ipc`: the values of what varies."""
+        found = {factor: option[factor] for factor in self.varying if option[factor]}
+        where = " ".join(found.pop(factor) for factor in ("policy", "isolation") if factor in found)
+        library = found.pop("library", "")
+        rest = (
+            f"{factor} {value}" if factor not in ("driver",) else f"{value} driver" for factor, value in found.items()
+        )
+        return ", ".join(word for word in (library, where, *rest) if word) or option["library"]
+
+
+def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
+    """The questions that a run answers, options outside of `given` left out.
+
+    Raises:
+        RequestError: nothing is left, with the values that there are.
+    """
+    backends = {cell.case.backend for cell in observed.cells.values()}
+    library = _library_of(observed)
+    grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
+    seen: dict[str, set[str]] = {factor: set() for factor in FACTORS}
+    for case, cell in observed.cells.items():
+        option = _option(case, library, len(backends) > 1)
+        for factor in FACTORS:
+            seen[factor].add(option[factor])
+        if all(_is(option[factor], value) for factor, value in given.items()):
+            grouped.setdefault(_question(case), {}).setdefault(case.bytes, {})[option] = cell
+    if not grouped:
+        said = "; ".join(f"{factor} is {', '.join(sorted(seen[factor] - {''}))}" for factor in given)
+        raise RequestError(f"--given leaves nothing of {observed.name}: in it {said}.")
+    return [Question(case, cells, _varying(cells)) for case, cells in grouped.items()]
+
+
+def parse_given(texts: Iterable[str]) -> dict[str, str]:
+    """`policy=single` as a factor and its value.
+
+    Raises:
+        RequestError: not of this form, or no such factor.
+    """
+    given = {}
+    for text in texts:
+        factor, equals, value = text.partition("=")
+        factor = factor.strip().replace("_", "-")
+        if not equals or not value.strip():
+            raise RequestError(f"--given {text!r}: write FACTOR=VALUE, as in policy=single.")
+        if factor not in FACTORS:
+            raise RequestError(f"--given {text!r}: no such factor. {suggestion(factor, FACTORS)}")
+        given[factor] = value.strip()
+    return given
+
+
+def _is(value: str, wanted: str) -> bool:
+    """A host has no step, so it stays whatever step is given."""
+    return value == wanted or (wanted in STEPS and value == "")
+
+
+def _library_of(observed: Observed) -> str:
+    """The name of the library where no image says it."""
+    names = {library.name for manifest in observed.manifests for library in manifest.libraries}
+    return " and ".join(sorted(names))
+
+
+def _option(case: Case, library: str, several_backends: bool) -> Option:
+    name = case.image or library or case.backend
+    named = f"{name} {case.backend}" if several_backends and case.backend not in name else name
+    graph = str(case.graph) if case.graph else ""
+    return Option((
+        named, case.policy, case.isolation or "", case.driver, case.thread_level, case.staging or "",
+        case.algorithm or "", case.protocol or "", "yes" if case.registered else "", graph,
+        "yes" if case.in_place else "",
+    ))  # fmt: skip
+
+
+def _question(case: Case) -> Case:
+    free: dict[str, object] = dict.fromkeys(("image", "isolation", "staging", "algorithm", "protocol"))
+    free |= {"backend": "", "policy": "", "driver": "", "thread_level": "", "bytes": 0}
+    free |= {"registered": False, "graph": 0, "in_place": False}
+    return msgspec.structs.replace(case, **free)
+
+
+def _varying(cells: dict[int, dict[Option, Cell]]) -> tuple[str, ...]:
+    options = {option for found in cells.values() for option in found}
+    return tuple(factor for factor in FACTORS if len({option[factor] for option in options}) > 1)
+
+
+#: What may differ between runs that advise together: it is what they are to choose from.
+_SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host"})
+
+
+def merged(runs: list[Observed], ignored: frozenset[str] = frozenset()) -> Observed:
+    """Several runs of one machine as one: cells without an image are named by the library of their run.
+
+    Raises:
+        RequestError: they were measured on different machines, or in different ways.
+    """
+    first, *others = runs
+    if not others:
+        return first
+    for other in others:
+        found = environment.differences(environment.facts(first, first.cells), environment.facts(other, other.cells))
+        wrong = {name: text for name, text in found.items() if name not in _SOFTWARE | ignored}
+        if wrong:
+            listed = "; ".join(f"{name} {text}" for name, text in wrong.items())
+            raise RequestError(
+                f"{first.name} and {other.name} cannot advise together: {listed}. "
+                f"Ask each of them alone, or: --ignore {','.join(wrong)}"
+            )
+    cells: dict[Case, Cell] = {}
+    moved = 0
+    for run in runs:
+        library = _library_of(run)
+        for cell in run.cells.values():
+            case = cell.case if cell.case.image else msgspec.structs.replace(cell.case, image=library or None)
+            cells.setdefault(case, Cell(case)).absorb(cell, moved)
+        moved += 1 + max((cell.highest for cell in run.cells.values()), default=0)
+    names = " + ".join(run.name for run in runs)
+    return Observed(names, tuple(manifest for run in runs for manifest in run.manifests), cells, ())

@@ -1,0 +1,51 @@
+"""`collbench advise RUN...`: what to take for each operation, what the rest costs, and how sure that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from collbench.analysis.advise import advise
+from collbench.analysis.compare import MARGIN
+from collbench.analysis.guidelines import check
+from collbench.analysis.options import FACTORS, merged, parse_given, questions
+from collbench.cli.analysing import RUN, Share, names, read, say, style
+from collbench.report.advised import complete, document, tables
+
+
+@click.command(name="advise")
+@click.argument("runs", nargs=-1, type=RUN, required=True)
+@click.option(
+    "--given",
+    multiple=True,
+    metavar="FACTOR=VALUE",
+    help=f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
+)
+@click.option(
+    "--margin",
+    type=Share(),
+    default=MARGIN,
+    metavar="PERCENT",
+    help="Differences within it are negligible.  [default: 2%]",
+)
+@click.option(
+    "--ignore",
+    "ignored",
+    multiple=True,
+    metavar="FACTOR",
+    help="Take several runs together although this differs. Can be repeated.",
+)
+@style
+def command(
+    runs: tuple[Path, ...], given: tuple[str, ...], margin: float, ignored: tuple[str, ...], style: str
+) -> None:
+    """For each operation, range of sizes and number of ranks: what to take, what other choices cost.
+
+    Several runs of one machine advise together: what differs between them in libraries is a choice.
+    """
+    wanted = parse_given(given)
+    observed = merged([read(run) for run in runs], names(ignored))
+    advised = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
+    findings = check(observed, margin)
+    say(tables(advised, findings), document(advised, findings), style)

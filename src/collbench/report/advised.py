@@ -1,0 +1,318 @@
+"""Advice as text, tables and JSON: what to take, what the rest costs, where it flips, what is not decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from collbench.analysis.advise import Advice, AtSize, Range
+from collbench.analysis.compare import MOST
+from collbench.analysis.crossover import Crossover, crossover
+from collbench.analysis.estimate import Estimate
+from collbench.analysis.guidelines import Finding
+from collbench.analysis.options import Option, Question
+from collbench.analysis.recovery import Recovery, recoveries
+from collbench.report.cells import operation
+from collbench.report.tables import Table
+from collbench.units import format_size
+
+#: A table of costs has a column for each size, and pages have an end.
+MOST_SIZES = 6
+
+#: What a step adds, in words.
+_STEPS = {"limits": "with larger limits", "ipc": "with ipc and pid shared (ipc)",
+          "net": "with the network shared too (net)", "visible": "with all GPUs visible too (visible)"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Advised:
+    """Advice for one operation with all that belongs to it."""
+
+    advice: Advice
+    crossovers: tuple[Crossover, ...]
+    recoveries: tuple[Recovery, ...]
+
+    @property
+    def title(self) -> str:
+        """`allreduce sum float32, 2 ranks`."""
+        case = msgspec.structs.replace(self.advice.question.case, bytes=1)  # of size 0 no dtype would be named
+        return f"{operation(case)}, {case.ranks} rank{'s' if case.ranks > 1 else ''}"
+
+
+def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:
+    """Each advice with its crossings and with what the steps of the ladder give back at the largest size."""
+    found = []
+    for advice in advices:
+        flips = [
+            crossover(advice.question, lower.option, upper.option, in_blocks)
+            for lower, upper in pairwise(advice.ranges)
+        ]
+        largest = advice.sizes[-1].bytes if advice.sizes else None
+        back = recoveries(advice.question, largest, in_blocks) if largest is not None else []
+        found.append(Advised(advice, tuple(flip for flip in flips if flip is not None), tuple(back)))
+    return found
+
+
+def sentences(advised: Advised) -> list[str]:
+    """The answer in words, the most important first."""
+    advice = advised.advice
+    if not advice.sizes:
+        return ["Nothing was measured."]
+    if len(advice.question.options) == 1:
+        return [f"There is one option only: {advice.question.name(advice.question.options[0])}. Nothing to choose."]
+    lines = [_take(advice, found) for found in advice.ranges]
+    lines += [_isolated(advice, found) for found in advice.ranges if _most_isolated(found) is not None]
+    lines += [_given_back(list(same)) for _, same in groupby(advised.recoveries, key=lambda one: one.isolated)]
+    lines += [_flips(advice.question, one) for one in advised.crossovers]
+    return [*lines, *_lacking(advice)]
+
+
+def _span(found: Range) -> str:
+    first, last = (format_size(size.bytes) for size in (found.sizes[0], found.sizes[-1]))
+    return first if first == last else f"{first} to {last}"
+
+
+def _take(advice: Advice, found: Range) -> str:
+    question = advice.question
+    last = found.sizes[-1]
+    chosen = question.name(found.option)
+    rivals = sorted(question.name(option) for option in found.rivals)
+    listed = _some(rivals)
+    if found.sure == "sure":
+        after = min(last.others.items(), key=lambda one: last.cost(one[0]) or float("inf"))
+        return f"{_span(found)}: take {chosen}. Next best: {_costs(question.name(after[0]), last, after[0])}."
+    if found.sure == "tied":
+        return f"{_span(found)}: take {chosen}; as good: {listed or 'another at each size'}."
+    against = listed or "others at some sizes"
+    return f"{_span(found)}: {chosen} is not known to be beaten, but this is undecided: {against}."
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more
+
+
+def _costs(name: str, size: AtSize, option: Option) -> str:
+    found = size.others.get(option)
+    ratio = None if found is None else found.ratio
+    cost = "the best" if ratio is None else f"{times(ratio)} the time"
+    return f"{name}, {cost} at {format_size(size.bytes)}"
+
+
+def times(ratio: Estimate) -> str:
+    """`3.1x (2.9 .. 3.3)`."""
+    between = "" if ratio.interval is None else f" ({_digits(ratio.interval[0])} .. {_digits(ratio.interval[1])})"
+    return f"{_digits(ratio.value)}x{between}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def _most_isolated(found: Range) -> Option | None:
+    """The most isolated option at the last size of the range, the quickest library of it; None if all are alike."""
+    last = found.sizes[-1]
+    options = [last.best, *last.others]
+    measured = [option for option in options if last.cost(option) is not None]
+    orders = {option.isolation_order for option in measured}
+    if len(orders) < 2:
+        return None
+    return min((one for one in measured if one.isolation_order == max(orders)), key=lambda one: last.cost(one) or 0.0)
+
+
+def _isolated(advice: Advice, found: Range) -> str:
+    option = _most_isolated(found)
+    assert option is not None
+    last = found.sizes[-1]
+    name = _where(option)
+    one = last.others.get(option)
+    if one is None or one.ratio is None:
+        return f"{_span(found)}: the most isolated ({name}) is the quickest at {format_size(last.bytes)}."
+    costs = f"costs {times(one.ratio)} the time of the best at {format_size(last.bytes)}"
+    if one.verdict == "inconclusive":
+        costs += ", which is not decided"
+    return f"{_span(found)}: the most isolated ({name}, {option['library']}) {costs}."
+
+
+def _given_back(steps: Sequence[Recovery]) -> str:
+    """`mpich: single strict costs 2.0x (..) the time of host at 1M. Of that come back: with ipc and pid shared 80 %`."""
+    one = steps[0]
+    cost = f"{_digits(one.cost)}x"
+    if one.cost_interval is not None:
+        cost += f" ({_digits(one.cost_interval[0])} .. {_digits(one.cost_interval[1])})"
+    start = f"{one.isolated['library']}: {_where(one.isolated)} costs {cost} the time of {_where(one.free)}"
+    ordered = sorted(steps, key=lambda step: step.step.isolation_order, reverse=True)
+    back = ", ".join(f"{_STEPS.get(step.step['isolation'], step.step['isolation'])} {_share(step)}" for step in ordered)
+    sure = one.cost_interval is not None and one.cost_interval[0] > 1
+    rest = f"Of that come back: {back}" if sure else "That is not sure, and so is what steps give back"
+    return f"{start} at {format_size(one.bytes)}. {rest}."
+
+
+def _where(option: Option) -> str:
+    return " ".join(word for word in (option["policy"], option["isolation"]) if word)
+
+
+def _share(one: Recovery) -> str:
+    between = ""
+    if one.share_interval is not None:
+        between = f" ({one.share_interval[0] * 100:.0f} .. {one.share_interval[1] * 100:.0f})"
+    return f"{one.share * 100:.0f} %{between}"
+
+
+def _flips(question: Question, one: Crossover) -> str:
+    between = "" if one.interval is None else f" ({_rounded(one.interval[0])} .. {_rounded(one.interval[1])})"
+    unsure = "" if one.interval is not None else "; launches do not agree on where"
+    sides = f"below {question.name(one.below)}, above {question.name(one.above)}"
+    return f"It flips at about {_rounded(one.bytes)}{between}: {sides}{unsure}."
+
+
+def _rounded(size: float) -> str:
+    """Two significant digits, in binary units: a crossing is no exact number of bytes."""
+    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
+        if size >= unit:
+            return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"
+    return f"{size:.0f}"
+
+
+def _lacking(advice: Advice) -> list[str]:
+    """Which sizes do not decide, and how many launches more would."""
+    lines = []
+    for size in advice.sizes:
+        lacking = size.undecided
+        if lacking:
+            counts = [one.launches_more for one in lacking.values()]
+            few = sorted(count for count in counts if count is not None)
+            most = f"more than {MOST}" if len(few) < len(counts) else str(few[-1])
+            start = f"{few[0]} to " if few and str(few[0]) != most else ""
+            lines.append(f"{format_size(size.bytes)}: {len(lacking)} options ({start}{most} launches more)")
+    return [f"Not decided: {'; '.join(lines)}."] if lines else []
+
+
+def tables(advised: Sequence[Advised], findings: Sequence[Finding]) -> list[Table]:
+    """A table of costs for each operation, the answer as its notes; then guidelines that are violated."""
+    found = [_costs_table(one) for one in advised]
+    return [*found, *guideline_tables(findings)]
+
+
+def _costs_table(advised: Advised) -> Table:
+    question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
+    columns = ("factor", "choice", *(f"at {format_size(size.bytes)}" for size in sizes))
+    rows = []
+    for factor in (*question.varying, "all together"):
+        values = sorted({_value(option, factor, question) for option in question.options} - {""})
+        for value in values:
+            rows.append((factor, value, *(_cheapest(question, size, factor, value) for size in sizes)))
+    if not question.varying:
+        rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
+    return Table(advised.title, columns, tuple(rows), (*sentences(advised), _LEGEND))
+
+
+_LEGEND = (
+    "numbers: times the time of the best option at that size, for the best option with that choice (95 % interval)"
+)
+
+
+def _value(option: Option, factor: str, question: Question) -> str:
+    return question.name(option) if factor == "all together" else option[factor]
+
+
+def _cheapest(question: Question, size: AtSize, factor: str, value: str) -> str:
+    """The least cost at a size with this choice, the other factors free."""
+    options = [option for option in (size.best, *size.others) if _value(option, factor, question) == value]
+    costs = {option: size.cost(option) for option in options}
+    known = {option: cost for option, cost in costs.items() if cost is not None}
+    if not known:
+        return "-"
+    option = min(known, key=lambda one: known[one])
+    if option == size.best:
+        return "best"
+    one = size.others[option]
+    assert one.ratio is not None
+    mark = {"inconclusive": " ?", "same": " =", "negligible": " ="}.get(one.verdict, "")
+    return f"{times(one.ratio)}{mark}"
+
+
+def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:
+    """All sizes, or so many of them, evenly spread with both ends."""
+    if len(sizes) <= MOST_SIZES:
+        return list(sizes)
+    step = (len(sizes) - 1) / (MOST_SIZES - 1)
+    return [sizes[round(index * step)] for index in range(MOST_SIZES)]
+
+
+def guideline_tables(findings: Sequence[Finding]) -> list[Table]:
+    """One table of the guidelines that are violated, and how many were checked."""
+    if not findings:
+        return []
+    rows = tuple(
+        (one.rule, one.case.image or "", _place(one), str(one.case.ranks), format_size(one.case.bytes), one.against,
+         times(one.ratio)) for one in findings if one.violated
+    )  # fmt: skip
+    held, open_ = sum(one.held for one in findings), sum(not one.held and not one.violated for one in findings)
+    note = f"{len(findings)} checked: {held} hold, {len(rows)} violated, {open_} not decided"
+    columns = ("guideline", "image", "place", "ranks", "size (B)", "against", "times as long")
+    return [Table("performance guidelines that are violated", columns if rows else (), rows, (note,))]
+
+
+def _place(one: Finding) -> str:
+    words = (one.case.collective, one.case.policy, one.case.isolation)
+    return " ".join(word for word in words if word)
+
+
+def document(advised: Sequence[Advised], findings: Sequence[Finding]) -> dict[str, Any]:
+    """Everything for programs."""
+    return {"advice": [_entry(one) for one in advised], "guidelines": [_finding(one) for one in findings]}
+
+
+def _entry(one: Advised) -> dict[str, Any]:
+    advice, question = one.advice, one.advice.question
+    return {
+        "operation": one.title,
+        "answer": sentences(one),
+        "ranges": [
+            {"from": found.sizes[0].bytes, "to": found.sizes[-1].bytes, "take": question.name(found.option),
+             "sure": found.sure, "as_good": sorted(map(question.name, found.rivals))}
+            for found in advice.ranges
+        ],
+        "sizes": [_size(question, size) for size in advice.sizes],
+        "crossovers": [
+            {"bytes": flip.bytes, "interval": flip.interval, "below": question.name(flip.below),
+             "above": question.name(flip.above)} for flip in one.crossovers
+        ],
+        "recovered": [
+            {"bytes": back.bytes, "isolated": question.name(back.isolated), "free": question.name(back.free),
+             "step": back.step["isolation"], "cost": back.cost, "cost_interval": back.cost_interval,
+             "share": back.share, "share_interval": back.share_interval} for back in one.recoveries
+        ],
+    }  # fmt: skip
+
+
+def _size(question: Question, size: AtSize) -> dict[str, Any]:
+    others = {
+        question.name(option): {
+            "times": None if found.ratio is None else found.ratio.value,
+            "interval": None if found.ratio is None else found.ratio.interval,
+            "verdict": found.verdict, "why": found.why, "launches_more": found.launches_more,
+        }
+        for option, found in size.others.items()
+    }  # fmt: skip
+    best = question.cells[size.bytes][size.best]
+    return {
+        "bytes": size.bytes,
+        "best": question.name(size.best),
+        "seconds": median(best.medians),
+        "others": others,
+    }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    state = "violated" if one.violated else "held" if one.held else "undecided"
+    return {"rule": one.rule, "case": to_builtins(one.case), "against": one.against, "state": state,
+            "times": one.ratio.value, "interval": one.ratio.interval}  # fmt: skip
