@@ -105,7 +105,7 @@ def _advised(question: Question, found: dict[tuple[Case, int, Option], Compariso
 
 
 def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
-    """The option with the lowest median of launch medians (in blocks: over their block's); None if none was measured."""
+    """The option with the lowest median of launch medians (in blocks: over the block's); None if none was measured."""
     measured = {option: cell.by_launch for option, cell in cells.items() if cell.medians and min(cell.medians) > 0}
     blocks: dict[int, list[float]] = {}
     for found in measured.values():

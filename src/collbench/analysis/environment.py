@@ -23,7 +23,7 @@ def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
         sides = {case.image: case.policy.startswith("host") for case in cases}
         told = _of_manifest(manifest)
         for image, on_host in sides.items():
-            for name, value in {**told, **_of_software(manifest, image, on_host)}.items():
+            for name, value in {**told, **software(manifest, image, on_host)}.items():
                 found.setdefault(name, set()).add(value)
     return {name: " and ".join(sorted(values)) for name, values in found.items()}
 
@@ -61,7 +61,7 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
     return told | {f"env:{name}": value for name, value in manifest.environment.items() if name not in _OWN}
 
 
-def _of_software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, str]:
+def software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, str]:
     """Libraries and interpreter of one side: of an image, of the environment beside it, or of the run itself."""
     side: Image | None = None
     if manifest.experiment is not None and image is not None:
@@ -88,13 +88,18 @@ def _file(library: Library) -> str:
     return f"sha256 {library.sha256[:12]}" if library.sha256 else library.path or ""
 
 
+def _gibibytes(size: int) -> float:
+    """A manifest may hold a number of any length."""
+    return min(size, 1 << 62) / 2**30
+
+
 def _gib(host: Host) -> str:
-    return "" if host.memory is None else f"{host.memory / 2**30:.0f} GiB"
+    return "" if host.memory is None else f"{_gibibytes(host.memory):.0f} GiB"
 
 
 def _limits(host: Host) -> str:
     cpus = "" if host.cgroup_cpus is None else f"{host.cgroup_cpus:g} CPUs"
-    memory = "" if host.cgroup_memory is None else f"{host.cgroup_memory / 2**30:.1f} GiB"
+    memory = "" if host.cgroup_memory is None else f"{_gibibytes(host.cgroup_memory):.1f} GiB"
     return ", ".join(word for word in (cpus, memory) if word)
 
 

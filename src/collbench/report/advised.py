@@ -77,19 +77,35 @@ def _span(found: Range) -> str:
     return first if first == last else f"{first} to {last}"
 
 
+def headline(advised: Advised) -> str:
+    """What to take at the largest sizes, and what the most isolated place costs there, in one sentence."""
+    advice = advised.advice
+    if not advice.ranges or len(advice.question.options) < 2:
+        return f"{advised.title}: {sentences(advised)[0]}"
+    last = advice.ranges[-1]
+    many = len(last.rivals)
+    also = f"; {many} other{'s' if many > 1 else ''} may be as good" if many else ""
+    text = f"{advised.title}, {_span(last)}: take {advice.question.name(last.option)}{also}"
+    option = _most_isolated(last)
+    ratio = None if option is None or option not in last.sizes[-1].others else last.sizes[-1].others[option].ratio
+    if option is None or ratio is None:
+        return f"{text}."
+    at = format_size(last.sizes[-1].bytes)
+    return f"{text}. The most isolated ({_where(option)}) costs {times(ratio)} the time of the best at {at}."
+
+
 def _take(advice: Advice, found: Range) -> str:
     question = advice.question
     last = found.sizes[-1]
     chosen = question.name(found.option)
     rivals = sorted(question.name(option) for option in found.rivals)
-    listed = _some(rivals)
     if found.sure == "sure":
         after = min(last.others.items(), key=lambda one: last.cost(one[0]) or float("inf"))
         return f"{_span(found)}: take {chosen}. Next best: {_costs(question.name(after[0]), last, after[0])}."
-    if found.sure == "tied":
-        return f"{_span(found)}: take {chosen}; as good: {listed or 'another at each size'}."
-    against = listed or "others at some sizes"
-    return f"{_span(found)}: {chosen} is not known to be beaten, but this is undecided: {against}."
+    if not rivals:
+        return f"{_span(found)}: take {chosen}; at some of these sizes others are as good, or it is not decided."
+    as_good = "as good" if found.sure == "tied" else "not told apart from it by this evidence"
+    return f"{_span(found)}: take {chosen}; {as_good}: {_some(rivals)}."
 
 
 def _some(names: Sequence[str], most: int = 4) -> str:
@@ -140,7 +156,7 @@ def _isolated(advice: Advice, found: Range) -> str:
 
 
 def _given_back(steps: Sequence[Recovery]) -> str:
-    """`mpich: single strict costs 2.0x (..) the time of host at 1M. Of that come back: with ipc and pid shared 80 %`."""
+    """`mpich: single strict costs 2.0x (..) the time of host at 1M. Of that come back: with larger limits 8 %`."""
     one = steps[0]
     cost = f"{_digits(one.cost)}x"
     if one.cost_interval is not None:
@@ -202,19 +218,36 @@ def tables(advised: Sequence[Advised], findings: Sequence[Finding]) -> list[Tabl
 def _costs_table(advised: Advised) -> Table:
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
     columns = ("factor", "choice", *(f"at {format_size(size.bytes)}" for size in sizes))
-    rows = []
-    for factor in (*question.varying, "all together"):
-        values = sorted({_value(option, factor, question) for option in question.options} - {""})
-        for value in values:
-            rows.append((factor, value, *(_cheapest(question, size, factor, value) for size in sizes)))
+    rows = [
+        (factor, value, *(_cheapest(question, size, factor, value) for size in sizes))
+        for factor in (*question.varying, "all together")
+        for value in _values(question, factor)
+    ]
     if not question.varying:
         rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
     return Table(advised.title, columns, tuple(rows), (*sentences(advised), _LEGEND))
 
 
 _LEGEND = (
-    "numbers: times the time of the best option at that size, for the best option with that choice (95 % interval)"
+    "numbers: times the time of the best option at that size, for the best option with that choice (95 % interval); "
+    "= the same within the margin, ? not decided"
 )
+
+
+def _rank(option: Option, factor: str) -> tuple[object, ...]:
+    """Places from the least isolated to the most, everything else by name."""
+    if factor == "policy":
+        return option.isolation_order[:1]
+    if factor == "isolation":
+        return option.isolation_order[1:]
+    return (option["library"], option.isolation_order, option) if factor == "all together" else (option[factor],)
+
+
+def _values(question: Question, factor: str) -> list[str]:
+    """The values of a factor, in order."""
+    ordered = sorted(question.options, key=lambda option: _rank(option, factor))
+    found = dict.fromkeys(_value(option, factor, question) for option in ordered)
+    return [value for value in found if value]
 
 
 def _value(option: Option, factor: str, question: Question) -> str:

@@ -37,6 +37,9 @@ ALL_RANKS_LIMIT = 64
 #: A record of 4096 ranks takes some hundred kilobytes.
 LONGEST_LINE = 64 << 20
 
+#: No run has as many; a larger number is damage.
+MOST_LAUNCHES = 1 << 40
+
 _SAMPLE_FILE = re.compile(r"samples/[A-Za-z0-9_-]+\.npy")
 
 
@@ -213,19 +216,7 @@ class Run:
         Raises:
             RunReadError: the file is missing, is no plain array, or its name leaves the run.
         """
-        if record.samples is None or record.samples.file is None:
-            return None
-        name = record.samples.file
-        path = self.directory / name
-        if _SAMPLE_FILE.fullmatch(name) is None or not path.resolve().is_relative_to(self.directory.resolve()):
-            raise RunReadError(f"{self.directory}: samples file {name!r} is not inside samples/.")
-        try:
-            if path.exists() and not path.is_file():
-                raise RunReadError(f"{path}: not a regular file.")
-            with path.open("rb") as file:
-                return decode_samples(file, str(path))
-        except OSError as error:
-            raise RunReadError(f"{path}: {error}") from error
+        return read_samples(self.directory, record)
 
     def find(self, case: Case, launch: int = 0) -> Record | None:
         """The record of a case in a launch, or None."""
@@ -240,6 +231,27 @@ def read_run(directory: Path) -> Run:
     """
     manifest, stream = read_manifest(directory), RecordStream(directory)
     return Run(directory, manifest, tuple(stream), stream.truncated)
+
+
+def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
+    """Samples of a record of the run in nanoseconds, [ranks, n]; negative where late. None when none were kept.
+
+    Raises:
+        RunReadError: the file is missing, is no plain array, or its name leaves the run.
+    """
+    if record.samples is None or record.samples.file is None:
+        return None
+    name = record.samples.file
+    path = directory / name
+    if _SAMPLE_FILE.fullmatch(name) is None or not path.resolve().is_relative_to(directory.resolve()):
+        raise RunReadError(f"{directory}: samples file {name!r} is not inside samples/.")
+    try:
+        if path.exists() and not path.is_file():
+            raise RunReadError(f"{path}: not a regular file.")
+        with path.open("rb") as file:
+            return decode_samples(file, str(path))
+    except OSError as error:
+        raise RunReadError(f"{path}: {error}") from error
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -276,7 +288,10 @@ class RecordStream:
             if not complete:
                 self.truncated = True
                 return
-            yield records.decode(line, f"{self._path} line {number}")
+            record = records.decode(line, f"{self._path} line {number}")
+            if not 0 <= record.launch < MOST_LAUNCHES:
+                raise RunReadError(f"{self._path} line {number}: launch {record.launch} is no number of a launch.")
+            yield record
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:

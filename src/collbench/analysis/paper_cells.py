@@ -1,0 +1,87 @@
+"""A run in the words of Choi et al. 2021: operation, policy, library, number of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from collbench.analysis.environment import software
+from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.places import step_order
+from collbench.schema.case import Case
+
+LIBRARIES = ("Open MPI", "MPICH", "CUDA-aware Open MPI", "NCCL")
+PARAMETER_SERVER = ("ps_bcast", "ps_gather")
+OPERATIONS = (*PARAMETER_SERVER, "allreduce")
+
+
+@dataclass(frozen=True, order=True)
+class At:
+    """A cell of the paper's experiment."""
+
+    operation: str
+    policy: str
+    library: str
+    gpus: int
+
+    @property
+    def name(self) -> str:
+        """`single MPICH`."""
+        return f"{self.policy} {self.library}"
+
+    def moved(self, policy: str) -> At:
+        """The same under another policy."""
+        return replace(self, policy=policy)
+
+
+@dataclass(frozen=True)
+class PaperCells:
+    """What a run has of the paper's cells, at one size and at one step of isolation."""
+
+    places: dict[At, Cell]
+    bytes: int
+    step: str | None
+    in_blocks: bool
+
+    def gpus(self, operation: str, policy: str, library: str) -> set[int]:
+        """The numbers of GPUs (without: of workers) that a library was measured with."""
+        return {at.gpus for at in self.places if (at.operation, at.policy, at.library) == (operation, policy, library)}
+
+
+def steps(observed: Observed) -> list[str]:
+    """The steps of isolation that the run has, the most isolated first: what Docker gives, if it was measured."""
+    found = {case.isolation for case in observed.cells if case.isolation is not None}
+    return sorted(found, key=lambda step: -step_order(step))
+
+
+def paper_cells(observed: Observed, step: str | None) -> PaperCells:
+    """The cells of policies `single` and `multi` at a step, at the largest size, native where it was measured."""
+    chosen = [cell for cell in observed.cells.values() if _belongs(cell, step)]
+    largest = max((cell.case.bytes for cell in chosen), default=0)
+    places: dict[At, Cell] = {}
+    for cell in sorted(chosen, key=lambda cell: (cell.case.driver != "native", cell.case.staging != "pinned")):
+        name = library_of(observed, cell.case)
+        if name is None or cell.case.bytes != largest:
+            continue
+        gpus = cell.case.ranks - (cell.case.collective in PARAMETER_SERVER)
+        at = At(cell.case.collective, cell.case.policy, name, gpus)
+        places.setdefault(at, cell)
+        if name.startswith("NCCL ("):
+            places.setdefault(replace(at, library="NCCL"), cell)
+    return PaperCells(places, largest, step, observed.interleaved)
+
+
+def _belongs(cell: Cell, step: str | None) -> bool:
+    case = cell.case
+    there = bool(cell.medians) and min(cell.medians) > 0 and case.collective in OPERATIONS
+    return there and case.policy in ("single", "multi") and case.isolation == step and case.op in (None, "sum")
+
+
+def library_of(observed: Observed, case: Case) -> str | None:
+    """The paper's name for what moved the data; None where the paper has none."""
+    names = software(observed.manifests[0], case.image, case.policy.startswith("host"))["library"]
+    mpi = "Open MPI" if "Open MPI" in names else "MPICH" if "MPICH" in names else None
+    if case.backend in ("mpi", "mpi-staged"):
+        return mpi
+    if case.backend == "mpi-cuda" and mpi == "Open MPI":
+        return "CUDA-aware Open MPI"
+    return ("NCCL" if mpi is None else f"NCCL ({mpi})") if case.backend == "nccl" else None

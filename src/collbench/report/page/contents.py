@@ -1,0 +1,150 @@
+"""What a report says, before it is laid out: chapters of runs, in them sections of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from collbench.analysis.advise import advise
+from collbench.analysis.compare import compare
+from collbench.analysis.guidelines import check
+from collbench.analysis.observations import Observed
+from collbench.analysis.options import Question, questions
+from collbench.analysis.pairs import FACTORS, find_factor, within
+from collbench.analysis.reference import Paper
+from collbench.errors import RequestError
+from collbench.report.advised import Advised, complete, guideline_tables, headline, sentences, tables
+from collbench.report.against import beside, counted
+from collbench.report.compared import tables as compared_tables
+from collbench.report.page.drawing import Figure
+from collbench.report.page.environment import about, misleading
+from collbench.report.page.figures.bars import bars
+from collbench.report.page.figures.curves import curves
+from collbench.report.page.figures.strips import strip
+from collbench.report.page.figures.waterfall import waterfalls
+from collbench.report.page.samples import samples_of
+from collbench.report.tables import Table
+
+#: What sides of a run are held against each other, where it has them.
+SIDES = ("policy", "image", "backend", "driver")
+
+#: So many sizes have their samples drawn: more would make a page that no browser likes.
+MOST_STRIPS = 6
+
+
+@dataclass(frozen=True)
+class Section:
+    """One operation, over all its numbers of ranks, or one kind of table."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    folded: tuple[Figure, ...] = ()
+    folded_tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One run: what was asked, the answer in three lines, what could mislead, and the evidence."""
+
+    title: str
+    question: str
+    answer: tuple[str, ...]
+    misleading: tuple[str, ...]
+    sections: tuple[Section, ...]
+    environment: tuple[Table, ...] = field(default=())
+
+
+def chapter(
+    observed: Observed,
+    given: dict[str, str],
+    margin: float,
+    number: int = 0,
+    figures: bool = True,
+    against: Paper | None = None,
+) -> Chapter:
+    """A run as a chapter; without `figures`, for formats that have none; `against` a paper's figures, if there is one.
+
+    Raises:
+        RequestError: a library that analyses or draws is not installed.
+    """
+    asked = questions(observed, given)
+    advised = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
+    sections = [
+        _section(observed, group, f"c{number}-o{index}", figures) for index, group in enumerate(_by_operation(advised))
+    ]
+    said = answer(advised)
+    if against is not None:
+        lines, found = beside(observed, against, margin)
+        sections.insert(0, Section(f"Beside {against.reference}", tuple(lines), tuple(found)))
+        said = (f"Of the {len(lines)} conclusions of {against.reference}: {counted(lines)}.", *said[:2])
+    findings = check(observed, margin)
+    sections += [_verdicts(observed, name, margin) for name in SIDES if _has_sides(observed, name)]
+    sections += [Section("Performance guidelines", tables=tuple(guideline_tables(findings)))] if findings else []
+    title = observed.manifests[0].title or observed.name
+    return Chapter(observed.name, title, said, misleading(observed), tuple(sections), about(observed))
+
+
+def answer(advised: Sequence[Advised]) -> tuple[str, ...]:
+    """Three lines: of one operation its first sentences, of several their headlines."""
+    if len(advised) == 1:
+        return tuple(sentences(advised[0])[:3])
+    return tuple(headline(one) for one in advised[:3])
+
+
+def _by_operation(advised: Iterable[Advised]) -> list[list[Advised]]:
+    """Questions that differ in the number of ranks alone belong together."""
+    groups: dict[object, list[Advised]] = {}
+    for one in advised:
+        case = one.advice.question.case
+        groups.setdefault((case.collective, case.op, case.dtype, case.root), []).append(one)
+    return list(groups.values())
+
+
+def _section(observed: Observed, group: list[Advised], name: str, figures: bool) -> Section:
+    title = group[0].title.rpartition(",")[0]
+    asked = [one.advice.question for one in group]
+    largest = max(size for question in asked for size in question.sizes)
+    drawn: list[Figure] = []
+    folded: list[Figure] = []
+    if figures:
+        for number, one in enumerate(group):
+            drawn += curves(one.advice.question, f"{name}-{number}", one.title)
+            drawn += waterfalls(one.advice.question, largest, f"{name}-{number}", one.title)
+            folded += _strips(observed, one.advice.question, f"{name}-{number}", one.title)
+        drawn += bars(asked, largest, name, title)
+    lines = tuple(f"{one.title}: {text}" if len(group) > 1 else text for one in group for text in sentences(one))
+    return Section(title, lines, tuple(_without_sentences(tables(group, []))), tuple(drawn), tuple(folded))
+
+
+def _without_sentences(found: list[Table]) -> list[Table]:
+    """The last note explains the numbers; the others are the lines above the table already."""
+    return [Table(table.title, table.columns, table.rows, table.notes[-1:]) for table in found]
+
+
+def _strips(observed: Observed, question: Question, name: str, title: str) -> list[Figure]:
+    sizes = question.sizes
+    step = -(-len(sizes) // MOST_STRIPS)
+    found = []
+    for number, size in enumerate(sizes[::step]):
+        ordered = sorted(question.cells[size], key=lambda option: (option["library"], option.isolation_order, option))
+        cells = {question.name(option): question.cells[size][option].case for option in ordered}
+        launches = samples_of(observed, cells)
+        if launches:
+            found.append(strip(launches, size, f"{name}-{number}", title))
+    return found
+
+
+def _has_sides(observed: Observed, name: str) -> bool:
+    fields = FACTORS[name].fields
+    return len({tuple(getattr(case, field) for field in fields) for case in observed.cells}) > 1
+
+
+def _verdicts(observed: Observed, name: str, margin: float) -> Section:
+    title = f"Verdicts by {name}"
+    try:
+        pairs = within(observed, find_factor(name), frozenset())
+    except RequestError as error:
+        return Section(title, (str(error),))
+    return Section(title, folded_tables=tuple(compared_tables(compare(pairs, margin, observed.interleaved))))

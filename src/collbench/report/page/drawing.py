@@ -1,0 +1,142 @@
+"""Matplotlib figures as SVG that stands in a page: colours by style sheet, text as text, names that are unique."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from collbench.errors import RequestError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Width and height of a small plot in inches; on a phone it fills the width without its letters getting smaller.
+SIZE = (4.8, 3.3)
+
+#: What the page's style sheet gives a colour: each stands for a variable, so that one drawing serves light and dark.
+INK, FAINT, PAPER = "#010101", "#010102", "#010103"
+SERIES = tuple(f"#0101{0xA0 + index:02x}" for index in range(10))
+WORSE, BETTER = "#0101b0", "#0101b1"
+_VARIABLES = {INK: "ink", FAINT: "faint", PAPER: "paper", WORSE: "worse", BETTER: "better"} | {
+    colour: f"series-{index}" for index, colour in enumerate(SERIES)
+}
+
+#: Beside its colour every series has a sign of its own, for print without colours and for eyes that do not see them.
+MARKERS = "osD^vPX*<>"
+HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "**", "|||")
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none", "text.parse_math": False, "svg.hashsalt": "collbench",
+    "font.family": "sans-serif", "font.size": 9,
+    "axes.edgecolor": FAINT, "axes.labelcolor": INK, "axes.titlecolor": INK, "axes.titlesize": 9.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": FAINT, "grid.linewidth": 0.4, "xtick.color": INK, "ytick.color": INK, "text.color": INK,
+    "legend.frameon": False, "legend.fontsize": 8, "hatch.linewidth": 0.6,
+    "lines.markersize": 4, "lines.linewidth": 1.3,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot: its SVG, and in words what it shows, for those who cannot see it."""
+
+    title: str
+    caption: str
+    svg: str
+    values: str = ""
+    wide: bool = False
+
+
+def draw(
+    name: str,
+    title: str,
+    caption: str,
+    paint: Callable[[Axes], None],
+    size: tuple[float, float] = SIZE,
+    values: str = "",
+) -> Figure:
+    """A figure that `paint` draws on axes; `name` is unique in the page. `values` are for those who cannot see it.
+
+    Raises:
+        RequestError: Matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure as Canvas
+    except ImportError as error:
+        wanted = "a report needs Matplotlib, which is not installed. Install it: pip install 'collbench[analysis]'"
+        raise RequestError(f"{wanted} ({error})") from error
+    with matplotlib.rc_context(_STYLE):
+        canvas = Canvas(figsize=size, layout="constrained")
+        canvas.patch.set_alpha(0)
+        axes = canvas.add_subplot()
+        axes.patch.set_alpha(0)
+        paint(axes)
+        out = io.StringIO()
+        canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    return Figure(title, caption, embedded(out.getvalue(), name, title), values, size[0] > 1.3 * SIZE[0])
+
+
+def embedded(svg: str, name: str, title: str) -> str:
+    """An SVG file as an element of a page."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'(?<=\sid=")', f"{name}-", body)
+    body = re.sub(r"(?<=url\(#)|(?<=href=\"#)", f"{name}-", body)
+    for colour, variable in _VARIABLES.items():
+        body = body.replace(colour, f"var(--{variable})")
+    opening = re.match(r"<svg[^>]*>", body)
+    assert opening is not None
+    box = re.search(r'viewBox="([^"]*)"', opening.group())
+    assert box is not None
+    start = (
+        f'<svg class="plot" role="img" aria-label="{escape(title)}" viewBox="{box.group(1)}" '
+        'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
+    )
+    return start + body[opening.end() :]
+
+
+def mark(artist: Any, number: int) -> None:
+    """Say that this is data and no decoration: a check of the page looks for it."""
+    artist.set_gid(f"mark-{number}")
+
+
+def legend(axes: Axes) -> None:
+    """Below the axes, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    longest = max(map(len, labels), default=0)
+    columns = 3 if longest < 16 else 2 if longest < 34 else 1
+    axes.figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def size_axis(axes: Axes, sizes: list[int]) -> None:
+    """Bytes on a logarithmic axis, named in binary units."""
+    from collbench.units import format_size
+
+    axes.set_xscale("log", base=2)
+    step = -(-len(sizes) // 7)
+    chosen = sizes[::step]
+    axes.set_xticks(chosen, [format_size(size) for size in chosen])
+    axes.minorticks_off()
+    axes.set_xlabel("size (B)")
+
+
+def time_axis(axes: Axes) -> None:
+    """Seconds on a logarithmic axis, named in units that people say."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    from collbench.units import format_duration
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
+    low, high = axes.get_ylim()
+    if high / low < 30:  # less than a decade and a half has too few names
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: format_duration(value)))
+        axes.tick_params(axis="y", which="minor", labelsize=7)
+    else:
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("time")
