@@ -1,0 +1,188 @@
+"""Fits of algorithm shapes to one series: non-negative, in relative error, piecewise in size.
+
+A shape's alpha, beta and gamma come from non-negative least squares with every row divided by its measured time, so
+that a microsecond counts at 8 bytes what a millisecond counts at 8 MiB. In each piece (`pieces.py`) the shape is the
+one that errs least on sizes that were held out of it. Needs SciPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collbench.analysis.pieces import criterion, misfit, pieces
+from collbench.analysis.scipy_here import optimize
+from collbench.analysis.series import Point
+from collbench.analysis.shapes import Shape
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: beta and gamma are one where their columns point in the same direction, the cosine between them being this or more:
+#: a third parameter could not pay.
+COLLINEAR = 0.9995
+
+#: Shapes whose criterion is this close to the best one's are as likely (Burnham and Anderson, Model Selection and
+#: Multimodel Inference, 2nd ed. (2002), section 2.6).
+AS_LIKELY = 2.0
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A shape with its parameters: seconds a message, seconds a byte, seconds a reduced byte.
+
+    `gamma` is None where it is in `beta`: the ranks measured do not tell them apart, or it explains nothing more.
+    """
+
+    shape: Shape
+    alpha: float
+    beta: float
+    gamma: float | None
+
+    def seconds(self, ranks: int, moved: float) -> float:
+        """Time of an operation on `ranks` ranks with `moved` bytes."""
+        messages, travel, reduced = self.shape.terms(ranks, moved)
+        return messages * self.alpha + travel * self.beta + reduced * (self.gamma or 0.0)
+
+    @property
+    def merged(self) -> bool:
+        """Whether `beta` holds the time for reducing too."""
+        return self.gamma is None and self.shape.reduced(2) > 0
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Which of alpha, beta, gamma were fitted."""
+        return (0, 1) if self.gamma is None else (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Sizes from `low` to `high` (as asked for, both measured), the shape there, and those that are as likely."""
+
+    low: int
+    high: int
+    fitted: Fitted
+    rivals: tuple[Fitted, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Pieces in the order of their sizes."""
+
+    pieces: tuple[Piece, ...]
+
+    def piece(self, size: int) -> Piece:
+        """The piece a size belongs to: between two pieces, the nearer one by ratio."""
+        for piece, after in pairwise(self.pieces):
+            if size * size <= piece.high * after.low:
+                return piece
+        return self.pieces[-1]
+
+    def pieces_at(self, size: int) -> tuple[Piece, ...]:
+        """The piece a size belongs to, and where it lies between two, the other one behind it."""
+        mine = self.piece(size)
+        for piece, after in pairwise(self.pieces):
+            if piece.high < size < after.low:
+                return (mine, after if mine is piece else piece)
+        return (mine,)
+
+    def seconds(self, point: Point) -> float:
+        """What the model says of a point."""
+        return self.piece(point.size).fitted.seconds(point.ranks, point.moved)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Points as arrays [n], and each shape's terms [n, 3]; `held` is what is left out in turn: sizes or rank counts."""
+
+    sizes: NDArray[np.int64]
+    held: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    terms: dict[Shape, NDArray[np.float64]] = field(compare=False)
+
+    def take(self, rows: NDArray[np.bool_]) -> Evidence:
+        """These rows alone."""
+        terms = {shape: values[rows] for shape, values in self.terms.items()}
+        return Evidence(self.sizes[rows], self.held[rows], self.seconds[rows], terms)
+
+    def design(self, shape: Shape, columns: tuple[int, ...]) -> NDArray[np.float64]:
+        """Terms over measured times, [n, columns]: a perfect model makes ones of them."""
+        return np.asarray(self.terms[shape][:, columns] / self.seconds[:, None])
+
+
+def evidence(points: Sequence[Point], shapes: Sequence[Shape]) -> Evidence:
+    """The points as the fit takes them; sizes are held out in turn, or rank counts where there is one size."""
+    sizes = np.array([point.size for point in points])
+    ranks = np.array([point.ranks for point in points])
+    held = sizes if len(set(sizes.tolist())) > 1 else ranks
+    terms = {shape: np.array([shape.terms(point.ranks, point.moved) for point in points]) for shape in shapes}
+    return Evidence(sizes, held, np.array([point.seconds for point in points]), terms)
+
+
+def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
+    """Pieces, their shapes and parameters. The points are of one series, with two that are different at the least.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    rows = evidence(points, shapes)
+    alike = len({point.ranks for point in points}) == 1  # then every shape is the same line
+    designs = [rows.design(shape, (0, 1)) for shape in (shapes[:1] if alike else shapes)]
+    found = []
+    for low, high in pieces(rows.sizes, designs):
+        inside = rows.take((rows.sizes >= low) & (rows.sizes <= high))
+        likely = [solve(inside, shape, (0, 1))[0] for shape in shapes] if alike else _likely(inside, shapes)
+        found.append(Piece(low, high, likely[0], tuple(likely[1:])))
+    return Fit(tuple(found))
+
+
+def solve(rows: Evidence, shape: Shape, columns: tuple[int, ...]) -> tuple[Fitted, float]:
+    """The shape with the non-negative parameters of least squared relative error, and this sum of squares."""
+    relative = rows.design(shape, columns)
+    lengths = np.linalg.norm(relative, axis=0)
+    lengths[lengths == 0.0] = 1.0
+    values, residual = optimize().nnls(relative / lengths, np.ones(len(relative)))
+    found = dict(zip(columns, (float(value) for value in values / lengths), strict=True))
+    return Fitted(shape, found[0], found[1], found.get(2)), float(residual) ** 2
+
+
+def best(rows: Evidence, shape: Shape) -> tuple[Fitted, float]:
+    """As `solve`, with gamma apart from beta where the rows tell them apart and the criterion pays for it."""
+    merged, squares = solve(rows, shape, (0, 1))
+    travel, reduced = rows.design(shape, (1, 2)).T
+    lengths = float(np.linalg.norm(travel) * np.linalg.norm(reduced))
+    if lengths == 0.0 or float(travel @ reduced) >= COLLINEAR * lengths:
+        return merged, squares
+    apart, less = solve(rows, shape, (0, 1, 2))
+    n = len(rows.seconds)
+    pays = criterion(n, less, 3) < criterion(n, squares, 2) and apart.beta > 0.0 and bool(apart.gamma)
+    return (apart, less) if pays else (merged, squares)
+
+
+def _likely(rows: Evidence, shapes: Sequence[Shape]) -> list[Fitted]:
+    """The shape that errs least on what is held out in turn, and those that are as likely, in this order."""
+    if len(shapes) == 1:
+        return [best(rows, shapes[0])[0]]
+    ranked = sorted((_held_out(rows, shape), index) for index, shape in enumerate(shapes))
+    return [best(rows, shapes[index])[0] for value, index in ranked if value - ranked[0][0] < AS_LIKELY]
+
+
+def _held_out(rows: Evidence, shape: Shape) -> float:
+    """Misfit of a shape on what is left out in turn, fitted to the rest; on all rows where nothing can be left out.
+
+    The ends stay: to predict them is to extrapolate. One size is one piece of evidence, on however many ranks.
+    """
+    inner = np.unique(rows.held)[1:-1]
+    means = []
+    for one in inner:
+        out = rows.held == one
+        fitted, _ = best(rows.take(~out), shape)
+        values = np.array([fitted.alpha, fitted.beta, fitted.gamma or 0.0])
+        means.append(float(np.mean((rows.take(out).design(shape, (0, 1, 2)) @ values - 1) ** 2)))
+    if means:
+        return misfit(len(means), sum(means))
+    return misfit(len(rows.seconds), best(rows, shape)[1])

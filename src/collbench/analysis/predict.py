@@ -1,0 +1,181 @@
+"""Predictions of a model at a number of ranks and a size: with an interval, with what must be said, or refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collbench.analysis.fit import Evidence, Fitted, Piece, evidence, solve
+from collbench.analysis.judge import Miss, Model
+from collbench.analysis.series import Series
+from collbench.units import format_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Rank counts above this many times the largest measured are extrapolated.
+BEYOND = 2
+
+#: How often launches are drawn anew, and how many errors are drawn for each.
+DRAWS, ERRORS = 200, 50
+SEED = 1994
+
+#: A piece's own misses make its intervals if they are of this many sizes, else those of all pieces do.
+ENOUGH = 4
+
+
+@dataclass(frozen=True)
+class Question:
+    """A point that is asked for. `size` is None where only collectives without sizes are meant."""
+
+    ranks: int
+    size: int | None
+
+    def __str__(self) -> str:
+        return f"{self.ranks} ranks" + ("" if self.size is None else f", {format_size(self.size)}")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds at a point, with the interval in which 95 % of such runs' medians should lie.
+
+    `extrapolated` beyond twice the ranks measured or beyond the sizes measured; `remarks` say by how much, and what
+    else the reader must know. `measured` is the median of the launches where just this was measured.
+    """
+
+    series: Series
+    question: Question
+    fitted: Fitted
+    seconds: float
+    interval: tuple[float, float]
+    extrapolated: bool
+    remarks: tuple[str, ...]
+    measured: float | None
+
+
+def predict(model: Model, question: Question) -> Prediction:
+    """What a model says of a point of its own transport (`ground.py` says whether it is one).
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    size = (question.size or 0) if model.series.sized else 0
+    pieces = model.fit.pieces_at(size)
+    fitted = pieces[0].fitted
+    # Where the ranks asked for were not measured, shapes that are as likely say different things, and all count.
+    inside = question.ranks in model.series.ranks
+    draws = [
+        _draws(model, piece, one, replace(question, size=size))
+        for piece in pieces
+        for one in ((piece.fitted,) if inside else (piece.fitted, *piece.rivals))
+    ]
+    ends = [np.quantile(values, (0.025, 0.975)) for values in draws]
+    interval = (min(float(low) for low, _ in ends), max(float(high) for _, high in ends))
+    beyond, remarks = _beyond(model.series, question.ranks, size)
+    if len(pieces) > 1:
+        low, high = min(piece.high for piece in pieces), max(piece.low for piece in pieces)
+        between = f"between {format_size(low)} and {format_size(high)}"
+        remarks.append(f"the model changes {between}: the interval covers both sides")
+    if not inside and pieces[0].rivals:
+        names = ", ".join(rival.shape.name for rival in pieces[0].rivals)
+        remarks.append(f"the ranks measured do not exclude {names}: the interval covers them too")
+    found = (p.seconds for p in model.series.points if (p.ranks, p.size) == (question.ranks, size))
+    seconds = fitted.seconds(question.ranks, size)
+    return Prediction(model.series, question, fitted, seconds, interval, beyond, tuple(remarks), next(found, None))
+
+
+def _beyond(series: Series, ranks: int, size: int) -> tuple[bool, list[str]]:
+    """Whether a point is far from what was measured, and how far."""
+    remarks = []
+    largest, low, high = series.ranks[-1], series.sizes[0], series.sizes[-1]
+    if ranks > BEYOND * largest:
+        remarks.append(f"extrapolated: {ranks} ranks are more than twice the {largest} measured")
+    if not low <= size <= high:
+        remarks.append(f"extrapolated: {format_size(size)} is beyond the sizes measured, {format_size(low)} to "
+                       f"{format_size(high)}")  # fmt: skip
+    extrapolated = bool(remarks)
+    if largest < ranks <= BEYOND * largest or ranks < series.ranks[0]:
+        remarks.append(f"{ranks} ranks are beyond those measured, {', '.join(map(str, series.ranks))}")
+    return extrapolated, remarks
+
+
+def _draws(model: Model, piece: Piece, fitted: Fitted, question: Question) -> NDArray[np.float64]:
+    """Values of a prediction: the shape fitted anew to launches drawn anew, times an error of the held-out kind.
+
+    Logarithms of held-out errors have no mean (a model is as often above as below) and their root mean square is known
+    from few sizes, hence Student's t.
+    """
+    generator = np.random.default_rng(SEED)
+    rows = evidence(model.series.points, model.shapes)
+    inside = (rows.sizes >= piece.low) & (rows.sizes <= piece.high)
+    assert question.size is not None
+    values = [
+        solve(_with(rows, seconds).take(inside), fitted.shape, fitted.columns)[0].seconds(question.ranks, question.size)
+        for seconds in _resampled(model.series, generator)
+    ] or [fitted.seconds(question.ranks, question.size)]
+    spread, freedom = error(model, piece, question.ranks)
+    errors = spread * generator.standard_t(freedom, (len(values), ERRORS * DRAWS // len(values)))
+    return np.asarray(np.array(values)[:, None] * np.exp(np.clip(errors, -50, 50)))
+
+
+def error(model: Model, piece: Piece, ranks: int) -> tuple[float, int]:
+    """Root mean square of the logarithms of held-out errors near a point, and of how many sizes (or rank counts).
+
+    Those of the piece if they are enough, else of all pieces. At rank counts that were not measured, not less than on
+    the largest rank count held out.
+    """
+    settled = _settled(model)
+    near: Sequence[Miss] = [miss for miss in settled if piece.low <= miss.size <= piece.high]
+    if len(_held(model, near)) < ENOUGH:
+        near = settled
+    spread = _spread(near)
+    if ranks not in model.series.ranks:
+        spread = max(spread, _spread(model.largest))
+    return spread, max(len(_held(model, near)), 1)
+
+
+def _settled(model: Model) -> Sequence[Miss]:
+    """Misses but those at a break; all, if that leaves none.
+
+    A model without the sizes beside a break cannot place it, and the model that predicts has them. Between these sizes
+    its intervals cover both pieces anyway.
+    """
+    pieces = model.fit.pieces
+    breaks = {size for before, after in pairwise(pieces) for size in (before.high, after.low)}
+    return [miss for miss in model.sizes if miss.size not in breaks] or model.sizes
+
+
+def _held(model: Model, misses: Iterable[Miss]) -> set[int]:
+    return {miss.size if model.series.sized else miss.ranks for miss in misses}
+
+
+def _spread(misses: Iterable[Miss]) -> float:
+    logs = [math.log(miss.measured / miss.predicted) for miss in misses if miss.predicted > 0]
+    return math.sqrt(sum(value * value for value in logs) / len(logs)) if logs else 0.0
+
+
+def _with(rows: Evidence, seconds: NDArray[np.float64]) -> Evidence:
+    return Evidence(rows.sizes, rows.held, seconds, rows.terms)
+
+
+def _resampled(series: Series, generator: np.random.Generator) -> Sequence[NDArray[np.float64]]:
+    """Medians of all points, [points], again and again from launches drawn with replacement; empty of one launch.
+
+    Points with the same launches are drawn together: what a launch does to one size it does to others too.
+    """
+    points = series.points
+    if max(len(point.launches) for point in points) < 2:
+        return []
+    found = np.empty((DRAWS, len(points)))
+    chosen: dict[tuple[int, ...], NDArray[np.int64]] = {}
+    for column, point in enumerate(points):
+        n = len(point.launches)
+        if point.launches not in chosen:
+            chosen[point.launches] = generator.integers(0, n, (DRAWS, n))
+        found[:, column] = np.median(np.array(point.medians)[chosen[point.launches]], axis=1)
+    return list(found)

@@ -1,0 +1,139 @@
+"""A series: the cells of a run that one model describes, all sizes and numbers of ranks of otherwise one case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from collbench.analysis.observations import Cell, Observed
+from collbench.schema.case import Case
+
+#: Collectives without a size: they are modelled over numbers of ranks alone.
+SIZELESS = frozenset({"barrier"})
+
+
+@dataclass(frozen=True)
+class Point:
+    """A cell as the fit sees it. `size` is what was asked for, `moved` what that became after rounding, in bytes.
+
+    `medians` are the launches' medians in seconds, `launches` their numbers, in the same order.
+    """
+
+    ranks: int
+    size: int
+    moved: int
+    launches: tuple[int, ...]
+    medians: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The median over launches."""
+        return median(self.medians)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One case without bytes and ranks, over one transport (empty: the library does not tell).
+
+    `points` are in order of ranks and size. `left_out` says which cells are no evidence, and why. `cells` are those of
+    the points.
+    """
+
+    case: Case
+    transport: str
+    points: tuple[Point, ...]
+    left_out: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def sized(self) -> bool:
+        """Whether the collective moves data."""
+        return self.case.collective not in SIZELESS
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Every size asked for, in order."""
+        return tuple(sorted({point.size for point in self.points}))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Every number of ranks, in order."""
+        return tuple(sorted({point.ranks for point in self.points}))
+
+    @property
+    def launches(self) -> int:
+        """The most launches that a point has."""
+        return max((len(point.medians) for point in self.points), default=0)
+
+
+def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Series]:
+    """The series of a run in the order they were measured; with `wanted`, of these collectives only."""
+    groups: dict[tuple[Case, str], list[Cell]] = {}
+    for cell in observed.cells.values():
+        if not wanted or cell.case.collective in wanted:
+            key = msgspec.structs.replace(cell.case, bytes=0, ranks=0)
+            groups.setdefault((key, transport(cell)), []).append(cell)
+    return [_series(case, name, cells) for (case, name), cells in _with_failed(groups).items()]
+
+
+def transport(cell: Cell) -> str:
+    """How the bytes of a cell travelled; several ways of several launches beside each other."""
+    return " and ".join(sorted(cell.transports))
+
+
+def _with_failed(groups: dict[tuple[Case, str], list[Cell]]) -> dict[tuple[Case, str], list[Cell]]:
+    """A cell that was never measured has no transport: it goes to the first series of its case that has one."""
+    homes: dict[Case, tuple[Case, str]] = {}
+    for key, cells in groups.items():
+        if any(cell.medians for cell in cells):
+            homes.setdefault(key[0], key)
+    found: dict[tuple[Case, str], list[Cell]] = {}
+    for key, cells in groups.items():
+        for cell in cells:
+            found.setdefault(key if cell.medians else homes.get(key[0], key), []).append(cell)
+    return found
+
+
+def _series(case: Case, name: str, cells: list[Cell]) -> Series:
+    used, points, left_out = [], [], dict[str, int]()
+    for cell in sorted(cells, key=lambda one: (one.case.ranks, one.case.bytes)):
+        why = _useless(cell)
+        if why:
+            left_out[why] = left_out.get(why, 0) + 1
+            continue
+        used.append(cell)
+        medians = dict(zip(cell.launches, cell.medians, strict=True))
+        points.append(
+            Point(cell.case.ranks, cell.case.bytes, cell.bytes, tuple(sorted(medians)),
+                  tuple(medians[launch] for launch in sorted(medians)))
+        )  # fmt: skip
+    said = (f"left out: {number} of {len(cells)} cells: {why}" for why, number in left_out.items())
+    return Series(case, name, tuple(points), tuple(said), tuple(used))
+
+
+def _useless(cell: Cell) -> str:
+    """Why a cell says nothing of a link; empty where it does."""
+    if not cell.medians:
+        return f"{'failed' if cell.failed else 'skipped'}: {'; '.join(sorted(cell.reasons))}"
+    if cell.wrong:
+        return "results were wrong"
+    if cell.case.ranks < 2:
+        return "one rank, where nothing travels"
+    if min(cell.medians) <= 0.0:
+        return "a median of 0: the clock does not resolve this operation"
+    if cell.bytes == 0 and cell.case.collective not in SIZELESS:
+        return "0 bytes after rounding to whole blocks"
+    return ""
+
+
+def ways(cells: Iterable[Cell]) -> list[str]:
+    """Facts of the measuring in which the cells of a series differ: `gate: barrier and roundtime`."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        for how in cell.how:
+            for name, value in how:
+                found.setdefault(name, set()).add(value)
+    return [f"{name}: {' and '.join(sorted(values))}" for name, values in sorted(found.items()) if len(values) > 1]

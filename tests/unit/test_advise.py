@@ -1,0 +1,192 @@
+"""Advice: the option for each range of sizes, how sure it is, what the rest costs, what comes back, where it flips."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.made_runs import Entry, host, library, made_case, spread, write_launches, write_run
+
+from collbench.analysis.advise import Advice, advise
+from collbench.analysis.crossover import crossover
+from collbench.analysis.observations import observe
+from collbench.analysis.options import merged, parse_given, questions
+from collbench.analysis.recovery import recoveries
+from collbench.errors import RequestError
+from collbench.report.advised import complete, headline, sentences
+from collbench.schema.case import Case
+
+US = 1e-6
+
+
+def advice_on(path: Path, **given: str) -> list[Advice]:
+    observed = observe(path)
+    return advise(questions(observed, given), observed.interleaved)
+
+
+def two_libraries(path: Path, sizes: dict[int, tuple[float, float]], launches: int = 10) -> Path:
+    """A run in which each size takes so many microseconds with openmpi and with mpich."""
+    cells = {}
+    for size, times in sizes.items():
+        for image, time in zip(("openmpi", "mpich"), times, strict=True):
+            cells[made_case(image=image, bytes=size)] = spread(time * US, launches)
+    return write_run(path, cells)
+
+
+def test_the_quickest_option_is_taken_and_the_next_best_has_its_price(tmp_path: Path) -> None:
+    (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20), 1024: (20, 40)}))
+    (only,) = advice.ranges
+    assert (advice.question.name(only.option), only.sure, only.rivals) == ("openmpi", "sure", set())
+    (line,) = sentences(complete([advice], True)[0])
+    assert line == "8 to 1K: take openmpi. Next best: mpich, 2.00x (2.00 .. 2.00) the time at 1K."
+
+
+def test_what_is_the_same_within_the_margin_is_tied(tmp_path: Path) -> None:
+    (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 10.05)}))
+    (only,) = advice.ranges
+    assert only.sure == "tied" and len(only.rivals) == 1
+    assert "as good: mpich" in sentences(complete([advice], True)[0])[0]
+
+
+def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: Path) -> None:
+    (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}, launches=4))
+    (only,) = advice.ranges
+    assert only.sure == "undecided"
+    assert sentences(complete([advice], True)[0])[-1] == "Not decided: 8: 1 options (2 launches more)."
+
+
+def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_path: Path) -> None:
+    # openmpi 2 us + 2 ns/B, mpich 10 us + 1 ns/B: equal at 8000 B
+    sizes = {size: (2 + size * 2e-3, 10 + size * 1e-3) for size in (1 << power for power in range(3, 21))}
+    (advice,) = advice_on(two_libraries(tmp_path / "run", sizes))
+    assert [(advice.question.name(one.option), one.sizes[-1].bytes) for one in advice.ranges] == [
+        ("openmpi", 8192), ("mpich", 1 << 20)]  # at 8192 the two are within the margin  # fmt: skip
+    below, above = (one.option for one in advice.ranges)
+    found = crossover(advice.question, below, above, True)
+    assert found is not None and found.interval is not None
+    assert found.bytes == pytest.approx(8000, rel=0.03)
+    assert found.interval[0] <= found.bytes <= found.interval[1]
+    assert crossover(advice.question, above, below, True) is None  # the other way round it never flips
+    assert "It flips at about 7.8K" in " ".join(sentences(complete([advice], True)[0]))
+
+
+def test_one_range_covers_sizes_at_which_noise_picks_another_winner(tmp_path: Path) -> None:
+    sizes = {8: (10.0, 10.02), 64: (10.02, 10.0), 512: (10.0, 10.02)}
+    (advice,) = advice_on(two_libraries(tmp_path / "run", sizes))
+    assert len(advice.ranges) == 1
+
+
+def test_the_best_of_a_size_is_the_best_within_blocks(tmp_path: Path) -> None:
+    drift = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0]
+    slower = [10e-6 * d for d in drift]
+    quicker = [9e-6 * d for d in drift]
+    quicker[:3] = [1.0, 1.0, 1.0]  # three blocks went wrong: the plain median would still be higher
+    run = write_run(tmp_path / "run", {made_case(image="a"): slower, made_case(image="b"): quicker})
+    (advice,) = advice_on(run)
+    assert advice.question.name(advice.sizes[0].best) == "b"
+
+
+def ladder(path: Path) -> Path:
+    places = {("host", None): 100, ("multi", "strict"): 110, ("single", "strict"): 300, ("single", "ipc"): 140,
+              ("single", "limits"): 300}  # fmt: skip
+    cells = {made_case(*place, image="mpich"): spread(time * US) for place, time in places.items()}
+    return write_run(path, cells)
+
+
+def test_a_step_gives_back_its_part_of_what_isolation_costs(tmp_path: Path) -> None:
+    (advice,) = advice_on(ladder(tmp_path / "run"))
+    back = {one.step["isolation"]: one for one in recoveries(advice.question, 1024, True)}
+    assert back["ipc"].cost == pytest.approx(3.0, rel=0.01)
+    assert back["ipc"].share == pytest.approx(0.8, abs=0.01)
+    assert back["limits"].share == pytest.approx(0.0, abs=0.01)
+    interval = back["ipc"].share_interval
+    assert interval is not None and interval[0] <= 0.8 <= interval[1]
+    text = " ".join(sentences(complete([advice], True)[0]))
+    assert "mpich: single strict costs 3.00x (3.00 .. 3.00) the time of host at 1K." in text
+    assert "with larger limits 0 % (0 .. 0), with ipc and pid shared (ipc) 80 % (80 .. 80)" in text
+
+
+def test_the_headline_names_the_choice_and_the_price_of_isolation(tmp_path: Path) -> None:
+    (advice,) = advice_on(ladder(tmp_path / "run"))
+    assert headline(complete([advice], True)[0]) == (
+        "allreduce sum float32, 2 ranks, 1K: take host. "
+        "The most isolated (single strict) costs 3.00x (3.00 .. 3.00) the time of the best at 1K."
+    )
+
+
+def test_what_is_given_leaves_the_rest_to_choose(tmp_path: Path) -> None:
+    (advice,) = advice_on(ladder(tmp_path / "run"), policy="single")
+    assert advice.question.varying == ("isolation",)
+    assert advice.question.name(advice.ranges[0].option) == "ipc"
+
+
+def test_a_step_that_is_given_leaves_the_host_in(tmp_path: Path) -> None:
+    (advice,) = advice_on(ladder(tmp_path / "run"), isolation="strict")
+    assert {option["policy"] for option in advice.question.options} == {"host", "multi", "single"}
+
+
+def test_given_values_that_do_not_exist_are_answered_with_those_that_do(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="policy is host, multi, single"):
+        advice_on(ladder(tmp_path / "run"), policy="singel")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("policy", "FACTOR=VALUE"), ("polcy=single", "Did you mean policy"), ("=x", "factor")]
+)
+def test_given_that_cannot_be_read_is_refused(text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        parse_given([text])
+
+
+def test_numbers_of_ranks_are_questions_of_their_own(tmp_path: Path) -> None:
+    cells = {made_case(image=image, ranks=ranks): spread(time * US)
+             for ranks in (2, 4) for image, time in (("a", 10 * ranks), ("b", 50 / ranks))}  # fmt: skip
+    found = {
+        one.question.case.ranks: one.question.name(one.ranges[0].option)
+        for one in advice_on(write_run(tmp_path / "r", cells))
+    }
+    assert found == {2: "a", 4: "b"}
+
+
+def test_cells_measured_in_another_way_are_not_advised_against(tmp_path: Path) -> None:
+    from tests.unit.made_runs import made_record
+
+    quick, odd = made_case(image="a"), made_case(image="b")
+    late = [made_record(odd, launch, 20 * US, gate="barrier") for launch in range(10)]
+    (advice,) = advice_on(write_run(tmp_path / "run", {quick: spread(10 * US), odd: late}))
+    (other,) = advice.sizes[0].others.values()
+    assert (other.verdict, other.why) == ("not comparable", "gate roundtime against barrier")
+
+
+def test_failed_skipped_and_zero_cells_are_left_out(tmp_path: Path) -> None:
+    cells: dict[Case, list[Entry]] = {
+        made_case(image="a"): list(spread(10 * US)),
+        made_case(image="b"): ["died"] * 10,
+        made_case(image="c"): [0.0] * 10,
+    }
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    assert advice.question.name(advice.sizes[0].best) == "a"
+    assert {one.verdict for one in advice.sizes[0].others.values()} == {"not comparable"}
+
+
+def test_nothing_measured_is_said(tmp_path: Path) -> None:
+    (advice,) = advice_on(write_run(tmp_path / "run", {made_case(image="a"): ["died"] * 3}))
+    assert sentences(complete([advice], True)[0]) == ["Nothing was measured."]
+
+
+def test_runs_with_different_libraries_advise_together(tmp_path: Path) -> None:
+    openmpi = write_launches(tmp_path / "o", {made_case(): spread(10 * US)})
+    mpich = write_launches(tmp_path / "m", {made_case(): spread(20 * US)}, libraries=(library("MPICH", "5.0.2"),),
+                           launcher="MPICH's mpiexec")  # fmt: skip
+    together = merged([observe(openmpi), observe(mpich)])
+    (advice,) = advise(questions(together, {}), together.interleaved)
+    assert advice.question.name(advice.ranges[0].option) == "Open MPI 5.0.11"
+    assert [len(cell.medians) for cell in together.cells.values()] == [10, 10]
+
+
+def test_runs_of_different_machines_do_not_advise_together_unless_told_to(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "1", {made_case(): [US]})
+    other = write_run(tmp_path / "2", {made_case(): [US]}, hosts=(host(cpu="Xeon"),))
+    with pytest.raises(RequestError, match=r"cpu EPYC 7003 against Xeon.*--ignore cpu"):
+        merged([observe(one), observe(other)])
+    assert merged([observe(one), observe(other)], frozenset({"cpu"})).cells

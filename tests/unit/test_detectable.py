@@ -1,0 +1,36 @@
+"""What so many launches can see: quiet ones find little differences, and names that mean nothing are none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collbench.analysis.detectable import Sides, false_positives, smallest
+
+
+def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.0) -> list[Sides]:
+    """Launches of one thing under two names, with a spread within blocks and one between them (shares)."""
+    generator = np.random.default_rng(5)
+    found = []
+    for _ in range(cells):
+        block = generator.normal(0, between, launches)
+        one, other = (np.exp(block + generator.normal(0, spread, launches)) * 1e-5 for _ in range(2))
+        found.append(Sides(tuple(one.tolist()), tuple(other.tolist())))
+    return found
+
+
+def test_names_that_mean_nothing_are_seldom_called_different() -> None:
+    assert false_positives(sides(0.05, cells=8)) <= 0.05
+
+
+def test_quiet_launches_see_smaller_differences() -> None:
+    quiet, loud = smallest(sides(0.005)), smallest(sides(0.05))
+    assert all(one is not None and one <= 0.03 for one in quiet)
+    assert all(one is not None and one >= 0.05 for one in loud)
+
+
+def test_drift_from_block_to_block_hides_little() -> None:
+    assert all(one is not None and one <= 0.05 for one in smallest(sides(0.005, between=0.3)))
+
+
+def test_what_no_difference_overcomes_is_none() -> None:
+    assert smallest(sides(3.0)) == [None] * 3

@@ -1,0 +1,287 @@
+"""`collbench model` from files to text: made-up runs, questions that can be answered, and those that cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from collbench.analysis.predict import Question
+from collbench.analysis.shapes import SHAPES
+from collbench.analysis.what_if import Link
+from collbench.cli import cli
+from collbench.cli.model import parse_link, parse_point
+from collbench.errors import CollbenchError, RequestError, UnitError
+from collbench.schema.manifest import Host, Manifest
+from collbench.schema.record import Record
+from collbench.schema.store import RunWriter, read_run
+
+SIZES = tuple(8 * 4**power for power in range(9))
+LINEAR = next(shape for shape in SHAPES["bcast"] if shape.name == "linear")
+STYLES = ("table", "markdown", "csv", "latex", "json")
+
+
+def linear(ranks: int, size: int, launch: int) -> float:
+    """A linear broadcast of 1 us a message and 10 GB/s, each launch 2 % slower than the one before."""
+    messages, travel, _ = LINEAR.terms(ranks, size)
+    return (messages * 1e-6 + travel / 1e10) * (1 + launch / 50)
+
+
+@pytest.fixture(scope="module")
+def stored() -> tuple[Manifest, Record]:
+    """A manifest of a host with 64 cores, and a record to make others of."""
+    run = read_run(Path(__file__).parents[1] / "data" / "run")
+    host = Host(name="node1", ranks=(0, 1), kernel="Linux 6.1", cpu="CPU", cores=64)
+    return msgspec.structs.replace(run.manifest, hosts=(host,)), run.records[0]
+
+
+class Maker:
+    """Writes runs of bcast, cell by cell."""
+
+    def __init__(self, folder: Path, stored: tuple[Manifest, Record]) -> None:
+        self.folder = folder
+        self.manifest, self.record = stored
+
+    def make(self, ranks: int, size: int, launch: int, seconds: float | None, **fields: Any) -> Record:
+        """A record; failed where there is no time."""
+        record, named = self.record, {"collective": "bcast", "op": None, "root": 0, "in_place": False}
+        assert record.work is not None and record.seconds is not None and record.samples is not None
+        case = msgspec.structs.replace(record.case, bytes=size, ranks=ranks, **(named | fields.pop("case", {})))
+        replaced: dict[str, Any] = {"case": case, "launch": launch, "notes": (), "transport": "tcp", **fields}
+        if seconds is None:
+            replaced |= {"status": "failed", "reason": "broken", "seconds": None}
+        else:
+            times = msgspec.structs.replace(record.seconds, p50=seconds, mean=seconds)
+            samples = msgspec.structs.replace(record.samples, file=None)
+            replaced |= {"seconds": times, "samples": samples, "check": None,
+                         "work": msgspec.structs.replace(record.work, bytes=size)}  # fmt: skip
+        return msgspec.structs.replace(record, **replaced)
+
+    def write(self, records: Iterable[Record], name: str = "run", **manifest: Any) -> Path:
+        """The run of these records."""
+        with RunWriter(self.folder / name, msgspec.structs.replace(self.manifest, **manifest)) as writer:
+            for record in records:
+                writer.append(record)
+        return self.folder / name
+
+    def grid(self, ranks: Sequence[int] = (2, 4, 8), sizes: Sequence[int] = SIZES, **fields: Any) -> list[Record]:
+        """Three launches of a linear broadcast."""
+        return [self.make(p, m, launch, linear(p, m, launch), **fields)
+                for p in ranks for m in sizes for launch in range(3)]  # fmt: skip
+
+
+@pytest.fixture
+def maker(tmp_path: Path, stored: tuple[Manifest, Record]) -> Maker:
+    return Maker(tmp_path, stored)
+
+
+def say(*arguments: object) -> str:
+    """What the command prints."""
+    result = CliRunner().invoke(cli, ["model", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refuse(*arguments: object) -> str:
+    """The message that the command ends with, exit code 2."""
+    with pytest.raises(CollbenchError) as caught:
+        CliRunner().invoke(cli, ["model", *map(str, arguments)], catch_exceptions=False, standalone_mode=False)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def document(*arguments: object) -> dict[str, Any]:
+    """The JSON of one run."""
+    (run,) = json.loads(say(*arguments, "--style", "json"))["runs"]
+    found: dict[str, Any] = run
+    return found
+
+
+def test_a_model_says_what_was_put_in(maker: Maker) -> None:
+    run = maker.write(maker.grid())
+    (model,) = document(run)["models"]
+    (piece,) = model["pieces"]
+    assert piece["algorithm"] == "linear" and piece["as_likely"] == []
+    assert piece["alpha"] == pytest.approx(1.02e-6, rel=1e-3) and piece["beta"] == pytest.approx(1.02e-10, rel=1e-3)
+    text = say(run)
+    assert "model of bcast float32 root 0" in text and "8 .. 512K" in text and "2, 4, 8" in text
+    assert "1.020" in text and "9.804" in text  # us, GB/s
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_says_everything(maker: Maker, style: str) -> None:
+    run = maker.write(maker.grid())
+    text = say(run, "--predict", "ranks=4,bytes=1K", "--link", "latency=2us,bandwidth=12.5GB/s", "--style", style)
+    assert text.count("van de Geijn, ring") == 1 and "linear" in text
+    if style == "json":
+        assert len(json.loads(text)["runs"][0]["what_if"]) == 1
+
+
+def test_several_runs_have_tables_of_their_own(maker: Maker) -> None:
+    runs = [maker.write(maker.grid(), name) for name in ("one", "two")]
+    text = say(*runs)
+    assert all(f"{run}: model of bcast" in text for run in runs)
+    assert len(json.loads(say(*runs, "--style", "json"))["runs"]) == 2
+
+
+def test_predictions_are_flagged_beyond_twice_the_ranks(maker: Maker) -> None:
+    run = maker.write(maker.grid())
+    asked = ("ranks=8,bytes=2K", "ranks=16,bytes=2K", "ranks=17,bytes=2K", "ranks=8,bytes=1G")
+    found = document(run, *(word for text in asked for word in ("--predict", text)))["predictions"]
+    assert [one["extrapolated"] for one in found] == [False, False, True, True]
+    assert found[0]["measured"] == pytest.approx(linear(8, 2048, 1)) and found[1]["measured"] is None
+    for one in found:
+        low, high = one["interval"]
+        assert low <= one["seconds"] <= high
+    assert found[2]["seconds"] == pytest.approx(linear(17, 2048, 1), rel=1e-3)
+    text = say(run, "--predict", "ranks=17,bytes=2K", "--predict", "ranks=12,bytes=1G")
+    assert "17 ranks are more than twice the 8 measured" in text
+    assert [line.split()[-1] for line in text.splitlines() if " linear " in line][-2:] == ["extrapolated"] * 2
+    assert "within reach" in say(run, "--predict", "ranks=8,bytes=2K")
+    assert "1G is beyond the sizes measured, 8 to 512K" in text
+
+
+def test_predictions_are_refused_across_a_change_of_transport(maker: Maker) -> None:
+    records = maker.grid((2, 4), transport="sm") + maker.grid((8, 16))
+    run = maker.write(records)
+    said = refuse(run, "--predict", "ranks=6,bytes=2K")
+    assert "sm at 4 ranks" in said and "tcp at 8 ranks" in said and "--link" in said
+    asked = ("ranks=6,bytes=2K", "ranks=4,bytes=1K", "ranks=20,bytes=1K")
+    found = document(run, *(word for text in asked for word in ("--predict", text)))
+    assert [one["transport"] for one in found["predictions"]] == ["sm", "tcp"] and len(found["refused"]) == 1
+    assert {one["transport"]: one["ranks"] for one in found["models"]} == {"sm": [2, 4], "tcp": [8, 16]}
+    assert document(run, "--predict", "ranks=6,bytes=2K", "--link", "latency=1us,bandwidth=1GB/s")["what_if"]
+
+
+def test_predictions_are_refused_across_a_change_of_transport_in_size(maker: Maker) -> None:
+    records = maker.grid((2,), SIZES[:5], transport="eager") + maker.grid((2,), SIZES[5:], transport="rendezvous")
+    run = maker.write(records)
+    assert "eager at 2 ranks and 2K" in refuse(run, "--predict", "ranks=2,bytes=4K")
+    (one,) = document(run, "--predict", "ranks=2,bytes=1K")["predictions"]
+    assert one["transport"] == "eager"
+
+
+def test_more_ranks_than_cores_need_a_link(maker: Maker) -> None:
+    run = maker.write(maker.grid())
+    said = refuse(run, "--predict", "ranks=65,bytes=1K")
+    assert "node1, 64 cores" in said and "at most 64 ranks" in said
+    host = maker.manifest.hosts[0]
+    several = maker.write(maker.grid(), "several", hosts=(host, msgspec.structs.replace(host, name="node2")))
+    (one,) = document(several, "--predict", "ranks=200,bytes=1K")["predictions"]  # what lies between was measured
+    assert one["extrapolated"]
+
+
+def test_a_what_if_is_arithmetic_and_says_so(maker: Maker) -> None:
+    run = maker.write(maker.grid())
+    arguments = (run, "--predict", "ranks=1024,bytes=1M", "--link", "latency=2us,bandwidth=100Gbit/s")
+    (found,) = document(*arguments)["what_if"]
+    times = {one["algorithm"]: one["seconds"] for one in found["algorithms"]}
+    assert times["binomial tree"] == pytest.approx(10 * (2e-6 + 2**20 / 12.5e9))
+    assert list(times.values()) == sorted(times.values()) and set(times) == {one.name for one in SHAPES["bcast"]}
+    assert [one["algorithm"] for one in found["algorithms"] if one["in_models"]] == ["linear"]
+    text = say(*arguments)
+    assert "no measurement" in text and "what if: bcast over 2 us a message, 12.50 GB/s" in text
+
+
+def test_a_what_if_needs_no_model(maker: Maker) -> None:
+    run = maker.write(maker.grid(sizes=SIZES[:2]))
+    arguments = ("--predict", "ranks=8,bytes=1K", "--link", "latency=2us,bandwidth=1GB/s")
+    assert "no model of host tcp: 2 sizes measured (8, 32)" in say(run, *arguments)
+    assert "needs 4 at least" in refuse(run)
+
+
+def test_collectives_are_chosen_by_any_spelling(maker: Maker) -> None:
+    reduced = maker.grid(case={"collective": "allreduce", "op": "sum", "root": None})
+    run = maker.write(maker.grid() + reduced)
+    assert len(document(run)["models"]) == 2
+    for spelling in ("allreduce", "all_reduce", "All-Reduce"):
+        (one,) = document(run, "--collective", spelling)["models"]
+        assert one["case"]["collective"] == "allreduce"
+    assert "Did you mean allreduce?" in refuse(run, "--collective", "allredcue")
+    assert "not in" in refuse(run, "--collective", "alltoall")
+
+
+def test_cells_that_say_nothing_are_left_out_and_named(maker: Maker) -> None:
+    odd = [
+        maker.make(2, 2 * SIZES[-1], 0, None),
+        maker.make(2, 4 * SIZES[-1], 0, 0.0),
+        maker.make(1, 8, 0, 1e-7),
+        maker.make(4, 12, 0, None),
+    ]
+    run = maker.write(maker.grid() + odd)
+    (model,) = document(run)["models"]
+    assert model["pieces"][0]["alpha"] == pytest.approx(1.02e-6, rel=1e-3) and model["ranks"] == [2, 4, 8]
+    text = say(run)
+    for said in ("2 of 31 cells: failed: broken", "a median of 0", "one rank, where nothing travels"):
+        assert said in text, said
+
+
+def test_runs_that_cannot_be_modelled(maker: Maker) -> None:
+    assert "no records" in refuse(maker.write([], "empty"))
+    assert "1 size measured (8)" in refuse(maker.write([maker.make(2, 8, 0, 1e-6)], "one"))
+    failed = [maker.make(2, size, 0, None) for size in SIZES]
+    assert "9 of 9 cells: failed: broken" in refuse(maker.write(failed, "failed"))
+    zero = [maker.make(2, size, 0, 0.0) for size in SIZES]
+    assert "nothing was measured" in refuse(maker.write(zero, "zero"))
+    assert "manifest.json" in refuse(maker.folder / "nowhere")
+
+
+def test_one_launch_and_one_rank_count_are_said(maker: Maker) -> None:
+    records = [maker.make(2, size, 0, linear(2, size, 0)) for size in SIZES]
+    text = say(maker.write(records), "--predict", "ranks=4,bytes=1K")
+    assert "one launch" in text and "2 ranks alone fit every algorithm alike" in text
+    assert "the ranks measured do not exclude" in text
+
+
+def test_a_barrier_needs_no_bytes_and_others_do(maker: Maker) -> None:
+    case = {"collective": "barrier", "root": None}
+    records = [maker.make(ranks, 0, 0, 1e-6 * (ranks - 1).bit_length(), case=case) for ranks in (2, 4, 8, 16)]
+    run = maker.write(records + maker.grid())
+    (one,) = document(run, "--predict", "ranks=32")["predictions"]
+    assert one["seconds"] == pytest.approx(5e-6) and one["bytes"] is None and one["algorithm"] == "dissemination"
+    assert "needs bytes" in refuse(run, "--collective", "bcast", "--predict", "ranks=8")
+    assert "dissemination" in say(run, "--predict", "ranks=32")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("ranks", "not name=value"), ("ranks=", "not name=value"), ("", "not name=value"), ("bytes=1K", "lacks ranks"),
+     ("ranks=1,bytes=1K", "no number from 2"), ("ranks=two,bytes=1K", "no number"), ("ranks=-4", "no number"),
+     ("ranks=\u0663", "no number"), ("ranks=99999999999", "no number"), ("rank=4", "Did you mean ranks?"),
+     ("ranks=4,ranks=8", "twice"), ("ranks=4,bytes=1X", "not a number of bytes"),
+     ("ranks=4,bytes=1K,", "not name=value")],
+)  # fmt: skip
+def test_bad_points(maker: Maker, text: str, said: str) -> None:
+    assert said in refuse(maker.folder, "--predict", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "not name=value"), ("latency=2us", "lacks bandwidth"), ("bandwidth=1GB/s", "lacks latency"),
+     ("latency=2,bandwidth=1GB/s", "has no unit"), ("latency=2us,bandwidth=1", "is no GB/s"),
+     ("latency=2us,bandwidth=0GB/s", "carries nothing"), ("latency=-2us,bandwidth=1GB/s", "not a duration"),
+     ("latency=2us,bandwith=1GB/s", "Did you mean bandwidth?"), ("latency=s,bandwidth=1GB/s", "not a duration"),
+     ("latency=2us,latency=2us", "twice")],
+)  # fmt: skip
+def test_bad_links(maker: Maker, text: str, said: str) -> None:
+    assert said in refuse(maker.folder, "--predict", "ranks=4,bytes=1K", "--link", text)
+
+
+def test_a_link_without_a_point_is_refused(maker: Maker) -> None:
+    assert "--predict ranks=64" in refuse(maker.folder, "--link", "latency=2us,bandwidth=1GB/s")
+
+
+def test_points_and_links_are_read() -> None:
+    assert parse_point(" ranks = 64 , bytes = 1G ") == Question(64, 2**30)
+    assert parse_point("ranks=3") == Question(3, None)
+    for text in ("12.5GB/s", "100Gbit/s", "100Gb/s", "12500MB/s", "12500000000B/s", "100Gbps"):
+        assert parse_link(f"latency=2us,bandwidth={text}") == Link(2e-6, 12.5e9), text
+    with pytest.raises(UnitError):
+        parse_point("ranks=4,bytes=-1")
+    with pytest.raises(RequestError):
+        parse_link("latency=1e-6,bandwidth=1GB/s")
