@@ -58,3 +58,14 @@ def test_a_measured_case_without_its_numbers_is_refused(stored_run: Path, tmp_pa
 
     with pytest.raises(RunReadError, match=f"line 1: status ok without {field}"):
         read_run(edited(stored_run, tmp_path, change))
+
+
+@pytest.mark.parametrize(("part", "value"), [("launch", -1), ("launch", 2**63), ("launch", 10**30), ("ranks", 2**40)])
+def test_launches_and_ranks_that_no_run_has_are_refused(
+    stored_run: Path, tmp_path: Path, part: str, value: int
+) -> None:
+    def change(record: dict[str, Any]) -> None:
+        (record if part == "launch" else record["case"])[part] = value
+
+    with pytest.raises(RunReadError, match=r"records.jsonl line 1: launch"):
+        read_run(edited(stored_run, tmp_path, change))

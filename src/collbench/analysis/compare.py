@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_in_blocks, ratio_of_sides
@@ -60,11 +60,9 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     """
     values = [_values(pair, in_blocks) for pair in pairs]
     reasons = [_not_comparable(pair, *values[index], in_blocks) for index, pair in enumerate(pairs)]
-    tests = _tests([value for value, reason in zip(values, reasons, strict=True) if not reason], in_blocks)
+    tests = tests_of([value for value, reason in zip(values, reasons, strict=True) if not reason], in_blocks)
     return [
-        _not_compared(pair, *value, reason, in_blocks)
-        if reason
-        else _compared(pair, *value, next(tests), margin, in_blocks)
+        _not_compared(pair, reason, in_blocks) if reason else _compared(pair, *value, next(tests), margin, in_blocks)
         for pair, value, reason in zip(pairs, values, reasons, strict=True)
     ]
 
@@ -77,7 +75,7 @@ class Tests(NamedTuple):
     p_adjusted: float
 
 
-def _tests(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> Iterator[Tests]:
+def tests_of(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> Iterator[Tests]:
     """Of every cell that can be compared, in their order."""
     sides = mann_whitney([(other, base) for base, other in values])
     blocks: list[float | None] = [None] * len(values)
@@ -110,9 +108,10 @@ def _compared(
     return Comparison(pair, *sides, ratio, *tests, _paper_diff(pair), verdict, why, more, in_blocks)
 
 
-def _not_compared(pair: Pair, base: list[float], other: list[float], reason: str, in_blocks: bool) -> Comparison:
-    sides = (centre(base) if base else None, centre(other) if other else None)
-    return Comparison(pair, *sides, None, None, None, None, None, "not comparable", reason, None, in_blocks)
+def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:
+    """What was measured is shown all the same, of every launch."""
+    base, other = (centre(cell.medians) if cell.medians else None for cell in (pair.base, pair.other))
+    return Comparison(pair, base, other, None, None, None, None, None, "not comparable", reason, None, in_blocks)
 
 
 def _not_comparable(pair: Pair, base: list[float], other: list[float], in_blocks: bool) -> str:
@@ -170,5 +169,6 @@ def launches_more(ratio: Estimate, p_adjusted: float, margin: float) -> int | No
 
 
 def _paper_diff(pair: Pair) -> float | None:
-    base, other = fmean(pair.base.means), fmean(pair.other.means)
-    return (base - other) / base * 100 if base > 0 else None
+    base, other = (sum(cell.means) / len(cell.means) for cell in (pair.base, pair.other))
+    found = (base - other) / base * 100 if base > 0 else math.inf
+    return found if math.isfinite(found) else None

@@ -76,9 +76,11 @@ def judge(cells: PaperCells, margin: float = MARGIN) -> list[Judgement]:
 
 
 def _multi_beats_single(cells: PaperCells) -> Iterable[Claim]:
+    legs = {at.library for at in cells.places if at.library.startswith("NCCL (")}
     for at in cells.places:
         other = at.moved("single")
-        if at.policy == "multi" and other in cells.places:
+        again = at.library == "NCCL" and legs  # under the name of its legs it is there already
+        if at.policy == "multi" and other in cells.places and not again:
             yield Claim(at, other)
 
 

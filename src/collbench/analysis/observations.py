@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from collbench.errors import RunReadError
@@ -71,7 +72,8 @@ class Cell:
             self.samples += record.samples.n
             self.late += record.samples.invalid
         self.how[how(record)] += 1
-        self.notes.update(record.notes)
+        if record.notes:
+            self.notes.update(record.notes)
         if record.transport:
             self.transports.add(record.transport)
         for state in record.gpus:
@@ -105,9 +107,15 @@ How = tuple[tuple[str, str], ...]
 
 def how(record: Record) -> How:
     """The facts of a record that make two numbers incomparable, by name."""
-    place = None if record.in_place is None else "in" if record.in_place else "out"
-    facts = {"driver": record.driver, "gate": record.gate, "cadence": record.cadence, "clock": record.clock,
-             "burst": record.burst, "place": place}  # fmt: skip
+    return _named(record.driver, record.gate, record.cadence, record.clock, record.burst, record.in_place)
+
+
+@lru_cache  # few ways, a million records
+def _named(
+    driver: str | None, gate: str | None, cadence: str | None, clock: str | None, burst: int, in_place: bool | None
+) -> How:
+    place = None if in_place is None else "in" if in_place else "out"
+    facts = {"driver": driver, "gate": gate, "cadence": cadence, "clock": clock, "burst": burst, "place": place}
     return tuple((name, str(value)) for name, value in facts.items() if value is not None)
 
 

@@ -115,7 +115,7 @@ def _is(value: str, wanted: str) -> bool:
 
 def _library_of(observed: Observed) -> str:
     """The name of the library where no image says it."""
-    names = {library.name for manifest in observed.manifests for library in manifest.libraries}
+    names = {f"{library.name} {library.version}" for manifest in observed.manifests for library in manifest.libraries}
     return " and ".join(sorted(names))
 
 

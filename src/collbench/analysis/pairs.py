@@ -38,7 +38,8 @@ _SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-i
 def _same_step(base: Case, other: Case) -> bool:
     """The host has no step; two policies in containers are held against each other at one step, near with near."""
     alike = base.policy.partition("/")[2] == other.policy.partition("/")[2]
-    return alike and (base.policy.startswith("host") or base.isolation == other.isolation)
+    hosts = base.policy.startswith("host") or other.policy.startswith("host")
+    return alike and (hosts or base.isolation == other.isolation)
 
 
 def _plain(name: str, implied: frozenset[str] = frozenset()) -> Factor:
@@ -155,7 +156,7 @@ def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Ite
         chosen = [(base, other) for index, other in enumerate(ordered) for base in ordered[:index]]
     seen = set[int]()
     for base, other in chosen:
-        if base is not other and id(other) not in seen and factor.opposed(base.case, other.case):
+        if base is not other and (between or id(other) not in seen) and factor.opposed(base.case, other.case):
             seen.add(id(other))
             yield Pair(base, other, factor.label(base.case), factor.label(other.case))
 

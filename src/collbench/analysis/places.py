@@ -17,7 +17,7 @@ def policy_order(policy: str) -> tuple[int, int, str]:
     if kind in _POLICIES:
         return (_POLICIES.index(kind), 0, affinity)
     _, _, shared = kind.partition(":")
-    return (2, -int(shared), affinity) if shared.isdigit() and len(shared) < 10 else (3, 0, affinity)
+    return (2, -int(shared), affinity) if shared.isdecimal() and len(shared) < 10 else (3, 0, affinity)
 
 
 def step_order(step: str | None) -> int:

@@ -77,7 +77,7 @@ def _tables(chapters: list[Chapter]) -> list[tables.Table]:
     for one in chapters:
         lines = (("answer", line) for line in one.answer)
         warnings = (("what could mislead", line) for line in one.misleading)
-        found.append(tables.Table(one.question, ("", "line"), (*lines, *warnings)))
+        found.append(tables.Table(one.question, ("what", "line"), (*lines, *warnings)))
         for section in one.sections:
             found += [*section.tables, *section.folded_tables]
         found += one.environment

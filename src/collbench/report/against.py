@@ -97,7 +97,7 @@ def _conclusions(published: Paper, cells: PaperCells, judged: Iterable[Judgement
         rows += [
             ("", item.text, item.verdict, "" if item.ratio is None else times(item.ratio)) for item in one.evidence
         ]
-    columns = ("", "conclusion, and the cells that decide it", "verdict", "ratio")
+    columns = ("number", "conclusion, and the cells that decide it", "verdict", "ratio")
     note = "a ratio is what the conclusion calls slower over what it calls better"
     return Table(f"conclusions of {published.reference}: {_title(cells)}", columns, tuple(rows), (note,))
 

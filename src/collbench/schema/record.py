@@ -181,8 +181,8 @@ def decode(line: bytes, what: str = "record") -> Record:
             record = _decode_other(line, what)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunReadError(f"{what}: {error}") from error
-    lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
-    if record.status == "ok" and lacking:
+    if record.status == "ok" and (record.work is None or record.samples is None or record.seconds is None):
+        lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
         raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
     return record
 

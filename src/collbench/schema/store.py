@@ -37,8 +37,8 @@ ALL_RANKS_LIMIT = 64
 #: A record of 4096 ranks takes some hundred kilobytes.
 LONGEST_LINE = 64 << 20
 
-#: No run has as many; a larger number is damage.
-MOST_LAUNCHES = 1 << 40
+#: No run has more; a larger number is damage. A manifest may have as many ranks too.
+MOST_LAUNCHES, MOST_RANKS = 1 << 40, 1 << 20
 
 _SAMPLE_FILE = re.compile(r"samples/[A-Za-z0-9_-]+\.npy")
 
@@ -289,8 +289,10 @@ class RecordStream:
                 self.truncated = True
                 return
             record = records.decode(line, f"{self._path} line {number}")
-            if not 0 <= record.launch < MOST_LAUNCHES:
-                raise RunReadError(f"{self._path} line {number}: launch {record.launch} is no number of a launch.")
+            if not 0 <= record.launch < MOST_LAUNCHES or record.case.ranks > MOST_RANKS:
+                raise RunReadError(
+                    f"{self._path} line {number}: launch {record.launch}, {record.case.ranks} ranks: no run has these."
+                )
             yield record
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Width and height of a small plot in inches; on a phone it fills the width without its letters getting smaller.
 SIZE = (4.8, 3.3)
 
+#: Inches from which a plot has a row of the page for itself, and scrolls on a phone.
+WIDE = 6.2
+
 #: What the page's style sheet gives a colour: each stands for a variable, so that one drawing serves light and dark.
 INK, FAINT, PAPER = "#010101", "#010102", "#010103"
 SERIES = tuple(f"#0101{0xA0 + index:02x}" for index in range(10))
@@ -78,11 +81,11 @@ def draw(
         paint(axes)
         out = io.StringIO()
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return Figure(title, caption, embedded(out.getvalue(), name, title), values, size[0] > 1.3 * SIZE[0])
+    return Figure(title, caption, embedded(out.getvalue(), name, title, size[0]), values, size[0] > WIDE)
 
 
-def embedded(svg: str, name: str, title: str) -> str:
-    """An SVG file as an element of a page."""
+def embedded(svg: str, name: str, title: str, width: float) -> str:
+    """An SVG file, so many inches wide, as an element of a page."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(?<=\sid=")', f"{name}-", body)
@@ -93,8 +96,9 @@ def embedded(svg: str, name: str, title: str) -> str:
     assert opening is not None
     box = re.search(r'viewBox="([^"]*)"', opening.group())
     assert box is not None
+    least = f' style="min-width: {round(width * 72)}px"' if width > WIDE else ""  # below it letters could not be read
     start = (
-        f'<svg class="plot" role="img" aria-label="{escape(title)}" viewBox="{box.group(1)}" '
+        f'<svg class="plot"{least} role="img" aria-label="{escape(title)}" viewBox="{box.group(1)}" '
         'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
     )
     return start + body[opening.end() :]

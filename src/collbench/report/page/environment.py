@@ -31,8 +31,8 @@ def _sides(manifest: Manifest) -> Table:
     rows = []
     for name in dict.fromkeys((*images, *hosts)):
         for label, mine, theirs in _facts(hosts.get(name), images.get(name)):
-            rows.append((name, label, mine, theirs, "" if mine == theirs else "differs"))
-    columns = ("image", "fact", "on the host", "in the image", "")
+            rows.append((name, label, mine, theirs, "no" if mine == theirs else "yes"))
+    columns = ("image", "fact", "on the host", "in the image", "differs")
     return Table("Both sides: the environment on the host, and the image", columns, tuple(rows))
 
 

@@ -1,0 +1,112 @@
+"""The report in a real Chromium: nothing fails, plots have marks, it works offline, on a phone, on paper, for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Scheme = Literal["light", "dark"]
+
+MARKS = """() => [...document.querySelectorAll('svg.plot')].map(plot => ({
+    name: plot.getAttribute('aria-label'),
+    marks: [...plot.querySelectorAll('[id*="mark-"]')].filter(mark => {
+        const box = mark.getBoundingClientRect();
+        return box.width + box.height > 0;
+    }).length,
+    letters: Math.min(...[...plot.querySelectorAll('text')].map(text => text.getBoundingClientRect().height)),
+}))"""
+
+COLOURS = """() => [...document.querySelectorAll('svg.plot [id*="mark-"]')].map(mark => {
+    const shape = mark.querySelector('path') ?? mark;
+    return [getComputedStyle(shape).fill, getComputedStyle(shape).stroke].join(' ');
+})"""
+
+
+INK = "() => [getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+
+
+def opened(browser: Browser, file: Path, **settings: Any) -> Iterator[Page]:
+    """The page, everything unfolded, with a watch on requests and on what the console says."""
+    context = browser.new_context(offline=True, bypass_csp=True, **settings)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(f"error: {error}"))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri(), timeout=60_000)
+    page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
+    yield page
+    outside = [url for url in asked if not url.startswith(("file:", "data:"))]
+    context.close()
+    assert not said
+    assert not outside
+
+
+@pytest.fixture
+def desktop(browser: Browser, page_file: Path) -> Iterator[Page]:
+    yield from opened(browser, page_file, viewport={"width": 1280, "height": 900})
+
+
+@pytest.fixture
+def phone(browser: Browser, page_file: Path) -> Iterator[Page]:
+    yield from opened(browser, page_file, viewport={"width": 360, "height": 740}, device_scale_factor=2)
+
+
+def test_every_plot_has_marks_that_are_seen_and_letters_that_can_be_read(desktop: Page) -> None:
+    plots = desktop.evaluate(MARKS)
+    assert len(plots) > 30
+    assert not [plot["name"] for plot in plots if plot["marks"] == 0]
+    assert not [plot["name"] for plot in plots if plot["letters"] < 7]
+
+
+def test_on_a_phone_nothing_sticks_out_and_letters_stay_readable(phone: Page) -> None:
+    assert phone.evaluate("() => document.documentElement.scrollWidth") <= 360
+    assert not [plot["name"] for plot in phone.evaluate(MARKS) if plot["letters"] < 7]
+
+
+def test_marks_have_colours_and_dark_has_others_than_light(browser: Browser, page_file: Path) -> None:
+    found: dict[Scheme, list[str]] = {}
+    schemes: tuple[Scheme, ...] = ("light", "dark")
+    for scheme in schemes:
+        for page in opened(browser, page_file, color_scheme=scheme):
+            found[scheme] = page.evaluate(COLOURS)
+            text, paper = page.evaluate(INK)
+            assert text != paper
+    assert found["light"] and len(found["light"]) == len(found["dark"])
+    both = zip(found["light"], found["dark"], strict=True)
+    assert not [one for one, other in both if one == other and "url(" not in one]  # a hatch has its colour elsewhere
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_to_object_to(browser: Browser, page_file: Path, scheme: Scheme) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for page in opened(browser, page_file, color_scheme=scheme, viewport={"width": 1280, "height": 900}):
+        found = Axe().run(page)
+        violations = found.response["violations"]
+        said = [f"{one['id']}: {one['nodes'][0]['html'][:200]} ({len(one['nodes'])})" for one in violations]
+        assert not said
+        assert len(found.response["passes"]) > 10  # it did look
+
+
+def test_it_prints(desktop: Page, tmp_path: Path) -> None:
+    desktop.emulate_media(media="print")
+    out = desktop.pdf(path=str(tmp_path / "report.pdf"), format="A4")
+    assert out.startswith(b"%PDF") and len(out) > 100_000
+
+
+def test_a_broken_page_would_be_seen(browser: Browser, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.html"
+    broken.write_text(
+        "<!DOCTYPE html><html><title>x</title><img src='http://127.0.0.1:9/x.png'><script>nothing()</script>"
+    )
+    with pytest.raises(AssertionError):
+        for _ in opened(browser, broken):
+            pass

@@ -1,0 +1,23 @@
+"""The fuzzer of everything that reads a run, for a bounded time and from the same seed each time."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FUZZER = Path(__file__).with_name("fuzz_run.py")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
+def test_changed_runs_are_read_or_refused_and_nothing_else(tmp_path: Path, bare_environment: dict[str, str]) -> None:
+    flags = ("-runs=2000", "-max_total_time=20", "-seed=1", "-timeout=30", f"-artifact_prefix={tmp_path}/")
+    done = subprocess.run(
+        [sys.executable, str(FUZZER), *flags],
+        env=bare_environment, capture_output=True, text=True, errors="replace", timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Done" in done.stderr

@@ -1,0 +1,152 @@
+"""Simulated experiments: intervals cover as often as they say, verdicts are wrong as seldom as they say, and find.
+
+Launches are the evidence: what one launch does to all its samples (placement of memory, a mode of the library) is drawn
+once for each. Every draw has its seed.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.estimate import Estimate, centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.observations import Cell
+from collbench.analysis.pairs import Pair
+from collbench.schema.case import Case
+
+Values = NDArray[np.float64]
+Draw = np.random.Generator
+
+EXPERIMENTS = 2000
+LAUNCHES = (6, 7, 10, 25)
+
+#: Logarithm of what a launch makes of a time.
+NOISES: dict[str, Callable[[Draw, tuple[int, ...]], Values]] = {
+    "normal": lambda draw, shape: draw.normal(0.0, 0.02, shape),
+    "skewed": lambda draw, shape: np.log1p(0.05 * draw.lognormal(0.0, 1.0, shape)),
+    "heavy-tailed": lambda draw, shape: 0.02 * draw.standard_t(2, shape),
+    "switching": lambda draw, shape: math.log(2) * (draw.random(shape) < 0.2) + draw.normal(0.0, 0.01, shape),
+}
+each_noise = pytest.mark.parametrize("noise", NOISES)
+each_number = pytest.mark.parametrize("n", LAUNCHES)
+
+
+def share_that_holds(found: list[Estimate], true: float) -> float:
+    assert all(one.interval is not None for one in found)
+    return float(np.mean([not one.excludes(true) for one in found]))
+
+
+def drawn(noise: str, n: int) -> tuple[Draw, Values, Values]:
+    """Two sides of `EXPERIMENTS` experiments with n launches, as logarithms."""
+    draw = np.random.default_rng([list(NOISES).index(noise), n])
+    return draw, NOISES[noise](draw, (EXPERIMENTS, n)), NOISES[noise](draw, (EXPERIMENTS, n))
+
+
+@each_noise
+@each_number
+def test_intervals_of_a_median_cover(noise: str, n: int) -> None:
+    _, values, _ = drawn(noise, n)
+    true = float(np.median(NOISES[noise](np.random.default_rng(1), (2_000_001,))))
+    assert 0.93 <= share_that_holds([centre(row) for row in values], true) <= 0.97
+
+
+@each_noise
+@each_number
+def test_intervals_of_a_ratio_in_blocks_cover_whatever_blocks_do(noise: str, n: int) -> None:
+    draw, mine, theirs = drawn(noise, n)
+    block = draw.normal(0.0, 0.5, (EXPERIMENTS, n))
+    rows = zip(np.exp(mine + block + math.log(1.3)), np.exp(theirs + block), strict=True)
+    assert 0.93 <= share_that_holds([ratio_in_blocks(of, over) for of, over in rows], 1.3) <= 0.97
+
+
+@each_noise
+@each_number
+def test_intervals_of_a_ratio_of_sides_cover(noise: str, n: int) -> None:
+    _, mine, theirs = drawn(noise, n)
+    rows = zip(np.exp(mine + math.log(0.8)), np.exp(theirs), strict=True)
+    assert 0.93 <= share_that_holds([ratio_of_sides(of, over) for of, over in rows], 0.8) <= 0.97
+
+
+def test_samples_taken_for_launches_would_not_cover() -> None:
+    """What the intervals above are for: samples of one launch share its luck, and a thousand of them know no better."""
+    draw = np.random.default_rng(7)
+    launches = draw.normal(0.0, 0.02, (500, 10, 1)) + draw.normal(0.0, 0.02, (500, 10, 100))
+    pooled = share_that_holds([centre(one.ravel()) for one in launches], 0.0)
+    by_launch = share_that_holds([centre(np.median(one, axis=1)) for one in launches], 0.0)
+    assert pooled < 0.5
+    assert 0.93 <= by_launch <= 0.97
+
+
+def cell_of(case: Case, medians: Values) -> Cell:
+    times = array("d", medians.tolist())
+    return Cell(case, launches=array("q", range(len(times))), medians=times, means=array("d", times))
+
+
+def compared(base: Values, other: Values, in_blocks: bool, margin: float = 0.0) -> list[Comparison]:
+    """Cells of one experiment, [cells, n] on each side; without a margin, which would keep verdicts away."""
+    made = Case(collective="allreduce", backend="mpi", driver="native", thread_level="single", bytes=8,
+                dtype="float32", op="sum", root=None, ranks=2)  # fmt: skip
+    sides = zip(base, other, strict=True)
+    pairs = [Pair(cell_of(made, mine), cell_of(made, theirs), "base", "other") for mine, theirs in sides]
+    return compare(pairs, margin, in_blocks)
+
+
+def named(found: list[Comparison]) -> int:
+    """Cells in which a difference is said to be."""
+    return sum(one.verdict in ("faster", "slower") for one in found)
+
+
+@pytest.mark.parametrize("blocks", ["blocks that drift", "blocks alike", "no blocks"])
+@pytest.mark.parametrize("noise", ["normal", "switching"])
+def test_where_nothing_differs_few_verdicts_say_so(blocks: str, noise: str) -> None:
+    """At most 5 % of cells, and of experiments with 20 cells at most 5 % that have any."""
+    draw = np.random.default_rng([8, len(blocks), list(NOISES).index(noise)])
+    number, cells, n = 300, 20, 10
+    wrong = []
+    for _ in range(number):
+        block = draw.normal(0.0, 0.3, n) if blocks == "blocks that drift" else np.zeros(n)
+        base, other = (np.exp(block + NOISES[noise](draw, (cells, n))) for _ in range(2))
+        wrong.append(named(compared(base, other, blocks != "no blocks")))
+    assert sum(wrong) / (number * cells) <= 0.05
+    assert sum(map(bool, wrong)) / number <= 0.05
+
+
+def test_without_adjustment_many_cells_would_say_so() -> None:
+    """The same experiments cell by cell, each alone in its table: the test above can fail."""
+    draw = np.random.default_rng(9)
+    number, cells, n = 40, 20, 10
+    wrong = []
+    for _ in range(number):
+        base, other = (np.exp(NOISES["normal"](draw, (cells, n))) for _ in range(2))
+        wrong.append(sum(named(compared(base[i : i + 1], other[i : i + 1], True)) for i in range(cells)))
+    assert sum(map(bool, wrong)) / number > 0.2
+    assert sum(wrong) / (number * cells) <= 0.05
+
+
+@pytest.mark.parametrize("in_blocks", [True, False])
+def test_ten_launches_find_ten_percent_behind_two_percent_of_spread(in_blocks: bool) -> None:
+    draw = np.random.default_rng(10)
+    found = 0
+    for _ in range(20):
+        base, other = (np.exp(draw.normal(0.0, 0.02, (20, 10))) for _ in range(2))
+        found += sum(one.verdict == "slower" for one in compared(base, other * 1.1, in_blocks, 0.02))
+    assert found / 400 >= 0.98
+
+
+def test_ten_blocks_find_five_percent_behind_thirty_percent_of_drift() -> None:
+    """The drift from block to block is six times the difference, and divides out; between sides it would not."""
+    draw = np.random.default_rng(11)
+    found = unpaired = 0
+    for _ in range(20):
+        drift = draw.normal(0.0, 0.3, 10)
+        base, other = (np.exp(drift + draw.normal(0.0, 0.01, (20, 10))) for _ in range(2))
+        found += sum(one.verdict == "slower" for one in compared(base, other * 1.05, True, 0.02))
+        unpaired += named(compared(base, other * 1.05, False, 0.02))
+    assert found / 400 >= 0.98
+    assert unpaired == 0

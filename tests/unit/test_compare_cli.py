@@ -1,0 +1,286 @@
+"""`collbench compare` as a user calls it: exit codes, messages, every style, baselines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.unit.made_runs import host, library, made_case, made_failure, made_record, spread, write_run
+
+from collbench.cli import run_command
+
+HOSTILE = "a|b<script>&_%$#{~^}\\"
+HOST, MULTI = (made_case(policy, step, image=HOSTILE) for policy, step in (("host", None), ("multi", "strict")))
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Collbench = Callable[..., Answer]
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collbench:
+    """`compare(*arguments)`: the command in this process."""
+
+    def call(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["collbench", "compare", *map(str, arguments)])
+        code = run_command(speaks=True)
+        return Answer(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Path:
+    """Ten launches of two sizes on the host and in containers with a hostile name; one size failed in these."""
+    large, failing = (made_case(case.policy, case.isolation, image=HOSTILE, bytes=65536) for case in (HOST, MULTI))
+    return write_run(tmp_path / "launched", {
+        HOST: spread(10e-6), MULTI: spread(12e-6), large: spread(90e-6), failing: ["died: a|b"] * 10,
+    })  # fmt: skip
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """Two runs of one case, the second 20 % slower."""
+    return tuple(write_run(tmp_path / name, {made_case(): spread(time)}) for name, time in (("a", 10e-6), ("b", 12e-6)))  # type: ignore[return-value]
+
+
+def test_two_runs_in_a_table_for_people(compare: Collbench, runs: tuple[Path, Path]) -> None:
+    found = compare(*runs)
+    assert (found.code, found.err) == (0, "")
+    assert "allreduce sum float32, backend mpi, driver native" in found.out
+    assert "+20.0" in found.out and "slower" in found.out and "verdicts: 1 slower" in found.out
+    assert "which were not interleaved" in found.out
+
+
+def test_json_has_every_number_and_null_where_there_is_none(compare: Collbench, launched: Path) -> None:
+    document = json.loads(compare(launched, "--by", "policy", "--margin", "3%", "--style", "json").out)
+    assert set(document) == {"margin", "comparisons"}
+    assert document["margin"] == 0.03
+    measured, failed = document["comparisons"]
+    keys = {"base", "other", "ratio", "blocks", "p", "p_blocks", "p_adjusted", "paper_diff_percent", "verdict", "why",
+            "launches_more"}  # fmt: skip
+    assert set(measured) == set(failed) == keys
+    assert measured["ratio"]["value"] == pytest.approx(1.2)
+    assert measured["ratio"]["interval"][0] <= 1.2 <= measured["ratio"]["interval"][1]
+    assert measured["paper_diff_percent"] == pytest.approx(-20.0)
+    assert measured["base"]["case"]["image"] == HOSTILE
+    assert measured["base"]["launches"] == 10
+    assert (failed["verdict"], failed["why"]) == ("not comparable", "multi strict: failed: died: a|b")
+    assert failed["ratio"] is failed["p"] is failed["p_adjusted"] is None
+    assert failed["other"]["value"] is None and failed["base"]["value"] == pytest.approx(90e-6, rel=0.01)
+
+
+def test_csv_is_rectangular_with_ends_of_intervals_in_columns_of_their_own(compare: Collbench, launched: Path) -> None:
+    head, *rows = csv.reader(io.StringIO(compare(launched, "--by", "policy", "--style", "csv").out))
+    assert len(rows) == 2 and {len(row) for row in rows} == {len(head)}
+    assert len(set(head)) == len(head)
+    first = dict(zip(head, rows[0], strict=True))
+    assert first["image"] == HOSTILE
+    assert float(first["difference low"]) <= 20 <= float(first["difference high"])
+    assert (first["difference (%)"], first["verdict"], first["size (B)"]) == ("+20.0", "slower", "1K")
+    assert float(first["base low"]) <= float(first["base (us)"]) <= float(first["base high"])
+    assert rows[1][head.index("difference low")] == ""
+
+
+def test_markdown_escapes_what_would_be_markup(compare: Collbench, launched: Path) -> None:
+    out = compare(launched, "--by", "policy", "--style", "markdown").out
+    lines = [line for line in out.splitlines() if line.startswith("|")]
+    assert "<" not in out.replace("\\<script\\>", "")
+    assert "a\\|b" in out
+    bars = {line.replace("\\|", "").count("|") for line in lines}
+    assert len(bars) == 1
+
+
+def test_latex_escapes_what_would_be_commands(compare: Collbench, launched: Path) -> None:
+    out = compare(launched, "--by", "policy", "--style", "latex").out
+    assert out.count("\\begin{table}") == out.count("\\end{table}") == 1
+    assert "a|b\\ensuremath{<}script\\ensuremath{>}\\&\\_\\%\\$\\#\\{\\textasciitilde{}\\^{}\\}\\textbackslash{}" in out
+    table = [line for line in out.splitlines() if line.endswith("\\\\")]
+    assert len({line.replace("\\&", "").count("&") for line in table}) == 1
+    assert "(%)" not in out.replace("\\%", "")
+
+
+@pytest.mark.parametrize("formula", ["=1+1", "+cmd", "-x", "@y"])
+def test_csv_holds_no_formula(compare: Collbench, tmp_path: Path, formula: str) -> None:
+    cases = [made_case(case.policy, case.isolation, image=formula) for case in (HOST, MULTI)]
+    run = write_run(tmp_path / "run", dict.fromkeys(cases, spread(1e-6)))
+    head, row = csv.reader(io.StringIO(compare(run, "--by", "policy", "--style", "csv").out))
+    assert row[head.index("image")] == f"'{formula}"
+
+
+@pytest.mark.parametrize("style", ["table", "markdown", "csv", "latex", "json"])
+def test_control_characters_of_a_run_do_not_reach_the_terminal(compare: Collbench, tmp_path: Path, style: str) -> None:
+    cases = [made_case(case.policy, case.isolation, image="x\x1b[31my") for case in (HOST, MULTI)]
+    run = write_run(tmp_path / "run", {case: [1e-6] for case in cases})
+    assert "\x1b" not in compare(run, "--by", "policy", "--style", style).out
+
+
+@pytest.mark.parametrize(("asked", "code"), [("slower", 1), ("faster", 0), ("different", 1), ("inconclusive", 1)])
+def test_fail_on_decides_the_exit_code(compare: Collbench, runs: tuple[Path, Path], asked: str, code: int) -> None:
+    found = compare(*runs, "--fail-on", asked)
+    assert found.code == code
+    assert bool(code) == (f"--fail-on {asked}: 1 slower of 1 cells" in found.err)
+    swapped = compare(*runs[::-1], "--fail-on", asked)
+    assert swapped.code == {"slower": 0, "faster": 1, "different": 1, "inconclusive": 0}[asked]
+    assert compare(*runs, "--fail-on", asked, "--margin", "50%").code == 0
+
+
+def test_fail_on_inconclusive_counts_what_could_not_be_told(compare: Collbench, launched: Path, tmp_path: Path) -> None:
+    assert compare(launched, "--by", "policy", "--fail-on", "inconclusive").code == 1
+    few = write_run(tmp_path / "few", {HOST: [1e-6], MULTI: [1e-6]})
+    assert compare(few, "--by", "policy", "--fail-on", "inconclusive").code == 1
+    assert compare(few, "--by", "policy", "--fail-on", "different").code == 0
+
+
+def test_a_baseline_stands_for_its_run(compare: Collbench, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    kept = tmp_path / "baseline.json"
+    saved = compare(runs[0], "--save-baseline", kept)
+    assert (saved.code, saved.err) == (0, "") and "a baseline of 1 cells" in saved.out
+    by_file = json.loads(compare(runs[1], "--baseline", kept, "--style", "json").out)
+    by_run = json.loads(compare(*runs, "--style", "json").out)
+    by_run["comparisons"][0]["base"]["name"] = str(kept)
+    assert by_file == by_run
+    assert compare(runs[1], "--baseline", kept, "--fail-on", "slower", "--tolerance", "10%").code == 1
+    assert compare(runs[1], "--baseline", kept, "--fail-on", "slower", "--tolerance", "30%").code == 0
+
+
+def test_a_baseline_remembers_how_it_was_measured_and_where(compare: Collbench, tmp_path: Path) -> None:
+    case = made_case()
+    kept = tmp_path / "baseline.json"
+    compare(write_run(tmp_path / "a", {case: [made_record(case, 0, 1e-6, gate="barrier")]}), "--save-baseline", kept)
+    found = compare(write_run(tmp_path / "b", {case: [1e-6]}), "--baseline", kept)
+    assert "gate barrier against roundtime" in found.out
+    elsewhere = compare(write_run(tmp_path / "c", {case: [1e-6]}, hosts=(host(cpu="Xeon"),)), "--baseline", kept)
+    assert elsewhere.code == 2 and "cpu: EPYC 7003 against Xeon" in elsewhere.err
+
+
+def test_a_baseline_is_never_overwritten(compare: Collbench, runs: tuple[Path, Path], tmp_path: Path) -> None:
+    kept = tmp_path / "baseline.json"
+    kept.write_text("precious")
+    found = compare(runs[0], "--save-baseline", kept)
+    assert (found.code, kept.read_text()) == (1, "precious")
+    assert "exists already" in found.err
+    assert compare(runs[0], "--save-baseline", tmp_path / "none" / "x").code == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[: len(text) // 2], lambda text: "{}", lambda text: "\xff", lambda text: "[" * 10000,
+     lambda text: text.replace('"baseline": 1', '"baseline": 2'), lambda text: text.replace('"medians"', '"medium"'),
+     lambda text: text.replace('"launches": [\n    0,', '"launches": ['), lambda text: text.replace("1e-05", "-1e-05")],
+)  # fmt: skip
+def test_a_damaged_baseline_is_named(
+    compare: Collbench, tmp_path: Path, runs: tuple[Path, Path], damage: Callable[[str], str]
+) -> None:
+    run = write_run(tmp_path / "run", {made_case(): [1e-05, 1.1e-05]})
+    kept = tmp_path / "baseline.json"
+    compare(run, "--save-baseline", kept)
+    text = " ".join(kept.read_text().split())
+    damaged = damage(kept.read_text())
+    if damaged == kept.read_text():
+        damaged = text.replace('"launches": [ 0,', '"launches": [')
+    assert " ".join(damaged.split()) != text
+    kept.write_text(damaged, encoding="latin-1")
+    found = compare(run, "--baseline", kept)
+    assert found.code == 2
+    assert str(kept) in found.err and "Traceback" not in found.err
+
+
+@pytest.mark.parametrize("name", ["none", "."])
+def test_a_baseline_that_is_no_file_is_named(compare: Collbench, tmp_path: Path, runs: tuple[Path, Path],
+                                             name: str) -> None:  # fmt: skip
+    found = compare(runs[0], "--baseline", tmp_path / name)
+    assert found.code == 2 and str(tmp_path) in found.err
+
+
+def test_refusals_end_with_2_and_say_what_would_work(
+    compare: Collbench, runs: tuple[Path, Path], launched: Path, tmp_path: Path
+) -> None:
+    def refusal(*arguments: object) -> str:
+        found = compare(*arguments)
+        assert (found.code, found.out) == (2, "")
+        return found.err
+
+    assert "--ignore 'kernal': unknown. Did you mean kernel?" in refusal(*runs, "--ignore", "kernal")
+    other = write_run(tmp_path / "mpich", {made_case(): [1e-6]}, libraries=(library("MPICH", "4.3"),))
+    assert "--by 'libary': unknown. Did you mean library?" in refusal(runs[0], other, "--by", "libary")
+    assert "--by 'polcy': unknown. Did you mean policy?" in refusal(launched, "--by", "polcy")
+    assert "one run and no question" in refusal(launched)
+    assert "3 runs. It takes two sides" in refusal(*runs, launched)
+    assert "name two sides" in refusal(launched, "--by", "policy", "--between", "host")
+    assert "--between chooses sides of one run" in refusal(*runs, "--between", "a,b")
+    assert "two names for one thing" in refusal(*runs, "--margin", "1%", "--tolerance", "1%")
+    assert "is no share" in refusal(*runs, "--margin", "5")
+    assert "not a run" in refusal(runs[0], tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    assert "neither a run nor a folder of runs" in refusal(runs[0], tmp_path / "empty")
+    assert "no records" in refusal(runs[0], write_run(tmp_path / "nothing", {}))
+    assert "two sides" in refusal(*runs, "--baseline", runs[0])
+
+
+def test_several_things_are_ignored_by_commas_or_by_saying_it_again(compare: Collbench, tmp_path: Path) -> None:
+    case = made_case()
+    runs = [write_run(tmp_path / "a", {case: [1e-6]}),
+            write_run(tmp_path / "b", {case: [1e-6]}, hosts=(host(cpu="Xeon", kernel="6.6"),))]  # fmt: skip
+    assert compare(*runs).code == 2
+    assert compare(*runs, "--ignore", "cpu").code == 2
+    assert compare(*runs, "--ignore", "cpu,kernel").code == compare(*runs, "--ignore", "CPU", "--ignore", "kernel").code
+    assert "differs besides: cpu: EPYC 7003 against Xeon" in compare(*runs, "--ignore", "cpu,kernel").out
+
+
+def test_libraries_are_compared_between_two_runs(compare: Collbench, tmp_path: Path) -> None:
+    case = made_case()
+    one = write_run(tmp_path / "a", {case: spread(1e-6)})
+    two = write_run(tmp_path / "b", {case: spread(2e-6)}, libraries=(library("MPICH", "4.3", None),), launcher="Hydra")
+    assert compare(one, two).code == 2
+    found = compare(one, two, "--by", "library")
+    assert found.code == 0 and "slower" in found.out
+
+
+def test_a_cut_off_record_and_lonely_cells_are_said(compare: Collbench, tmp_path: Path) -> None:
+    one = write_run(tmp_path / "a", {made_case(): spread(1e-6), made_case(bytes=8): [1e-6]})
+    two = write_run(tmp_path / "b", {made_case(): spread(1e-6)})
+    with (two / "records.jsonl").open("ab") as file:
+        file.write(b'{"case":')
+    found = compare(one, two)
+    assert found.code == 0
+    assert "b: the last record was cut off and is left out" in found.err
+    assert "1 cells are in one of the two only" in found.err
+
+
+def test_another_gate_has_no_verdict_until_it_is_ignored(compare: Collbench, tmp_path: Path) -> None:
+    case = made_case()
+    one = write_run(tmp_path / "a", {case: spread(1e-6)})
+    two = write_run(tmp_path / "b", {case: [made_record(case, n, 1e-6, gate="barrier") for n in range(10)]})
+    assert "not comparable (gate roundtime against barrier)" in compare(one, two, "--style", "csv").out
+    assert "not comparable" not in compare(one, two, "--style", "csv", "--ignore", "gate").out
+
+
+def test_without_scipy_a_sentence_says_how_to_get_it(
+    compare: Collbench, runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("scipy", "scipy.stats"):
+        monkeypatch.setitem(sys.modules, name, None)
+    found = compare(*runs)
+    assert found.code == 2
+    assert "comparing needs SciPy" in found.err and "collbench[analysis]" in found.err
+    assert compare(runs[0], "--save-baseline", runs[0] / "kept").code == 0  # needs none
+
+
+def test_sides_that_differ_in_nothing_measured_say_only_that(compare: Collbench, tmp_path: Path) -> None:
+    """Every cell failed: a table of reasons, no columns of numbers, and no traceback."""
+    runs: Any = [write_run(tmp_path / name, {made_case(): [made_failure(made_case(), 0, "broken")]}) for name in "ab"]
+    found = compare(*runs)
+    assert found.code == 0 and "failed: broken" in found.out
+    assert "difference (%)" not in found.out

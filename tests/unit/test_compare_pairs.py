@@ -1,0 +1,286 @@
+"""Which cell is held against which, and when two sides differ in more than what is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.made_runs import (
+    Entry,
+    experiment,
+    gpu,
+    host,
+    image,
+    library,
+    made_case,
+    made_record,
+    protocol,
+    write_launches,
+    write_run,
+)
+
+from collbench.analysis.observations import observe
+from collbench.analysis.pairs import Pair, across, find_factor, unmatched, within
+from collbench.errors import RequestError
+from collbench.schema.case import Case
+
+TIMES = [1e-6, 2e-6]
+NOTHING = frozenset[str]()
+
+
+def sides(pairs: list[Pair]) -> list[tuple[str, str]]:
+    return [(pair.base_name, pair.other_name) for pair in pairs]
+
+
+def pairs_of(folder: Path, by: str, *cases: Case, between: tuple[str, ...] = (), ignored: frozenset[str] = NOTHING,
+             **fields: Any) -> list[Pair]:  # fmt: skip
+    run = write_run(folder / "run", dict.fromkeys(cases, TIMES), **fields)
+    return within(observe(run), find_factor(by), ignored, between)
+
+
+def two(folder: Path, changes: dict[str, Any], by: str | None = None, ignored: frozenset[str] = NOTHING,
+        medians: dict[Case, Sequence[Entry]] | None = None) -> list[Pair]:  # fmt: skip
+    """The same cases twice, the second time with another manifest."""
+    medians = medians or {made_case(): TIMES}
+    base = observe(write_run(folder / "base", medians))
+    other = observe(write_run(folder / "other", medians, **changes))
+    known = frozenset({by}) if by else NOTHING
+    return across(base, other, find_factor(by, known) if by else None, ignored)
+
+
+def placed(policy: str, step: str | None = None, **fields: Any) -> Case:
+    return made_case(policy, step, **{"image": "openmpi"} | fields)
+
+
+def test_the_host_is_what_every_place_is_held_against(tmp_path: Path) -> None:
+    cases = [placed("single", "strict"), placed("multi", "net"), placed("multi", "strict"), placed("host"),
+             placed("packed:2", "strict")]  # fmt: skip
+    found = sides(pairs_of(tmp_path, "policy", *cases))
+    assert {base for base, _ in found} == {"host"}
+    assert sorted(other for _, other in found) == ["multi net", "multi strict", "packed:2 strict", "single strict"]
+
+
+def test_without_a_host_policies_meet_at_one_step(tmp_path: Path) -> None:
+    cases = [placed(policy, step) for policy in ("single", "multi") for step in ("net", "strict")]
+    found = sides(pairs_of(tmp_path, "policy", *cases, placed("single", "ipc")))
+    assert sorted(found) == [("multi net", "single net"), ("multi strict", "single strict")]
+
+
+def test_near_and_far_memory_are_never_mixed(tmp_path: Path) -> None:
+    cases = [placed(f"{policy}/{memory}", None if policy == "host" else "strict")
+             for policy in ("host", "multi") for memory in ("near", "far")]  # fmt: skip
+    found = sides(pairs_of(tmp_path, "policy", *cases))
+    assert sorted(found) == [("host/far", "multi/far strict"), ("host/near", "multi/near strict")]
+
+
+def test_between_two_sides_the_first_is_the_base(tmp_path: Path) -> None:
+    cases = [placed("host"), placed("multi", "strict"), placed("single", "strict")]
+    assert sides(pairs_of(tmp_path / "1", "policy", *cases, between=("single", "multi"))) == [
+        ("single strict", "multi strict")
+    ]
+    assert sides(pairs_of(tmp_path / "2", "policy", *cases, between=("multi strict", "host"))) == [
+        ("multi strict", "host")
+    ]
+
+
+def test_a_policy_without_a_step_means_each_of_its_steps(tmp_path: Path) -> None:
+    cases = [placed("host"), *(placed("multi", step) for step in ("net", "strict")), placed("single", "net")]
+    for number, between in enumerate((("host", "multi"), ("multi", "host"))):
+        found = sides(pairs_of(tmp_path / str(number), "policy", *cases, between=between))
+        assert sorted(map(sorted, found)) == [["host", "multi net"], ["host", "multi strict"]]
+        assert {pair[number] for pair in found} == {"host"}
+
+
+def test_steps_of_one_policy_are_held_against_the_least_isolated(tmp_path: Path) -> None:
+    cases = [placed("multi", step) for step in ("strict", "visible", "net")]
+    assert sides(pairs_of(tmp_path, "isolation", *cases)) == [("visible", "net"), ("visible", "strict")]
+
+
+def test_images_meet_place_by_place_and_size_by_size(tmp_path: Path) -> None:
+    cases = [placed(policy, step, image=name, bytes=size) for name in ("mpich", "openmpi") for size in (8, 64)
+             for policy, step in (("host", None), ("multi", "strict"))]  # fmt: skip
+    found = pairs_of(tmp_path, "image", *cases)
+    assert sides(found) == [("mpich", "openmpi")] * 4
+    for pair in found:
+        assert msgspec.structs.replace(pair.base.case, image="openmpi") == pair.other.case
+
+
+@pytest.mark.parametrize(
+    ("by", "one", "other"),
+    [("backend", "mpi", "torch-gloo"), ("driver", "native", "python"), ("dtype", "float32", "float64"),
+     ("op", "max", "sum"), ("staging", "pageable", "pinned"), ("algorithm", "Ring", "Tree"), ("in-place", False, True),
+     ("thread-level", "multiple", "single"), ("root", 0, 1), ("registered", False, True), ("graph", 0, 8)],
+)  # fmt: skip
+def test_every_field_that_may_differ_is_a_question(tmp_path: Path, by: str, one: Any, other: Any) -> None:
+    cases = [made_case(**{by.replace("-", "_"): value}) for value in (other, one)]
+    [pair] = pairs_of(tmp_path, by, *cases)
+    names = [str(value).lower() if isinstance(value, bool) else str(value) for value in (one, other)]
+    assert [pair.base_name, pair.other_name] == names
+    assert not pair.refused
+
+
+def test_cells_that_differ_in_another_field_too_are_no_pair(tmp_path: Path) -> None:
+    cases = [made_case(dtype="float32", bytes=8), made_case(dtype="float64", bytes=16)]
+    with pytest.raises(RequestError, match=r"nothing to compare by dtype. It has float32, float64"):
+        pairs_of(tmp_path / "1", "dtype", *cases)
+    with pytest.raises(RequestError, match=r"nothing to compare by backend. It has mpi. Its cells differ by: dtype"):
+        pairs_of(tmp_path / "2", "backend", *cases)
+    with pytest.raises(RequestError, match=r"between multi and host. It has host"):
+        pairs_of(tmp_path / "3", "policy", *cases, between=("multi", "host"))
+    assert len(pairs_of(tmp_path / "4", "dtype", *cases, ignored=frozenset({"bytes"}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "changes"),
+    [
+        ("cpu", "EPYC 7003 against Xeon", {"hosts": (host(cpu="Xeon"),)}),
+        ("kernel", "6.1.0 against 6.6.0", {"hosts": (host(kernel="6.6.0"),)}),
+        ("cores", "4 against 8", {"hosts": (host(cores=8),)}),
+        ("governor", "none against powersave", {"hosts": (host(governor="powersave"),)}),
+        ("limits", "none against 2 CPUs, 1.0 GiB", {"hosts": (host(cgroup_cpus=2.0, cgroup_memory=1 << 30),)}),
+        ("gpu-driver", "none against 570.1", {"hosts": (host(gpus=(gpu(),)),)}),
+        ("library", "Open MPI 5.0.11 against Open MPI 5.0.12", {"libraries": (library(version="5.0.12"),)}),
+        ("library-file", "sha256 aaaaaaaaaaaa against sha256 bbbbbbbbbbbb", {"libraries": (library(sha256="b" * 64),)}),
+        ("collbench", "0.1.0 against 0.2.0", {"collbench": "0.2.0"}),
+        ("launcher", "Open MPI's mpirun against torchrun", {"launcher": "torchrun"}),
+        ("granted-thread-level", "single against multiple", {"thread_level": {"granted": "multiple"}}),
+        ("warmup", "5 against 0", {"protocol": protocol(warmup=0)}),
+        ("simulated", "no against yes", {"simulated": True}),
+        ("env:NCCL_ALGO", "unknown against Ring", {"environment": {"NCCL_ALGO": "Ring"}}),
+    ],
+)
+def test_another_environment_is_refused_by_name_until_somebody_insists(
+    tmp_path: Path, name: str, text: str, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        two(tmp_path / "refused", changes)
+    message = str(refused.value)
+    assert f"\n  {name}: {text}\n" in message
+    insisting = message.rpartition("--ignore ")[2].split(",")
+    assert name in insisting
+    [pair] = two(tmp_path / "ignored", changes, ignored=frozenset(insisting))
+    assert f"{name}: {text}" in pair.remarks
+
+
+def test_another_gpu_driver_alone_is_named_alone(tmp_path: Path) -> None:
+    medians: dict[Case, Sequence[Entry]] = {made_case(): TIMES}
+    runs = [observe(write_run(tmp_path / version, medians, hosts=(host(gpus=(gpu(driver=version),)),)))
+            for version in ("570.1", "580.2")]  # fmt: skip
+    with pytest.raises(RequestError, match=r"gpu-driver: 570.1 against 580.2\n.*--by gpu-driver.*--ignore gpu-driver$"):
+        across(runs[0], runs[1], None, NOTHING)
+    assert len(across(runs[0], runs[1], find_factor("gpu-driver", {"gpu-driver"}), NOTHING)) == 1
+
+
+def test_what_changes_no_number_is_said_and_not_refused(tmp_path: Path) -> None:
+    changes = {"packages": {"mpi4py": "4.0.0"}, "python": "3.12.1", "protocol": protocol(budget=1.0),
+               "hosts": (host(name="vm2", boot_id="other"),)}  # fmt: skip
+    [pair] = two(tmp_path, changes)
+    assert [remark.partition(":")[0] for remark in pair.remarks] == ["packages", "python", "samples"]
+
+
+def test_packages_count_where_python_is_timed(tmp_path: Path) -> None:
+    medians: dict[Case, Sequence[Entry]] = {made_case(driver="python"): TIMES}
+    with pytest.raises(RequestError, match=r"packages: mpi4py 4.1.2 against mpi4py 4.0.0"):
+        two(tmp_path, {"packages": {"mpi4py": "4.0.0"}}, medians=medians)
+
+
+def test_the_library_may_be_the_question(tmp_path: Path) -> None:
+    changes = {"libraries": (library("MPICH", "4.3", "b" * 64),), "launcher": "MPICH's mpiexec"}
+    [pair] = two(tmp_path, changes, by="library")
+    assert not pair.refused
+    with pytest.raises(RequestError, match=r"kernel: 6.1.0 against 6.6.0"):
+        two(tmp_path / "more", changes | {"hosts": (host(kernel="6.6.0"),)}, by="library")
+
+
+def test_another_dtype_has_no_case_in_common_and_says_what_insists(tmp_path: Path) -> None:
+    base = observe(write_run(tmp_path / "a", {made_case(): TIMES}))
+    other = observe(write_run(tmp_path / "b", {made_case(dtype="float64"): TIMES}))
+    with pytest.raises(RequestError, match=r"dtype float32 against float64. To insist: --ignore dtype"):
+        across(base, other, None, NOTHING)
+    assert len(across(base, other, None, frozenset({"dtype"}))) == 1
+    assert len(across(base, other, find_factor("dtype"), NOTHING)) == 1
+
+
+def test_what_is_ignored_must_still_leave_one_cell_for_one(tmp_path: Path) -> None:
+    medians: dict[Case, Sequence[Entry]] = {made_case(dtype=dtype): TIMES for dtype in ("float32", "float64")}
+    with pytest.raises(RequestError, match=r"several cells where one is needed.*float32.*float64"):
+        two(tmp_path, {}, ignored=frozenset({"dtype"}), medians=medians)
+
+
+def test_cells_without_a_partner_are_counted(tmp_path: Path) -> None:
+    base = observe(write_run(tmp_path / "a", dict.fromkeys([made_case(bytes=size) for size in (8, 16, 32)], TIMES)))
+    other = observe(write_run(tmp_path / "b", dict.fromkeys([made_case(bytes=size) for size in (16, 64)], TIMES)))
+    pairs = across(base, other, None, NOTHING)
+    assert [pair.base.case.bytes for pair in pairs] == [16]
+    assert unmatched(base, other, pairs) == 3
+
+
+def test_a_driver_that_fell_back_on_one_side_is_not_comparable(tmp_path: Path) -> None:
+    case = made_case()
+    base = observe(write_run(tmp_path / "a", {case: TIMES}))
+    fell = [made_record(case, launch, 1e-6, driver="python") for launch in range(2)]
+    other = observe(write_run(tmp_path / "b", {case: fell}))
+    assert across(base, other, None, NOTHING)[0].refused == ("driver native against python",)
+    assert not across(base, other, None, frozenset({"driver"}))[0].refused
+    mixed = observe(write_run(tmp_path / "c", {case: [TIMES[0], fell[1]]}))
+    assert across(base, mixed, None, NOTHING)[0].refused == ("driver native against native and python",)
+
+
+@pytest.mark.parametrize(("name", "value"), [("gate", "barrier"), ("cadence", "streaming"), ("clock", "local"),
+                                             ("burst", 20)])  # fmt: skip
+def test_another_way_of_measuring_is_not_comparable_until_ignored(tmp_path: Path, name: str, value: Any) -> None:
+    base = observe(write_run(tmp_path / "a", {made_case(): TIMES}))
+    record = made_record(made_case(), 0, 1e-6, **{name: value})
+    other = observe(write_run(tmp_path / "b", {made_case(): [record]}))
+    [pair] = across(base, other, None, NOTHING)
+    assert len(pair.refused) == 1 and pair.refused[0].startswith(f"{name} ") and pair.refused[0].endswith(f"{value}")
+    assert not across(base, other, None, frozenset({name}))[0].refused
+
+
+def test_an_image_with_another_library_than_its_host_is_refused(tmp_path: Path) -> None:
+    made = experiment(["openmpi"], images=(image(libraries=(library(version="4.1.6"),)),))
+    with pytest.raises(RequestError, match=r"host and multi strict differ.*\n  library: .*5.0.11 against .*4.1.6"):
+        pairs_of(tmp_path, "policy", placed("host"), placed("multi", "strict"), experiment=made)
+    sides_of = pairs_of(tmp_path / "2", "policy", placed("host"), placed("multi", "strict"), experiment=made,
+                        ignored=frozenset({"library"}))  # fmt: skip
+    assert len(sides_of) == 1
+
+
+def test_images_of_other_libraries_are_a_question_without_being_asked_twice(tmp_path: Path) -> None:
+    both = (image("mpich", libraries=(library("MPICH", "4.3"),)), image("openmpi"))
+    made = experiment((), images=both, environments=both)
+    cases = [placed("multi", "strict", image=name) for name in ("mpich", "openmpi")]
+    [pair] = pairs_of(tmp_path, "image", *cases, experiment=made)
+    assert not pair.remarks
+
+
+def test_launches_in_a_folder_that_were_made_on_two_machines_say_so(tmp_path: Path) -> None:
+    folder = write_launches(tmp_path / "a", {made_case(): TIMES})
+    write_run(folder / "other", {made_case(): [3e-6]}, hosts=(host(cpu="Xeon"),))
+    base = observe(write_run(tmp_path / "b", {made_case(): TIMES}))
+    with pytest.raises(RequestError, match=r"cpu: EPYC 7003 against EPYC 7003 and Xeon"):
+        across(base, observe(folder), None, NOTHING)
+
+
+def test_unknown_factors_name_the_nearest() -> None:
+    with pytest.raises(RequestError, match=r"--by 'polcy': unknown. Did you mean policy?"):
+        find_factor("polcy")
+    with pytest.raises(RequestError, match=r"Did you mean library?"):
+        find_factor("libary", {"library"})
+    assert find_factor("Thread_Level").name == "thread-level"
+
+
+def test_a_share_of_ranks_that_is_no_plain_number_is_just_another_policy(tmp_path: Path) -> None:
+    """Python takes a superscript for a digit, and for no number."""
+    cases = [placed("packed:²", "net"), placed("multi", "net"), placed("packed:2", "net")]
+    assert sides(pairs_of(tmp_path, "policy", *cases)) == [("multi net", "packed:2 net"), ("multi net", "packed:² net")]
+
+
+def test_a_machine_of_any_number_of_bytes_has_facts(tmp_path: Path) -> None:
+    [pair] = two(
+        tmp_path, {"hosts": (host(memory=10**400, cgroup_memory=10**400),)}, ignored=frozenset({"memory", "limits"})
+    )
+    assert "memory: 16 GiB against 4294967296 GiB" in pair.remarks

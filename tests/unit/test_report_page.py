@@ -1,0 +1,210 @@
+"""The report as a page: what it says, that nothing from a run gets out of its place in it, and every other format."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, spread, write_run
+
+from collbench.analysis.observations import observe
+from collbench.errors import RequestError
+from collbench.report.page.contents import chapter
+from collbench.report.page.render import html
+from collbench.schema.record import Record
+from collbench.schema.store import RunWriter
+
+US = 1e-6
+HOSTILE = "<script>alert(1)</script>\"'&$x_{$\\"
+
+Program = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def ladder(path: Path, title: str = "made up", launches: int = 7, sizes: tuple[int, ...] = (8, 1024, 1 << 20)) -> Path:
+    """Two images at four places and three sizes, with samples."""
+    places = {("host", None): 1.0, ("multi", "strict"): 1.1, ("single", "strict"): 4.0, ("single", "ipc"): 1.5}
+    images = ("openmpi", "mpich")
+    generator = np.random.default_rng(1)
+    manifest = made_manifest(title=title, experiment=experiment(images, differences=("a difference",)))
+    with RunWriter(path, manifest) as writer:
+        for launch in range(launches):
+            for number, image in enumerate(images):
+                for place, factor in places.items():
+                    for size in sizes:
+                        time = (1 + number / 10) * factor * (1 + size / 1024) * US * (1 + launch / 100)
+                        case = made_case(*place, image=image, bytes=size)
+                        samples = np.rint(time * 1e9 * generator.lognormal(0, 0.05, (2, 20))).astype(np.int64)
+                        writer.append(made_record(case, launch, time), samples)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ladder(tmp_path_factory.mktemp("report") / "run")
+
+
+def page_of(run: Path) -> str:
+    return html([chapter(observe(run), {}, 0.02)])
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> str:
+    return page_of(run)
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text of the page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def test_a_page_answers_and_shows_time_bandwidth_bars_ladder_and_samples(page: str) -> None:
+    words = Elements(page).words
+    for said in ("Answer", "take openmpi, host", "What could mislead", "a difference.", "time against size",
+                 "bus bandwidth against size", "policies side by side", "the ladder, mpich", "every sample",
+                 "Verdicts by policy", "Both sides: the environment on the host, and the image"):  # fmt: skip
+        assert said in words, said
+
+
+def test_every_plot_has_marks_a_name_and_ids_of_its_own(page: str) -> None:
+    plots = re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)
+    assert len(plots) == 2 + 2 + 1 + 3  # curves, waterfalls, bars, samples
+    for plot in plots:
+        assert re.search(r'id="[\w-]*mark-\d+"', plot)
+        assert re.match(r'<svg class="plot"[^>]* role="img" aria-label="[^"]+"', plot)
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', page)) <= set(ids)
+
+
+def test_the_page_asks_nothing_of_a_network_and_runs_nothing(page: str) -> None:
+    elements = Elements(page).found
+    assert not {"script", "link", "iframe", "object", "embed", "form"} & {tag for tag, _ in elements}
+    for tag, attributes in elements:
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            if name in ("src", "href", "xlink:href"):
+                assert (value or "").startswith(("#", "data:image/png;base64,")), value
+    assert "default-src 'none'" in page
+    assert not re.search(r"@import|url\((?!#)", page)
+
+
+def test_markup_in_a_run_reaches_the_page_as_text(tmp_path: Path) -> None:
+    cells = {made_case(place, None, image=image, bytes=size): spread(US, 6)
+             for place in ("host", HOSTILE) for image in ("a", HOSTILE) for size in (8, 64)}  # fmt: skip
+    records: dict[object, list[Record]] = {
+        case: [made_record(case, n, t, transport=HOSTILE, notes=(HOSTILE,)) for n, t in enumerate(times)]
+        for case, times in cells.items()
+    }
+    found = write_run(tmp_path / "run", records, title=HOSTILE)  # type: ignore[arg-type]
+    elements = Elements(page_of(found))
+    assert "script" not in {tag for tag, _ in elements.found}
+    assert HOSTILE in elements.words
+
+
+def test_colours_are_left_to_the_style_sheet(page: str) -> None:
+    assert "var(--series-0)" in page and "var(--ink)" in page
+    assert not re.search(r"#0101[0-9a-f]{2}", page)
+
+
+def test_the_same_run_gives_the_same_page(run: Path, page: str) -> None:
+    assert page_of(run) == page
+
+
+def test_samples_that_are_missing_or_damaged_are_left_out(tmp_path: Path) -> None:
+    run = ladder(tmp_path / "run", sizes=(8,))
+    for number, file in enumerate(sorted((run / "samples").iterdir())):
+        if number % 2:
+            file.unlink()
+        else:
+            file.write_bytes(b"no array")
+    assert "every sample" not in Elements(page_of(run)).words
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ({made_case(): [US]}, "There is one option only"),
+        ({made_case(image="a"): ["died"] * 3}, "Nothing was measured"),
+        ({made_case(image="a"): [0.0] * 7, made_case(image="b"): spread(US, 7)}, "take b"),
+    ],
+)
+def test_runs_with_little_in_them_make_a_page_too(
+    tmp_path: Path, records: dict[object, list[float]], said: str
+) -> None:
+    assert said in Elements(page_of(write_run(tmp_path / "run", records))).words  # type: ignore[arg-type]
+
+
+def test_what_could_mislead_is_said(tmp_path: Path) -> None:
+    case = made_case()
+    bad = [made_record(case, n, US * (1 + n), contended=True, oversubscribed=True) for n in range(3)]
+    words = Elements(page_of(write_run(tmp_path / "run", {case: bad}, simulated=True))).words
+    for said in (
+        "Simulated:",
+        "3 of 3 measurements had more ranks than cores",
+        "waited for a CPU during 3 of 3",
+        "fewer than 6 launches",
+    ):
+        assert said in words, said
+
+
+@pytest.mark.parametrize("ending", [".html", ".md", ".csv", ".tex", ".txt"])
+def test_every_format_is_written_whole(collbench: Program, run: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"report{ending}"
+    found = collbench("report", run, "-o", out)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == [out]
+    text = out.read_text()
+    assert "single strict" in text or "single" in text
+    if ending == ".csv":
+        rows = list(csv.reader(text.splitlines()))
+        assert len({len(row) for row in rows}) == 1 and len(rows) > 50
+    if ending == ".tex":
+        assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") > 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-o", "report.pdf"], "must end in .html"),
+        (["--against", "nobody1999"], "choi2021"),
+        (["-o", "/nowhere/report.html"], "No such file or directory"),
+        (["--given", "policy=never"], "leaves nothing"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(collbench: Program, run: Path, arguments: list[str], said: str) -> None:
+    found = collbench("report", run, *arguments)
+    assert found.returncode in (1, 2) and said in found.stderr and "Traceback" not in found.stderr
+
+
+def test_a_page_that_was_there_stays_when_the_new_one_fails(collbench: Program, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("old")
+    assert collbench("report", tmp_path / "nothing", "-o", out).returncode == 2
+    assert out.read_text() == "old"
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2", "scipy"])
+def test_a_package_that_is_missing_is_asked_for(run: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(RequestError, match=r"pip install 'collbench\[analysis\]'"):
+        page_of(run)
