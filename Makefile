@@ -58,7 +58,7 @@ format: $(OPENMPI)/.ready ## let ruff lay the code out
 clean: ## remove environments and caches
 	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so
 
-$(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,test
+$(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,browser,test
 $(MPICH)/.ready: EXTRAS := mpich,test
 $(DEMO)/.ready: EXTRAS := openmpi
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from collbench.analysis.advise import advise
-from collbench.analysis.compare import MARGIN
 from collbench.analysis.guidelines import check
 from collbench.analysis.options import FACTORS, merged, parse_given, questions
 from collbench.cli.analysing import RUN, Share, names, read, say, style
@@ -18,6 +17,7 @@ from collbench.report.advised import complete, document, tables
 @click.argument("runs", nargs=-1, type=RUN, required=True)
 @click.option(
     "--given",
+    default=None,
     multiple=True,
     metavar="FACTOR=VALUE",
     help=f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
@@ -25,13 +25,15 @@ from collbench.report.advised import complete, document, tables
 @click.option(
     "--margin",
     type=Share(),
-    default=MARGIN,
+    default="2%",
+    show_default=True,
     metavar="PERCENT",
-    help="Differences within it are negligible.  [default: 2%]",
+    help="Differences within it are negligible.",
 )
 @click.option(
     "--ignore",
     "ignored",
+    default=None,
     multiple=True,
     metavar="FACTOR",
     help="Take several runs together although this differs. Can be repeated.",

@@ -10,7 +10,7 @@ import click
 
 from collbench.analysis import baseline as baselines
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.environment import differences, facts
+from collbench.analysis.environment import facts
 from collbench.analysis.observations import Observed
 from collbench.analysis.pairs import FACTORS, METHODS, Pair, across, find_factor, unmatched, within
 from collbench.cli.analysing import RUN, Share, names, read, say, style
@@ -28,12 +28,18 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
 @click.argument("runs", nargs=-1, type=RUN, required=True)
 @click.option(
     "--by",
+    default=None,
     metavar="FACTOR",
     help=f"What the sides differ in: {', '.join(FACTORS)}; between two runs also a fact of the environment, such as library.",
 )
-@click.option("--between", metavar="A,B", help="Only these two sides of --by, B held against A.")
+@click.option("--between", default=None, metavar="A,B", help="Only these two sides of --by, B held against A.")
 @click.option(
-    "--ignore", "ignored", multiple=True, metavar="FACTOR", help="Compare although this differs too. Can be repeated."
+    "--ignore",
+    "ignored",
+    multiple=True,
+    default=None,
+    metavar="FACTOR",
+    help="Compare although this differs too. Can be repeated.",
 )
 @click.option(
     "--margin",
@@ -42,12 +48,16 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
     metavar="PERCENT",
     help="Differences within it are negligible.  [default: 2%]",
 )
-@click.option("--fail-on", type=click.Choice(list(FAILING)), help="Exit with 1 when a cell has this verdict.")
-@click.option("--baseline", type=RUN, metavar="FILE", help="Hold the run against this baseline.")
+@click.option(
+    "--fail-on", type=click.Choice(list(FAILING)), default=None, help="Exit with 1 when a cell has this verdict."
+)
+@click.option("--baseline", type=RUN, default=None, metavar="FILE", help="Hold the run against this baseline.")
 @click.option(
     "--tolerance", type=Share(), default=None, metavar="PERCENT", help="The margin, by the name it has for baselines."
 )
-@click.option("--save-baseline", type=RUN, metavar="FILE", help="Write the run as a baseline and compare nothing.")
+@click.option(
+    "--save-baseline", type=RUN, default=None, metavar="FILE", help="Write the run as a baseline and compare nothing."
+)
 @style
 def command(
     runs: tuple[Path, ...],
@@ -109,7 +119,7 @@ def _pairs(
 
 
 def _across(base: Observed, other: Observed, by: str | None, ignored: frozenset[str]) -> list[Pair]:
-    known = differences(facts(base, base.cells), facts(other, other.cells))
+    known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
     pairs = across(base, other, find_factor(by, known) if by else None, _known(ignored, base, other))
     lonely = unmatched(base, other, pairs)
     if lonely:

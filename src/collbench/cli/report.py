@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from collbench.analysis.compare import MARGIN
 from collbench.analysis.options import parse_given
 from collbench.cli.analysing import RUN, Share, read
 from collbench.cli.terminal import harmless
@@ -38,10 +37,12 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
 @click.option(
     "--against",
     type=click.Choice(PAPERS),
+    default=None,
     help="Put the run beside the figures of this paper, with a verdict on each of its conclusions.",
 )
 @click.option(
     "--given",
+    default=None,
     multiple=True,
     metavar="FACTOR=VALUE",
     help="What cannot be chosen, such as policy=single. Can be repeated.",
@@ -49,9 +50,10 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
 @click.option(
     "--margin",
     type=Share(),
-    default=MARGIN,
+    default="2%",
+    show_default=True,
     metavar="PERCENT",
-    help="Differences within it are negligible.  [default: 2%]",
+    help="Differences within it are negligible.",
 )
 def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tuple[str, ...], margin: float) -> None:
     """Write what RUNS say as one HTML file that needs no network; or their tables as Markdown, CSV or LaTeX."""

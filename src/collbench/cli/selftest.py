@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.detectable import Sides, false_positives, smallest
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
@@ -41,15 +41,16 @@ SIDES = ("one", "other")
     type=RUN,
     default=None,
     metavar="FILE",
-    help="Measure this plan.  [default: all-reduce of 8 B, 64 KiB and 1 MiB]",
+    help="Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the order within blocks.")
 @click.option(
     "--margin",
     type=Share(),
-    default=MARGIN,
+    default="2%",
+    show_default=True,
     metavar="PERCENT",
-    help="Differences within it are negligible.  [default: 2%]",
+    help="Differences within it are negligible.",
 )
 @click.option("--out", type=RUN, default=None, metavar="DIR", help="Keep the runs there: one folder for each side.")
 @click.option(
