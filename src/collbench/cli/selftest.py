@@ -122,7 +122,7 @@ def _launch(command: list[str], timeout: float) -> None:
     """One launch, in a process group of its own, so that nothing of it stays behind.
 
     Raises:
-        LaunchFailed, TimeOutError: it did not end well, or not in time.
+        RequestError, LaunchFailed, TimeOutError: the plan was wrong, it did not end well, or not in time.
     """
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -136,8 +136,10 @@ def _launch(command: list[str], timeout: float) -> None:
             _end(job)
             raise
     if job.returncode:
-        last = "; ".join(said.strip().splitlines()[-3:])
-        raise LaunchFailed(f"selftest: {Path(command[0]).name} ended with code {job.returncode}: {last}")
+        lines = said.replace("\0", "").strip().splitlines()
+        own = [line.removeprefix("collbench: ") for line in lines if line.startswith("collbench: ")]
+        text = f"selftest: a launch ended with code {job.returncode}: {'; '.join(own or lines[-3:])}"
+        raise RequestError(text) if job.returncode == 2 else LaunchFailed(text)
 
 
 def _end(job: subprocess.Popen[str]) -> None:

