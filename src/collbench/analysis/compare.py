@@ -26,8 +26,8 @@ class Comparison:
     """One cell. Times in seconds; `ratio` is the other side over the base, so above 1 the other is slower.
 
     `p` is Mann and Whitney's; `p_blocks`, where launches are paired, Wilcoxon's signed-rank. The first sees what stands
-    out from all launches, the second what is the same in every block while blocks differ. `p_adjusted` is twice the
-    smaller one (of one test alone: that one) after Benjamini and Hochberg, over all cells compared together.
+    out from all launches, the second what is the same in every block while blocks differ. `p_adjusted` is
+    that of both together (`significance.either`) after Benjamini and Hochberg, over all cells compared together.
     `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means: negative where the other
     is slower. `launches_more` is what the verdict lacks, None where none is lacking or more than `MOST` would be.
     `blocks`: launches of both sides were paired.

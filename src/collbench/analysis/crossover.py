@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.estimate import FEWEST
+from collbench.analysis.blocks import together
+from collbench.analysis.estimate import centre
 from collbench.analysis.options import Option, Question
-from collbench.analysis.resample import middle, resampled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Crossover:
-    """Below `bytes` take `below`, above it `above`. The interval is None where launches do not agree on a crossing."""
+    """Below `bytes` take `below`, above it `above`.
+
+    The interval is None with too few launches; an end of 0 or infinity lies beyond the sizes that were measured.
+    """
 
     below: Option
     above: Option
@@ -28,39 +32,44 @@ class Crossover:
 def crossover(question: Question, below: Option, above: Option, in_blocks: bool) -> Crossover | None:
     """The crossing between two options, on straight lines between measured sizes, both axes logarithmic.
 
-    Its interval comes from drawing launches anew (`resample`). None where they do not cross at sizes that both have.
+    Every block has a crossing; theirs are the median and its interval. None where most blocks have none at sizes that
+    were measured with both options.
     """
     sizes = [size for size in question.sizes if _measured(question, size, below) and _measured(question, size, above)]
     if len(sizes) < 2:
         return None
-    cells = [question.cells[size][option] for option in (below, above) for size in sizes]
-    if any(min(cell.medians) <= 0 for cell in cells):
+    rows = together([question.cells[size][option] for option in (below, above) for size in sizes], in_blocks)
+    if not len(rows):
         return None
-    logs = np.log(np.array([float(np.median(cell.medians)) for cell in cells])).reshape(2, -1)
     axis = np.log2(np.maximum(np.array(sizes, dtype=float), 1.0))
-    found = crossing(axis, logs[1] - logs[0])
-    if not np.isfinite(found):
+    logs = np.log(rows).reshape(len(rows), 2, len(sizes))
+    found = centre([crossing(axis, upper - lower) for lower, upper in logs])
+    if not axis[0] <= found.value <= axis[-1]:
         return None
-    drawn = np.log(resampled(cells, in_blocks)).reshape(-1, 2, len(sizes))
-    crossings = np.array([crossing(axis, draw[1] - draw[0]) for draw in drawn])
-    enough = min(len(cell.medians) for cell in cells) >= FEWEST
-    between = middle(crossings) if enough else None
-    interval = None if between is None else (2.0 ** between[0], 2.0 ** between[1])
-    return Crossover(below, above, float(2.0**found), interval)
+    between = None if found.interval is None else _bytes(axis, *found.interval)
+    return Crossover(below, above, 2.0**found.value, between)
 
 
 def _measured(question: Question, size: int, option: Option) -> bool:
-    return option in question.cells[size] and bool(question.cells[size][option].medians)
+    cell = question.cells[size].get(option)
+    return cell is not None and bool(cell.medians) and min(cell.medians) > 0
+
+
+def _bytes(axis: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
+    return (0.0 if low < axis[0] else 2.0**low, math.inf if high > axis[-1] else 2.0**high)
 
 
 def crossing(axis: NDArray[np.float64], difference: NDArray[np.float64]) -> float:
-    """Where `difference` [n] over `axis` [n] last goes from positive to negative; NaN where it never does.
+    """Where `difference` [n] over `axis` [n] last goes from positive to negative.
 
-    The last one: from there on the upper option stays the better one.
+    The last one: from there on the upper option stays the better one. One octave before the axis where it is never
+    positive, one after it where it is positive at the end.
     """
+    if difference[-1] > 0:
+        return float(axis[-1] + 1)
     falls = np.flatnonzero((difference[:-1] > 0) & (difference[1:] <= 0))
-    if not len(falls) or difference[-1] > 0:
-        return float("nan")
+    if not len(falls):
+        return float(axis[0] - 1)
     i = falls[-1]
     share = difference[i] / (difference[i] - difference[i + 1])
     return float(axis[i] + share * (axis[i + 1] - axis[i]))

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.estimate import FEWEST
+from collbench.analysis.blocks import together
+from collbench.analysis.estimate import centre, ratio_in_blocks
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.places import STEPS
-from collbench.analysis.resample import middle, resampled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: A share beyond this, either way, says no more than that almost nothing was to be given back.
+_MOST = 100.0
 
 
 @dataclass(frozen=True)
 class Recovery:
     """At one size: `isolated` takes `cost` times as long as `free`, and `step` gives back `share` of the difference.
 
-    1 is all of it; above 1 it is faster than `free`. Intervals are None with too few launches.
+    1 is all of it; above 1 it is faster than `free`. Every block has a cost and a share; theirs are the medians and
+    intervals, which are None with too few launches.
     """
 
     bytes: int
@@ -45,7 +53,7 @@ def recoveries(question: Question, size: int, in_blocks: bool) -> list[Recovery]
         free = _free(measured, isolated)
         if free is not None:
             found += [_recovered(size, measured, free, isolated, step, in_blocks) for step in steps if step != isolated]
-    return [one for one in found if one.cost > 1]
+    return [one for one in found if one is not None]
 
 
 def _isolation(option: Option) -> tuple[tuple[int, int, str], int]:
@@ -69,20 +77,24 @@ def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
 
 def _recovered(
     size: int, measured: dict[Option, Cell], free: Option, isolated: Option, step: Option, in_blocks: bool
-) -> Recovery:
-    cells = [measured[option] for option in (free, isolated, step)]
-    centre = np.array([[float(np.median(cell.medians)) for cell in cells]])
-    drawn = resampled(cells, in_blocks)
-    costs, shares = _cost_and_share(drawn) if len(drawn) else (np.empty(0), np.empty(0))
-    cost, share = (float(value[0]) for value in _cost_and_share(centre))
-    found = Recovery(size, free, isolated, step, cost, middle(costs), share, middle(shares))
-    enough = min(len(cell.medians) for cell in cells) >= FEWEST
-    return found if enough else replace(found, cost_interval=None, share_interval=None)
+) -> Recovery | None:
+    """Of blocks that have all three; None where there are none, or where isolation costs nothing in most of them."""
+    rows = together([measured[option] for option in (free, isolated, step)], in_blocks)
+    if not len(rows):
+        return None
+    cost = ratio_in_blocks(rows[:, 1], rows[:, 0])
+    back = centre(_shares(rows))
+    if cost.value <= 1:
+        return None
+    return Recovery(size, free, isolated, step, cost.value, cost.interval, back.value, back.interval)
 
 
-def _cost_and_share(times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of times [n, 3] free, isolated, step: isolated over free, and the part of their difference that step saves."""
-    free, isolated, step = times.T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(isolated > free, (isolated - step) / (isolated - free), np.nan)
-    return isolated / free, share
+def _shares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of times [n, 3] free, isolated, step: the part [n] of what isolation costs that the step saves.
+
+    Where isolation costs nothing, there is nothing to give back: what the step saves counts as all or nothing of it.
+    """
+    free, isolated, step = rows.T
+    cost, saved = isolated - free, isolated - step
+    nothing = np.where(saved > 0, _MOST, -_MOST)
+    return np.clip(np.where(cost > 0, saved / np.where(cost > 0, cost, 1.0), nothing), -_MOST, _MOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -182,13 +183,15 @@ def _share(one: Recovery) -> str:
 
 def _flips(question: Question, one: Crossover) -> str:
     between = "" if one.interval is None else f" ({_rounded(one.interval[0])} .. {_rounded(one.interval[1])})"
-    unsure = "" if one.interval is not None else "; launches do not agree on where"
+    unsure = "" if one.interval is not None else "; too few launches for an interval"
     sides = f"below {question.name(one.below)}, above {question.name(one.above)}"
     return f"It flips at about {_rounded(one.bytes)}{between}: {sides}{unsure}."
 
 
 def _rounded(size: float) -> str:
     """Two significant digits, in binary units: a crossing is no exact number of bytes."""
+    if size in (0.0, math.inf):
+        return "below what was measured" if size == 0.0 else "beyond what was measured"
     for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
         if size >= unit:
             return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"

@@ -1,0 +1,27 @@
+"""Launch medians of several cells side by side, so that what takes several cells has a value in each block too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collbench.analysis.observations import Cell
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def together(cells: Sequence[Cell], in_blocks: bool) -> NDArray[np.float64]:
+    """Medians [n, cells] in seconds, a row for each block that all cells have.
+
+    Outside of blocks no launch of one cell belongs to one of another: then they are put together in the order in which
+    they were measured, as many as the cell with the fewest has.
+    """
+    if in_blocks:
+        found = [cell.by_launch for cell in cells]
+        common = sorted(set.intersection(*(set(one) for one in found)))
+        return np.array([[one[launch] for one in found] for launch in common]).reshape(-1, len(cells))
+    fewest = min(len(cell.medians) for cell in cells)
+    return np.array([cell.medians[:fewest] for cell in cells], dtype=float).T
