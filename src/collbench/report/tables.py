@@ -18,11 +18,11 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def wrapped(heading: str) -> str:
-    """A heading in short lines: narrow columns leave room for more of them."""
+def wrapped(heading: str, width: int = 0) -> str:
+    """A heading in lines no longer than what stands below it: narrow columns leave room for more of them."""
     lines = [""]
     for word in heading.split():
-        fits = len(lines[-1]) + len(word) < 12
+        fits = len(lines[-1]) + len(word) < max(width, 12)
         lines[-1:] = [f"{lines[-1]} {word}".strip()] if fits or not lines[-1] else [lines[-1], word]
     return "\n".join(lines)
 
@@ -53,7 +53,9 @@ def terminal(tables: Iterable[Table]) -> str:
     """For people: aligned columns, notes as lines that begin with `*`."""
     parts = []
     for table in map(joined, tables):
-        body = [_tabulated(table.rows, [wrapped(name) for name in table.columns], "simple")] if table.rows else []
+        widths = [max(map(len, cells)) for cells in zip(*table.rows, strict=True)] if table.rows else []
+        heads = [wrapped(name, width) for name, width in zip(table.columns, widths, strict=False)]
+        body = [_tabulated(table.rows, heads, "simple")] if table.rows else []
         parts.append("\n".join((table.title, *body, *(f"* {note}" for note in table.notes))) + "\n")
     return "\n".join(parts)
 
