@@ -24,8 +24,9 @@ import atheris
 with atheris.instrument_imports(include=["collbench"]):
     from collbench.analysis import baseline
     from collbench.analysis.compare import compare
+    from collbench.analysis.factors import FACTORS
     from collbench.analysis.observations import Observed, observe
-    from collbench.analysis.pairs import FACTORS, Pair, across, within
+    from collbench.analysis.pairs import Pair, across, within
     from collbench.cli.terminal import harmless
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style

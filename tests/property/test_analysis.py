@@ -19,8 +19,9 @@ from tests.unit.made_runs import experiment, made_case, made_failure, made_manif
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Observed, collect, observe
-from collbench.analysis.pairs import Pair, find_factor, within
+from collbench.analysis.pairs import Pair, within
 from collbench.cli import run_command
 from collbench.errors import RequestError
 from collbench.report.compared import document, tables

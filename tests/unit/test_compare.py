@@ -13,8 +13,9 @@ from tests.unit.made_runs import Entry, made_case, made_failure, made_record, sp
 
 from collbench.analysis.compare import MOST, Comparison, compare, judge, launches_more
 from collbench.analysis.estimate import Estimate
+from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import across, find_factor, within
+from collbench.analysis.pairs import across, within
 from collbench.schema.case import Case
 
 MULTI = made_case("multi", "strict", image="openmpi")

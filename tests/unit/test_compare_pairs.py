@@ -22,8 +22,9 @@ from tests.unit.made_runs import (
     write_run,
 )
 
+from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import Pair, across, find_factor, unmatched, within
+from collbench.analysis.pairs import Pair, across, unmatched, within
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
-from collbench.analysis.conclusions import Judgement, judge
 from collbench.analysis.observations import observe
-from collbench.analysis.paper_cells import At, paper_cells, steps
-from collbench.analysis.reference import SingleNodePaper, decode
+from collbench.analysis.paper.cells import At, paper_cells, steps
+from collbench.analysis.paper.conclusions import Judgement, judge
+from collbench.analysis.paper.reference import SingleNodePaper, decode
 from collbench.errors import RequestError, RunReadError
 from collbench.report.against import beside, counted, paper
 from collbench.schema.case import Case

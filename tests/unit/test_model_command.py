@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from collbench.analysis.predict import Question
-from collbench.analysis.shapes import SHAPES
-from collbench.analysis.what_if import Link
+from collbench.analysis.models.predict import Question
+from collbench.analysis.models.shapes import SHAPES
+from collbench.analysis.models.what_if import Link
 from collbench.cli import cli
 from collbench.cli.model import parse_link, parse_point
 from collbench.errors import CollbenchError, RequestError, UnitError

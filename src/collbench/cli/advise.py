@@ -10,7 +10,9 @@ from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.options import FACTORS, merged, parse_given, questions
 from collbench.cli.analysing import RUN, Share, names, read, say, style
-from collbench.report.advised import complete, document, tables
+from collbench.report.advised import complete
+from collbench.report.advised_document import document
+from collbench.report.advised_tables import tables
 
 
 @click.command(name="advise")

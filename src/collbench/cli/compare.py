@@ -11,8 +11,9 @@ import click
 from collbench.analysis import baseline as baselines
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.environment import facts
+from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed
-from collbench.analysis.pairs import FACTORS, METHODS, Pair, across, find_factor, unmatched, within
+from collbench.analysis.pairs import METHODS, Pair, across, unmatched, within
 from collbench.cli.analysing import RUN, Share, names, read, say, style
 from collbench.errors import RequestError
 from collbench.report.compared import document, tables

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from collbench import collectives
-from collbench.analysis.modelling import Modelled, modelled
-from collbench.analysis.predict import Question
-from collbench.analysis.what_if import Link
+from collbench.analysis.models.modelling import Modelled, modelled
+from collbench.analysis.models.predict import Question
+from collbench.analysis.models.what_if import Link
 from collbench.cli.analysing import RUN, read, say, style
 from collbench.errors import RequestError
 from collbench.report.modelled import tables

@@ -1,4 +1,4 @@
-"""Advice as text, tables and JSON: what to take, what the rest costs, where it flips, what is not decided."""
+"""Advice in words: what to take, what the rest costs, where it flips, what is not decided."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from statistics import median
-from typing import Any
 
 import msgspec
 
 from collbench.analysis.advise import Advice, AtSize, Range
 from collbench.analysis.compare import MOST
 from collbench.analysis.crossover import Crossover, crossover
-from collbench.analysis.estimate import Estimate
-from collbench.analysis.guidelines import Finding
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
-from collbench.report.cells import operation
-from collbench.report.tables import Table
+from collbench.report.cells import digits, operation, times
 from collbench.units import format_size
-
-#: A table of costs has a column for each size, and pages have an end.
-MOST_SIZES = 6
 
 #: What a step adds, in words.
 _STEPS = {"limits": "with larger limits", "ipc": "with ipc and pid shared (ipc)",
@@ -121,16 +113,6 @@ def _costs(name: str, size: AtSize, option: Option) -> str:
     return f"{name}, {cost} at {format_size(size.bytes)}"
 
 
-def times(ratio: Estimate) -> str:
-    """`3.1x (2.9 .. 3.3)`."""
-    between = "" if ratio.interval is None else f" ({_digits(ratio.interval[0])} .. {_digits(ratio.interval[1])})"
-    return f"{_digits(ratio.value)}x{between}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-
-
 def _most_isolated(found: Range) -> Option | None:
     """The most isolated option at the last size of the range, the quickest library of it; None if all are alike."""
     last = found.sizes[-1]
@@ -159,9 +141,9 @@ def _isolated(advice: Advice, found: Range) -> str:
 def _given_back(steps: Sequence[Recovery]) -> str:
     """`mpich: single strict costs 2.0x (..) the time of host at 1M. Of that come back: with larger limits 8 %`."""
     one = steps[0]
-    cost = f"{_digits(one.cost)}x"
+    cost = f"{digits(one.cost)}x"
     if one.cost_interval is not None:
-        cost += f" ({_digits(one.cost_interval[0])} .. {_digits(one.cost_interval[1])})"
+        cost += f" ({digits(one.cost_interval[0])} .. {digits(one.cost_interval[1])})"
     start = f"{one.isolated['library']}: {_where(one.isolated)} costs {cost} the time of {_where(one.free)}"
     ordered = sorted(steps, key=lambda step: step.step.isolation_order, reverse=True)
     back = ", ".join(f"{_STEPS.get(step.step['isolation'], step.step['isolation'])} {_share(step)}" for step in ordered)
@@ -210,145 +192,3 @@ def _lacking(advice: Advice) -> list[str]:
             start = f"{few[0]} to " if few and str(few[0]) != most else ""
             lines.append(f"{format_size(size.bytes)}: {len(lacking)} options ({start}{most} launches more)")
     return [f"Not decided: {'; '.join(lines)}."] if lines else []
-
-
-def tables(advised: Sequence[Advised], findings: Sequence[Finding]) -> list[Table]:
-    """A table of costs for each operation, the answer as its notes; then guidelines that are violated."""
-    found = [_costs_table(one) for one in advised]
-    return [*found, *guideline_tables(findings)]
-
-
-def _costs_table(advised: Advised) -> Table:
-    question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
-    columns = ("factor", "choice", *(f"at {format_size(size.bytes)}" for size in sizes))
-    rows = [
-        (factor, value, *(_cheapest(question, size, factor, value) for size in sizes))
-        for factor in (*question.varying, "all together")
-        for value in _values(question, factor)
-    ]
-    if not question.varying:
-        rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
-    return Table(advised.title, columns, tuple(rows), (*sentences(advised), _LEGEND))
-
-
-_LEGEND = (
-    "numbers: times the time of the best option at that size, for the best option with that choice (95 % interval); "
-    "= the same within the margin, ? not decided"
-)
-
-
-def _rank(option: Option, factor: str) -> tuple[object, ...]:
-    """Places from the least isolated to the most, everything else by name."""
-    if factor == "policy":
-        return option.isolation_order[:1]
-    if factor == "isolation":
-        return option.isolation_order[1:]
-    return (option["library"], option.isolation_order, option) if factor == "all together" else (option[factor],)
-
-
-def _values(question: Question, factor: str) -> list[str]:
-    """The values of a factor, in order."""
-    ordered = sorted(question.options, key=lambda option: _rank(option, factor))
-    found = dict.fromkeys(_value(option, factor, question) for option in ordered)
-    return [value for value in found if value]
-
-
-def _value(option: Option, factor: str, question: Question) -> str:
-    return question.name(option) if factor == "all together" else option[factor]
-
-
-def _cheapest(question: Question, size: AtSize, factor: str, value: str) -> str:
-    """The least cost at a size with this choice, the other factors free."""
-    options = [option for option in (size.best, *size.others) if _value(option, factor, question) == value]
-    costs = {option: size.cost(option) for option in options}
-    known = {option: cost for option, cost in costs.items() if cost is not None}
-    if not known:
-        return "-"
-    option = min(known, key=lambda one: known[one])
-    if option == size.best:
-        return "best"
-    one = size.others[option]
-    assert one.ratio is not None
-    mark = {"inconclusive": " ?", "same": " =", "negligible": " ="}.get(one.verdict, "")
-    return f"{times(one.ratio)}{mark}"
-
-
-def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:
-    """All sizes, or so many of them, evenly spread with both ends."""
-    if len(sizes) <= MOST_SIZES:
-        return list(sizes)
-    step = (len(sizes) - 1) / (MOST_SIZES - 1)
-    return [sizes[round(index * step)] for index in range(MOST_SIZES)]
-
-
-def guideline_tables(findings: Sequence[Finding]) -> list[Table]:
-    """One table of the guidelines that are violated, and how many were checked."""
-    if not findings:
-        return []
-    rows = tuple(
-        (one.rule, one.case.image or "", _place(one), str(one.case.ranks), format_size(one.case.bytes), one.against,
-         times(one.ratio)) for one in findings if one.violated
-    )  # fmt: skip
-    held, open_ = sum(one.held for one in findings), sum(not one.held and not one.violated for one in findings)
-    note = f"{len(findings)} checked: {held} hold, {len(rows)} violated, {open_} not decided"
-    columns = ("guideline", "image", "place", "ranks", "size (B)", "against", "times as long")
-    return [Table("performance guidelines that are violated", columns if rows else (), rows, (note,))]
-
-
-def _place(one: Finding) -> str:
-    words = (one.case.collective, one.case.policy, one.case.isolation)
-    return " ".join(word for word in words if word)
-
-
-def document(advised: Sequence[Advised], findings: Sequence[Finding]) -> dict[str, Any]:
-    """Everything for programs."""
-    return {"advice": [_entry(one) for one in advised], "guidelines": [_finding(one) for one in findings]}
-
-
-def _entry(one: Advised) -> dict[str, Any]:
-    advice, question = one.advice, one.advice.question
-    return {
-        "operation": one.title,
-        "answer": sentences(one),
-        "ranges": [
-            {"from": found.sizes[0].bytes, "to": found.sizes[-1].bytes, "take": question.name(found.option),
-             "sure": found.sure, "as_good": sorted(map(question.name, found.rivals))}
-            for found in advice.ranges
-        ],
-        "sizes": [_size(question, size) for size in advice.sizes],
-        "crossovers": [
-            {"bytes": flip.bytes, "interval": flip.interval, "below": question.name(flip.below),
-             "above": question.name(flip.above)} for flip in one.crossovers
-        ],
-        "recovered": [
-            {"bytes": back.bytes, "isolated": question.name(back.isolated), "free": question.name(back.free),
-             "step": back.step["isolation"], "cost": back.cost, "cost_interval": back.cost_interval,
-             "share": back.share, "share_interval": back.share_interval} for back in one.recoveries
-        ],
-    }  # fmt: skip
-
-
-def _size(question: Question, size: AtSize) -> dict[str, Any]:
-    others = {
-        question.name(option): {
-            "times": None if found.ratio is None else found.ratio.value,
-            "interval": None if found.ratio is None else found.ratio.interval,
-            "verdict": found.verdict, "why": found.why, "launches_more": found.launches_more,
-        }
-        for option, found in size.others.items()
-    }  # fmt: skip
-    best = question.cells[size.bytes][size.best]
-    return {
-        "bytes": size.bytes,
-        "best": question.name(size.best),
-        "seconds": median(best.medians),
-        "others": others,
-    }
-
-
-def _finding(one: Finding) -> dict[str, Any]:
-    from msgspec import to_builtins
-
-    state = "violated" if one.violated else "held" if one.held else "undecided"
-    return {"rule": one.rule, "case": to_builtins(one.case), "against": one.against, "state": state,
-            "times": one.ratio.value, "interval": one.ratio.interval}  # fmt: skip

@@ -7,13 +7,13 @@ from importlib.resources import files
 from statistics import median
 
 from collbench.analysis.compare import MARGIN
-from collbench.analysis.conclusions import Judgement, judge
 from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.observations import Observed
-from collbench.analysis.paper_cells import PARAMETER_SERVER, At, PaperCells, paper_cells, steps
-from collbench.analysis.reference import Paper, Place, Ratio, decode
+from collbench.analysis.paper.cells import PARAMETER_SERVER, At, PaperCells, paper_cells, steps
+from collbench.analysis.paper.conclusions import Judgement, judge
+from collbench.analysis.paper.reference import Paper, Place, Ratio, decode
 from collbench.errors import RequestError
-from collbench.report.advised import times
+from collbench.report.cells import times
 from collbench.report.tables import Table
 from collbench.units import format_duration, format_size
 

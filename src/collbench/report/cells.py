@@ -86,3 +86,14 @@ def times_over(found: Estimate | None) -> str:
 def interval(found: tuple[float, float] | None, spec: str) -> str:
     """` (1.65 .. 1.80)`; empty without one."""
     return "" if found is None else f" ({found[0]:{spec}} .. {found[1]:{spec}})"
+
+
+def times(ratio: Estimate) -> str:
+    """`3.1x (2.9 .. 3.3)`."""
+    between = "" if ratio.interval is None else f" ({digits(ratio.interval[0])} .. {digits(ratio.interval[1])})"
+    return f"{digits(ratio.value)}x{between}"
+
+
+def digits(value: float) -> str:
+    """A ratio with two digits or three that count."""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"

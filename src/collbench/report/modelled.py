@@ -7,13 +7,13 @@ from itertools import groupby
 
 import msgspec
 
-from collbench.analysis.fit import Piece
-from collbench.analysis.judge import Miss, Model, Unfit, errors
-from collbench.analysis.modelling import Modelled, Refusal
+from collbench.analysis.models.fit import Piece
+from collbench.analysis.models.judge import Miss, Model, Unfit, errors
+from collbench.analysis.models.modelling import Modelled, Refusal
+from collbench.analysis.models.predict import Prediction
+from collbench.analysis.models.series import Series, ways
+from collbench.analysis.models.what_if import WhatIf
 from collbench.analysis.places import place, place_order
-from collbench.analysis.predict import Prediction
-from collbench.analysis.series import Series, ways
-from collbench.analysis.what_if import WhatIf
 from collbench.report.cells import cautions, heading_key, operation, variant
 from collbench.report.style import format_rate, format_us
 from collbench.report.tables import Table

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from collbench.analysis.fit import Fitted
-from collbench.analysis.judge import Miss, Model
-from collbench.analysis.modelling import Modelled
-from collbench.analysis.predict import Prediction
-from collbench.analysis.series import Series
-from collbench.analysis.what_if import WhatIf
+from collbench.analysis.models.fit import Fitted
+from collbench.analysis.models.judge import Miss, Model
+from collbench.analysis.models.modelling import Modelled
+from collbench.analysis.models.predict import Prediction
+from collbench.analysis.models.series import Series
+from collbench.analysis.models.what_if import WhatIf
 
 
 def document(found: Modelled) -> dict[str, Any]:

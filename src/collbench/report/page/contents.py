@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 from collbench.analysis.advise import advise
 from collbench.analysis.compare import compare
+from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.guidelines import check
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
-from collbench.analysis.pairs import FACTORS, find_factor, within
-from collbench.analysis.reference import Paper
+from collbench.analysis.pairs import within
+from collbench.analysis.paper.reference import Paper
 from collbench.errors import RequestError
-from collbench.report.advised import Advised, complete, guideline_tables, headline, sentences, tables
+from collbench.report.advised import Advised, complete, headline, sentences
+from collbench.report.advised_tables import guideline_tables, tables
 from collbench.report.against import beside, counted
 from collbench.report.compared import tables as compared_tables
 from collbench.report.page.drawing import Figure

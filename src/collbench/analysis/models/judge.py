@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from collbench.analysis.fit import Fit, fit
-from collbench.analysis.series import Point, Series
-from collbench.analysis.shapes import SHAPES, Shape
+from collbench.analysis.models.fit import Fit, fit
+from collbench.analysis.models.series import Point, Series
+from collbench.analysis.models.shapes import SHAPES, Shape
 from collbench.units import format_size
 
 #: Sizes of a series that is modelled, at the least: a line, and one more when one is held out.

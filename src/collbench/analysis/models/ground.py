@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collbench.analysis.models.predict import Question
+from collbench.analysis.models.series import Point, Series
 from collbench.analysis.observations import Observed
-from collbench.analysis.predict import Question
-from collbench.analysis.series import Point, Series
 from collbench.units import format_size
 
 #: What to do where nothing measured reaches the point.

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.pieces import criterion, misfit, pieces
+from collbench.analysis.models.pieces import criterion, misfit, pieces
+from collbench.analysis.models.series import Point
+from collbench.analysis.models.shapes import Shape
 from collbench.analysis.scipy_here import optimize
-from collbench.analysis.series import Point
-from collbench.analysis.shapes import Shape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collbench.analysis.ground import standing
-from collbench.analysis.judge import Model, Unfit, model
+from collbench.analysis.models.ground import standing
+from collbench.analysis.models.judge import Model, Unfit, model
+from collbench.analysis.models.predict import Prediction, Question, predict
+from collbench.analysis.models.series import Series, series
+from collbench.analysis.models.shapes import SHAPES
+from collbench.analysis.models.what_if import Link, WhatIf, what_if
 from collbench.analysis.observations import Observed
-from collbench.analysis.predict import Prediction, Question, predict
-from collbench.analysis.series import Series, series
-from collbench.analysis.shapes import SHAPES
-from collbench.analysis.what_if import Link, WhatIf, what_if
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from collbench.analysis.fit import Fitted, Piece
-from collbench.analysis.judge import Model
-from collbench.analysis.predict import Question
-from collbench.analysis.shapes import SHAPES, Shape
+from collbench.analysis.models.fit import Fitted, Piece
+from collbench.analysis.models.judge import Model
+from collbench.analysis.models.predict import Question
+from collbench.analysis.models.shapes import SHAPES, Shape
 
 #: `chosen` by a model, `not excluded` by one, or empty.
 Found = Literal["chosen", "not excluded", ""]

@@ -13,7 +13,7 @@ from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair, methods
-from collbench.analysis.paper_cells import LIBRARIES, PARAMETER_SERVER, At, PaperCells
+from collbench.analysis.paper.cells import LIBRARIES, PARAMETER_SERVER, At, PaperCells
 
 Finding = Literal["confirmed", "refuted", "undecided", "not measurable here"]
 

@@ -1,0 +1,1 @@
+"""Latency-bandwidth models: `modelling.model` makes them of a run, `predict` asks them."""
