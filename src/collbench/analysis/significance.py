@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.scipy_here import stats
+from collbench.analysis.needed import stats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,7 @@ import click
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.options import FACTORS, merged, parse_given, questions
-from collbench.cli.analysing import RUN, Share, names, read, say, style
+from collbench.cli.analysing import RUN, margin, names, read, say, style
 from collbench.report.advised import complete
 from collbench.report.advised_document import document
 from collbench.report.advised_tables import tables
@@ -24,14 +24,7 @@ from collbench.report.advised_tables import tables
     metavar="FACTOR=VALUE",
     help=f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
 )
-@click.option(
-    "--margin",
-    type=Share(),
-    default="2%",
-    show_default=True,
-    metavar="PERCENT",
-    help="Differences within it are negligible.",
-)
+@margin
 @click.option(
     "--ignore",
     "ignored",

@@ -43,6 +43,16 @@ class Share(click.ParamType[float]):
         return float(match[1]) / 100 if match[2] else float(match[1])
 
 
+margin = click.option(
+    "--margin",
+    type=Share(),
+    default="2%",
+    show_default=True,
+    metavar="PERCENT",
+    help="Differences within it are negligible.",
+)
+
+
 def read(path: Path) -> Observed:
     """A run, or a folder of runs; what was cut off is said.
 

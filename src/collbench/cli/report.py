@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from collbench.analysis.options import parse_given
-from collbench.cli.analysing import RUN, Share, read
+from collbench.cli.analysing import RUN, margin, read
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError, RunWriteError
 from collbench.report import tables
@@ -47,14 +47,7 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
     metavar="FACTOR=VALUE",
     help="What cannot be chosen, such as policy=single. Can be repeated.",
 )
-@click.option(
-    "--margin",
-    type=Share(),
-    default="2%",
-    show_default=True,
-    metavar="PERCENT",
-    help="Differences within it are negligible.",
-)
+@margin
 def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tuple[str, ...], margin: float) -> None:
     """Write what RUNS say as one HTML file that needs no network; or their tables as Markdown, CSV or LaTeX."""
     kind = output.suffix.lower()

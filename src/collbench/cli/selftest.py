@@ -19,7 +19,7 @@ from collbench.analysis.detectable import Sides, false_positives, smallest
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
 from collbench.backends.parts import launcher
-from collbench.cli.analysing import RUN, Share, say, style
+from collbench.cli.analysing import RUN, margin, say, style
 from collbench.errors import LaunchFailed, RequestError, TimeOutError
 from collbench.report.tested import document, tables
 
@@ -44,14 +44,7 @@ SIDES = ("one", "other")
     help="Measure this plan.  [default: all-reduce and broadcast of 8 B, 64 KiB and 1 MiB]",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the order within blocks.")
-@click.option(
-    "--margin",
-    type=Share(),
-    default="2%",
-    show_default=True,
-    metavar="PERCENT",
-    help="Differences within it are negligible.",
-)
+@margin
 @click.option("--out", type=RUN, default=None, metavar="DIR", help="Keep the runs there: one folder for each side.")
 @click.option(
     "--timeout",

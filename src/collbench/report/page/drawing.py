@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from collbench.errors import RequestError
+from collbench.analysis.needed import needed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,14 +67,10 @@ def draw(
     Raises:
         RequestError: Matplotlib is not installed.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure as Canvas
-    except ImportError as error:
-        wanted = "a report needs Matplotlib, which is not installed. Install it: pip install 'collbench[analysis]'"
-        raise RequestError(f"{wanted} ({error})") from error
+    matplotlib = needed("matplotlib", "Matplotlib", "a report")
+    canvas_of = needed("matplotlib.figure", "Matplotlib", "a report").Figure
     with matplotlib.rc_context(_STYLE):
-        canvas = Canvas(figsize=size, layout="constrained")
+        canvas = canvas_of(figsize=size, layout="constrained")
         canvas.patch.set_alpha(0)
         axes = canvas.add_subplot()
         axes.patch.set_alpha(0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from collbench import __version__
-from collbench.errors import RequestError
+from collbench.analysis.needed import needed
 from collbench.report.page.contents import Chapter
 from collbench.report.tables import joined
 
@@ -17,13 +17,11 @@ def html(chapters: Sequence[Chapter]) -> str:
     Raises:
         RequestError: Jinja is not installed.
     """
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError as error:
-        wanted = "a report needs Jinja2, which is not installed. Install it: pip install 'collbench[analysis]'"
-        raise RequestError(f"{wanted} ({error})") from error
+    jinja = needed("jinja2", "Jinja2", "a report")
     here = files(__package__)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    strict = jinja.StrictUndefined
+    environment = jinja.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     style = (here / "page.css").read_text(encoding="utf-8")
-    return template.render(chapters=chapters, style=style, version=__version__, joined=joined)
+    page: str = template.render(chapters=chapters, style=style, version=__version__, joined=joined)
+    return page
