@@ -152,6 +152,18 @@ def test_runs_with_little_in_them_make_a_page_too(
     assert said in Elements(page_of(write_run(tmp_path / "run", records))).words  # type: ignore[arg-type]
 
 
+def test_the_answer_speaks_of_each_operation_on_the_most_ranks(tmp_path: Path) -> None:
+    cells = {
+        made_case(image=image, ranks=ranks, collective=name, op=None): spread(US * time * ranks, 7)
+        for name in ("alltoall", "allgather") for ranks in (2, 4) for image, time in (("a", 1), ("b", 2))
+    }  # fmt: skip
+    found = chapter(observe(write_run(tmp_path / "run", cells)), {}, 0.02, figures=False)
+    assert [line.split(":")[0] for line in found.answer] == [
+        "alltoall float32, 4 ranks, 1K",
+        "allgather float32, 4 ranks, 1K",
+    ]
+
+
 def test_what_could_mislead_is_said(tmp_path: Path) -> None:
     case = made_case()
     bad = [made_record(case, n, US * (1 + n), contended=True, oversubscribed=True) for n in range(3)]

@@ -89,10 +89,11 @@ def chapter(
 
 
 def answer(advised: Sequence[Advised]) -> tuple[str, ...]:
-    """Three lines: of one operation its first sentences, of several their headlines."""
+    """Three lines: of one operation its first sentences, of several their headlines on the most ranks."""
     if len(advised) == 1:
         return tuple(sentences(advised[0])[:3])
-    return tuple(headline(one) for one in advised[:3])
+    largest = [max(group, key=lambda one: one.advice.question.case.ranks) for group in _by_operation(advised)]
+    return tuple(headline(one) for one in largest[:3])
 
 
 def _by_operation(advised: Iterable[Advised]) -> list[list[Advised]]:
