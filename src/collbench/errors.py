@@ -75,9 +75,13 @@ class RunWriteError(RunError):
 
 
 class RunReadError(RunError):
-    """The directory is not a run, is of a newer schema, or is damaged."""
+    """The directory is not a run, is of a newer schema, or is damaged. What a run says of itself is cut short."""
 
     exit_code = 2
+    longest = 1000
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text if len(text) <= self.longest else f"{text[: self.longest]} ...")
 
 
 class MeasurementError(CollbenchError):

@@ -28,7 +28,7 @@ from collbench.schema.summary import Seconds
 whole = st.integers(-(2**63), 2**63 - 1)
 real = st.floats(allow_nan=False, allow_infinity=False)
 amount = st.integers(0, 2**62)
-time = st.floats(0, allow_nan=False, allow_infinity=False)
+time = st.floats(0, 1e10)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 cases = st.builds(
@@ -37,7 +37,7 @@ cases = st.builds(
     backend=text,
     driver=st.sampled_from(DRIVERS),
     thread_level=st.sampled_from(THREAD_LEVELS),
-    bytes=whole,
+    bytes=amount,
     dtype=st.sampled_from(list(DTYPES)),
     op=st.none() | st.sampled_from(OPS),
     root=st.none() | whole,
@@ -63,9 +63,9 @@ complete = st.builds(
     launch=whole,
     status=st.sampled_from(get_args(Status)),
     reason=st.none() | text,
-    work=st.none() | st.builds(Work, bytes=amount, count=amount, bus_factor=time),
+    work=st.none() | st.builds(Work, bytes=amount, count=amount, bus_factor=st.floats(0, 1e6)),
     check=st.none() | st.builds(Check, wrong=st.none() | whole),
-    samples=st.none() | st.builds(Samples, n=whole, invalid=whole, warmup=whole, file=st.none() | text),
+    samples=st.none() | st.builds(Samples, n=amount, invalid=amount, warmup=amount, file=st.none() | text),
     seconds=st.none() | seconds,
     ranks=st.none() | ranks,
     driver=st.none() | st.sampled_from(DRIVERS),

@@ -28,7 +28,16 @@ def edited(stored: Path, where: Path, change: Callable[[dict[str, Any]], None]) 
 
 @pytest.mark.parametrize(
     ("part", "field", "value"),
-    [("work", "bytes", 10**400), ("work", "bytes", -1), ("work", "bus_factor", -1.0), ("seconds", "p50", -1.0)],
+    [
+        ("samples", "invalid", 10**400),
+        ("work", "bus_factor", 1e308),
+        ("seconds", "p50", 1e300),
+        ("case", "bytes", -1),
+        ("work", "bytes", 10**400),
+        ("work", "bytes", -1),
+        ("work", "bus_factor", -1.0),
+        ("seconds", "p50", -1.0),
+    ],
 )
 def test_impossible_numbers_are_refused(stored_run: Path, tmp_path: Path, part: str, field: str, value: float) -> None:
     def change(record: dict[str, Any]) -> None:
@@ -44,6 +53,19 @@ def test_a_pipe_in_place_of_records_is_refused(stored_run: Path, tmp_path: Path)
     os.mkfifo(copy / "records.jsonl")
     with pytest.raises(RunReadError, match="not a regular file"):
         read_run(copy)
+
+
+def test_what_a_run_says_of_itself_is_cut_in_messages(stored_run: Path, tmp_path: Path) -> None:
+    def change(record: dict[str, Any]) -> None:
+        record["case"]["driver"] = "A" * 100_000
+
+    with pytest.raises(RunReadError) as refused:
+        read_run(edited(stored_run, tmp_path, change))
+    assert len(str(refused.value)) < 1100
+
+
+def test_letters_that_turn_a_text_round_are_written_out() -> None:
+    assert harmless("a\u202eb\u2066c\u2028d") == "a\\u202eb\\u2066c\\u2028d"
 
 
 def test_control_characters_are_written_out() -> None:

@@ -18,6 +18,9 @@ from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream, read_manifest
 
+#: A time below a picosecond is none: no clock tells it.
+LEAST = 1e-12
+
 
 @dataclass(slots=True)
 class Cell:
@@ -61,7 +64,7 @@ class Cell:
             return
         self.launches.append(launch)
         self.highest = max(self.highest, launch)
-        self.medians.append(record.seconds.p50)
+        self.medians.append(record.seconds.p50 if record.seconds.p50 >= LEAST else 0.0)
         self.means.append(record.seconds.mean)
         self.bytes, self.bus_factor = record.work.bytes, record.work.bus_factor
         self.wrong += bool(record.check is not None and record.check.wrong)

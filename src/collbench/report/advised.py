@@ -93,8 +93,10 @@ def _take(advice: Advice, found: Range) -> str:
     chosen = question.name(found.option)
     rivals = sorted(question.name(option) for option in found.rivals)
     if found.sure == "sure":
-        after = min(last.others.items(), key=lambda one: last.cost(one[0]) or float("inf"))
-        return f"{_span(found)}: take {chosen}. Next best: {_costs(question.name(after[0]), last, after[0])}."
+        costs = {option: cost for option in last.others if (cost := last.cost(option)) is not None}
+        after = min(costs, key=lambda option: costs[option], default=None)
+        rest = "" if after is None else f" Next best: {_costs(question.name(after), last, after)}."
+        return f"{_span(found)}: take {chosen}.{rest}"
     if not rivals:
         return f"{_span(found)}: take {chosen}; at some of these sizes others are as good, or it is not decided."
     as_good = "as good" if found.sure == "tied" else "not told apart from it by this evidence"
@@ -190,5 +192,6 @@ def _lacking(advice: Advice) -> list[str]:
             few = sorted(count for count in counts if count is not None)
             most = f"more than {MOST}" if len(few) < len(counts) else str(few[-1])
             start = f"{few[0]} to " if few and str(few[0]) != most else ""
-            lines.append(f"{format_size(size.bytes)}: {len(lacking)} options ({start}{most} launches more)")
+            options = "1 option" if len(lacking) == 1 else f"{len(lacking)} options"
+            lines.append(f"{format_size(size.bytes)}: {options} ({start}{most} launches more)")
     return [f"Not decided: {'; '.join(lines)}."] if lines else []

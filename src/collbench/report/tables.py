@@ -108,7 +108,7 @@ def latex(tables: Iterable[Table]) -> str:
     parts = []
     for table in map(joined, tables):
         body = _tabulated(table.rows, list(table.columns), "latex_booktabs")
-        notes = "".join(f"% {' '.join(note.split())}\n" for note in table.notes)
+        notes = "".join(f"% {_latex(' '.join(note.split()))}\n" for note in table.notes)
         parts.append(f"\\begin{{table}}\n\\caption{{{_latex(table.title)}}}\n{body}\n{notes}\\end{{table}}\n")
     return "\n".join(parts)
 

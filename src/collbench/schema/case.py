@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -50,7 +50,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     backend: str
     driver: Driver
     thread_level: ThreadLevel
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
     dtype: str
     op: Op | None
     root: int | None
@@ -63,7 +63,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     algorithm: str | None = None
     protocol: str | None = None
     registered: bool = False
-    graph: int = 0
+    graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
 
     @property
     def key(self) -> str:

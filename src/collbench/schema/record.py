@@ -14,15 +14,18 @@ from collbench.schema.summary import Seconds
 
 SCHEMA = 3
 
+#: What is counted: never negative, and no more than a machine's word holds.
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
 Status = Literal["ok", "failed", "skipped"]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was really moved: `bytes` and `count` after rounding to whole blocks, as nccl-tests prints them."""
 
-    bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-    count: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-    bus_factor: Annotated[float, msgspec.Meta(ge=0)]
+    bytes: Count
+    count: Count
+    bus_factor: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,9 +37,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`n` timed operations, `invalid` of them late at the gate; `file` relative to the run, None if not kept."""
 
-    n: int
-    invalid: int
-    warmup: int
+    n: Count
+    invalid: Count
+    warmup: Count
     file: str | None = None
 
 

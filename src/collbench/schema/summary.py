@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Seconds, never negative.
-Time = Annotated[float, msgspec.Meta(ge=0)]
+#: Seconds, never negative, and less than three centuries.
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 
 
 class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
