@@ -284,3 +284,17 @@ def test_sides_that_differ_in_nothing_measured_say_only_that(compare: Collbench,
     found = compare(*runs)
     assert found.code == 0 and "failed: broken" in found.out
     assert "difference (%)" not in found.out
+
+
+def test_a_folder_with_runs_of_different_things_is_refused(compare: Collbench, tmp_path: Path) -> None:
+    write_run(tmp_path / "all" / "1", {made_case(): [10e-6]})
+    write_run(tmp_path / "all" / "2", {made_case(): [10e-6]}, libraries=(library("MPICH", "5.0.2"),))
+    found = compare(tmp_path / "all", tmp_path / "all")
+    assert found.code == 2
+    assert "not launches of one another" in found.err
+    assert "library: MPICH 5.0.2 and Open MPI 5.0.11" in found.err
+
+
+def test_a_run_that_is_not_there_is_named_before_a_question_is_asked(compare: Collbench, tmp_path: Path) -> None:
+    found = compare(tmp_path / "nothing")
+    assert found.code == 2 and "nothing: not a run" in found.err

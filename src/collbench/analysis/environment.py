@@ -35,6 +35,20 @@ def differences(mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
     return {name: f"{one or 'none'} against {other or 'none'}" for name, (one, other) in pairs.items() if one != other}
 
 
+def unlike(observed: Observed) -> dict[str, str]:
+    """In what the runs of a folder differ, by name: empty where they are launches of one another."""
+    found: dict[str, set[str]] = {}
+    for manifest in observed.manifests:
+        told = _of_manifest(manifest) | software(manifest, None, True)
+        for name, value in (told | {"experiment": "of many launches" if manifest.experiment else "of one"}).items():
+            found.setdefault(name, set()).add(value)
+    return {
+        name: " and ".join(value or "none" for value in sorted(values))
+        for name, values in found.items()
+        if len(values) > 1 and name not in SAID
+    }
+
+
 def _of_manifest(manifest: Manifest) -> dict[str, str]:
     hosts = manifest.hosts
     protocol = manifest.protocol

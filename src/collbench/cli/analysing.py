@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from collbench.analysis.environment import unlike
 from collbench.analysis.observations import Observed, observe
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
@@ -54,12 +55,20 @@ margin = click.option(
 
 
 def read(path: Path) -> Observed:
-    """A run, or a folder of runs; what was cut off is said.
+    """A run, or a folder of runs that are launches of one another; what was cut off is said.
 
     Raises:
         RunReadError: neither of them, or damaged.
+        RequestError: the runs in the folder are of different things, or hold no records.
     """
     observed = observe(path)
+    apart = unlike(observed)
+    if apart:
+        listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
+        raise RequestError(
+            f"{path}: the runs in this folder are not launches of one another:{listed}\n"
+            "Give each kind a folder of its own, or name the runs one by one."
+        )
     for folder in observed.truncated:
         click.echo(f"collbench: {harmless(str(folder))}: the last record was cut off and is left out.", err=True)
     if not observed.cells:

@@ -105,12 +105,12 @@ def _pairs(
     if between and (len(sides) != 2 or not all(sides)):
         raise RequestError(f"--between {between!r}: name two sides, as in --between multi,single.")
     if len(runs) == 1 and baseline is None:
+        observed = read(runs[0])
         if by is None:
             raise RequestError(
                 "compare: one run and no question. Name a second run, a --baseline, or what its sides differ in: "
                 f"--by {', '.join(FACTORS)}."
             )
-        observed = read(runs[0])
         return within(observed, find_factor(by), _known(without, observed), sides), observed.interleaved
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
