@@ -93,9 +93,12 @@ def test_the_order_of_records_changes_nothing(records: list[Record], data: st.Da
     assert all(same(one[key], other[key]) for key in one)
 
 
-@given(records=measured(usual | tied, least=6), power=st.integers(-30, 30))
+@given(records=measured(usual | tied, least=6), power=st.integers(-16, 16))
 def test_a_clock_that_runs_twice_as_fast_changes_no_verdict(records: list[Record], power: int) -> None:
-    """Powers of two change no digit of a float, so the ratios are the same, and times are so many times as long."""
+    """Powers of two change no digit of a float, so the ratios are the same, and times are so many times as long.
+
+    Not so short that they count as 0, below a picosecond.
+    """
     times = 2.0**power
 
     def scaled(record: Record) -> Record:

@@ -18,6 +18,7 @@ from tests.unit.made_runs import (
     made_case,
     made_record,
     protocol,
+    spread,
     write_launches,
     write_run,
 )
@@ -285,3 +286,13 @@ def test_a_machine_of_any_number_of_bytes_has_facts(tmp_path: Path) -> None:
         tmp_path, {"hosts": (host(memory=10**400, cgroup_memory=10**400),)}, ignored=frozenset({"memory", "limits"})
     )
     assert "memory: 16 GiB against 4294967296 GiB" in pair.remarks
+
+
+def test_what_never_differs_alone_is_compared_when_the_rest_is_ignored(tmp_path: Path) -> None:
+    cells = {made_case(image=image, backend=backend): spread(10e-6)
+             for image, backend in (("openmpi", "mpi"), ("mpich", "mpi"), ("torch", "torch-gloo"))}  # fmt: skip
+    observed = observe(write_run(tmp_path / "run", cells))
+    with pytest.raises(RequestError, match=r"No two of its cells differ in that alone.*--ignore image"):
+        within(observed, find_factor("backend"), frozenset())
+    found = within(observed, find_factor("backend"), frozenset({"image"}))
+    assert [(pair.base_name, pair.other_name) for pair in found] == [("mpi", "torch-gloo")]

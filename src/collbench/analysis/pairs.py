@@ -87,9 +87,10 @@ def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Ite
         chosen = [(base, other) for index, other in enumerate(ordered) for base in ordered[:index]]
     seen = set[int]()
     for base, other in chosen:
-        if base is not other and (between or id(other) not in seen) and factor.opposed(base.case, other.case):
+        mine, theirs = factor.label(base.case), factor.label(other.case)
+        if mine != theirs and (between or id(other) not in seen) and factor.opposed(base.case, other.case):
             seen.add(id(other))
-            yield Pair(base, other, factor.label(base.case), factor.label(other.case))
+            yield Pair(base, other, mine, theirs)
 
 
 def _named(label: str, name: str) -> bool:
@@ -165,6 +166,9 @@ def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...
         if len({tuple(getattr(cell.case, f) for f in one.fields) for cell in observed.cells.values()}) > 1
     ]
     hint = f" Its cells differ by: {', '.join(others)}." if others else " Name a second run to compare it with."
+    if factor.name in others:
+        rest = ", ".join(f"--ignore {name}" for name in others if name != factor.name)
+        hint = f" No two of its cells differ in that alone. To let other things differ too: {rest}."
     return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {there}{hint}")
 
 
