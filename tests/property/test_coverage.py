@@ -85,7 +85,8 @@ def test_samples_taken_for_launches_would_not_cover() -> None:
 
 def cell_of(case: Case, medians: Values) -> Cell:
     times = array("d", medians.tolist())
-    return Cell(case, launches=array("q", range(len(times))), medians=times, means=array("d", times))
+    return Cell(case, launches=array("q", range(len(times))), medians=times, means=array("d", times),
+                ways=[()] * len(times), how={()})  # fmt: skip
 
 
 def compared(base: Values, other: Values, in_blocks: bool, margin: float = 0.0) -> list[Comparison]:

@@ -52,7 +52,7 @@ def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: 
     (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}, launches=4))
     (only,) = advice.ranges
     assert only.sure == "undecided"
-    assert sentences(complete([advice], True)[0])[-1] == "Not decided: 8: 1 option (2 launches more)."
+    assert sentences(complete([advice], True)[0])[-1] == "Not decided: 8: 1 option (2 launches more, 4 in 5)."
 
 
 def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_path: Path) -> None:
@@ -173,7 +173,8 @@ def test_a_size_with_one_option_is_no_contest(tmp_path: Path) -> None:
     cells = {made_case(image="a", bytes=size): spread(10 * US) for size in (8, 64)}
     cells[made_case(image="b", bytes=8)] = spread(20 * US)
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    assert sentences(complete([advice], True)[0])[0] == "8 to 64: take a."
+    assert [one.sure for one in advice.ranges] == ["sure", "alone"]
+    assert sentences(complete([advice], True)[0])[1] == "64: a has nothing to be compared with."
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:

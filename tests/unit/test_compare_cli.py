@@ -6,14 +6,27 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
-from tests.unit.made_runs import host, library, made_case, made_failure, made_record, spread, write_run
+from tests.unit.made_runs import (
+    Entry,
+    host,
+    library,
+    made_case,
+    made_failure,
+    made_record,
+    spread,
+    write_launches,
+    write_run,
+)
 
 from collbench.cli import run_command
+from collbench.schema.case import Case
+from collbench.schema.record import Check
 
 HOSTILE = "a|b<script>&_%$#{~^}\\"
 HOST, MULTI = (made_case(policy, step, image=HOSTILE) for policy, step in (("host", None), ("multi", "strict")))
@@ -68,8 +81,8 @@ def test_json_has_every_number_and_null_where_there_is_none(compare: Collbench, 
     assert set(document) == {"margin", "comparisons"}
     assert document["margin"] == 0.03
     measured, failed = document["comparisons"]
-    keys = {"base", "other", "ratio", "blocks", "p", "p_blocks", "p_adjusted", "paper_diff_percent", "verdict", "why",
-            "launches_more"}  # fmt: skip
+    keys = {"base", "other", "ratio", "blocks", "p", "p_blocks", "p_adjusted", "cells", "paper_diff_percent",
+            "launches", "left_out", "slow", "verdict", "why", "launches_more"}  # fmt: skip
     assert set(measured) == set(failed) == keys
     assert measured["ratio"]["value"] == pytest.approx(1.2)
     assert measured["ratio"]["interval"][0] <= 1.2 <= measured["ratio"]["interval"][1]
@@ -130,17 +143,85 @@ def test_control_characters_of_a_run_do_not_reach_the_terminal(compare: Collbenc
 def test_fail_on_decides_the_exit_code(compare: Collbench, runs: tuple[Path, Path], asked: str, code: int) -> None:
     found = compare(*runs, "--fail-on", asked)
     assert found.code == code
-    assert bool(code) == (f"--fail-on {asked}: 1 slower of 1 cells" in found.err)
+    assert bool(code) == (f"--fail-on {asked}: 1 slower; 1 cells compared" in found.err)
     swapped = compare(*runs[::-1], "--fail-on", asked)
     assert swapped.code == {"slower": 0, "faster": 1, "different": 1, "inconclusive": 0}[asked]
     assert compare(*runs, "--fail-on", asked, "--margin", "50%").code == 0
 
 
-def test_fail_on_inconclusive_counts_what_could_not_be_told(compare: Collbench, launched: Path, tmp_path: Path) -> None:
-    assert compare(launched, "--by", "policy", "--fail-on", "inconclusive").code == 1
-    few = write_run(tmp_path / "few", {HOST: [1e-6], MULTI: [1e-6]})
-    assert compare(few, "--by", "policy", "--fail-on", "inconclusive").code == 1
-    assert compare(few, "--by", "policy", "--fail-on", "different").code == 0
+MODES = ("slower", "faster", "different", "inconclusive")
+
+
+@pytest.mark.parametrize("asked", MODES)
+def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: Path, asked: str) -> None:
+    """The other side failed, lacks a cell, was measured in another way, or has a wrong result in one launch of many."""
+    small, large = made_case(bytes=8), made_case(bytes=64)
+    base = write_run(tmp_path / "base", {small: spread(10e-6), large: spread(20e-6)})
+    twice = [made_record(large, n, time) for n, time in enumerate(spread(20e-6))]
+    wrong = msgspec.structs.replace(twice[3], check=Check(wrong=5))
+    others: dict[str, Sequence[Entry]] = {
+        "failed": ["12 elements are wrong"] * 10, "missing": [], "failed in one": [*twice[:3], wrong, *twice[4:]],
+        "not comparable": [msgspec.structs.replace(one, gate="barrier") for one in twice],
+    }  # fmt: skip
+    for name, entries in others.items():
+        measured: dict[Case, Sequence[Entry]] = {small: spread(10e-6)}
+        if entries:
+            measured[large] = entries
+        other = write_run(tmp_path / name, measured)
+        found = compare(base, other, "--fail-on", asked)
+        assert (found.code, f"1 {name.partition(' in')[0]}" in found.err) == (1, True), (name, found.err)
+    assert compare(base, base, "--fail-on", asked, "--margin", "10%").code == 0
+
+
+@pytest.mark.parametrize("asked", MODES)
+def test_launches_too_few_for_any_verdict_fail_every_check(compare: Collbench, tmp_path: Path, asked: str) -> None:
+    few = write_run(tmp_path / "few", {HOST: spread(1e-6, 5), MULTI: spread(1e-6, 5)})
+    found = compare(few, "--by", "policy", "--fail-on", asked)
+    assert (found.code, "1 with fewer than 6 launches a side" in found.err) == (1, True)
+
+
+def test_launches_too_few_for_so_many_cells_fail_the_check_and_say_how_many_it_takes(
+    compare: Collbench, tmp_path: Path
+) -> None:
+    """One cell of 30 is twice as slow: 6 blocks cannot tell, 8 can."""
+    for launches, said in ((6, "30 with 6 launches where one cell of 30 takes 8 to be told"), (8, "1 slower")):
+        medians: dict[Case, Sequence[Entry]] = {}
+        for size in range(30):
+            host, multi = (made_case(*at, image="a", bytes=8 * size + 8) for at in (("host",), ("multi", "strict")))
+            medians |= {host: spread(10e-6, launches, 0.001),
+                        multi: spread(10e-6 if size else 20e-6, launches, 0.001)[::-1]}  # fmt: skip
+        run = write_run(tmp_path / str(launches), medians)
+        found = compare(run, "--by", "policy", "--fail-on", "slower")
+        assert (found.code, f"--fail-on slower: {said}; 30 cells compared" in found.err) == (1, True), found.err
+
+
+def test_a_side_without_partner_fails_a_check_within_one_run(compare: Collbench, tmp_path: Path) -> None:
+    large = made_case("host", image=HOSTILE, bytes=65536)
+    run = write_run(tmp_path / "run", {HOST: spread(10e-6), MULTI: spread(10e-6), large: spread(1e-5)})
+    found = compare(run, "--by", "policy", "--fail-on", "slower")
+    assert (found.code, "--fail-on slower: 1 missing" in found.err) == (1, True)
+
+
+def test_runs_measured_in_turns_are_compared_block_by_block(compare: Collbench, tmp_path: Path) -> None:
+    """Both drift by 30 % over ten launches, the second is 5 % slower in each: seen in blocks alone."""
+    times = [10e-6 * (1 + 0.03 * n) for n in range(10)]
+    one, two = (write_launches(tmp_path / name, {made_case(): [time * factor for time in times]})
+                for name, factor in (("a", 1.0), ("b", 1.05)))  # fmt: skip
+    blocks = compare(one, two, "--in-blocks", "--style", "csv").out
+    assert ",slower" in blocks and "measured one after the other" not in blocks
+    assert "inconclusive" in compare(one, two, "--style", "csv").out
+
+
+def test_runs_that_drift_are_not_called_different(compare: Collbench, tmp_path: Path) -> None:
+    """The machine slows down by 7 % over each of two runs, measured one after the other: nothing else differs."""
+    names = iter(("a", "b"))
+    one, two = (write_run(tmp_path / next(names), {made_case(): [1e-5 * (1 + 0.007 * (first + n)) for n in range(10)]})
+                for first in (0, 10))  # fmt: skip
+    found = compare(one, two, "--fail-on", "slower")
+    assert (found.code, "inconclusive (times drift by 6% within a run" in found.out) == (0, True)
+    assert "measured one after the other, not in turns" in found.out
+    twice = write_run(tmp_path / "c", {made_case(): [2e-5 * (1 + 0.007 * (10 + n)) for n in range(10)]})
+    assert compare(one, twice, "--fail-on", "slower").code == 1
 
 
 def test_a_baseline_stands_for_its_run(compare: Collbench, runs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -256,7 +337,7 @@ def test_a_cut_off_record_and_lonely_cells_are_said(compare: Collbench, tmp_path
     found = compare(one, two)
     assert found.code == 0
     assert "b: the last record was cut off and is left out" in found.err
-    assert "1 cells are in one of the two only" in found.err
+    assert "1 cell of those measured are in" in found.err and "a only and are left out" in found.err
 
 
 def test_another_gate_has_no_verdict_until_it_is_ignored(compare: Collbench, tmp_path: Path) -> None:

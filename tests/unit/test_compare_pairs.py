@@ -23,9 +23,10 @@ from tests.unit.made_runs import (
     write_run,
 )
 
+from collbench.analysis.alike import alike
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import Pair, across, unmatched, within
+from collbench.analysis.pairs import Pair, across, within, without_partner
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 
@@ -121,7 +122,7 @@ def test_every_field_that_may_differ_is_a_question(tmp_path: Path, by: str, one:
     [pair] = pairs_of(tmp_path, by, *cases)
     names = [str(value).lower() if isinstance(value, bool) else str(value) for value in (one, other)]
     assert [pair.base_name, pair.other_name] == names
-    assert not pair.refused
+    assert not alike(pair, True).refused
 
 
 def test_cells_that_differ_in_another_field_too_are_no_pair(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_what_changes_no_number_is_said_and_not_refused(tmp_path: Path) -> None:
     changes = {"packages": {"mpi4py": "4.0.0"}, "python": "3.12.1", "protocol": protocol(budget=1.0),
                "hosts": (host(name="vm2", boot_id="other"),)}  # fmt: skip
     [pair] = two(tmp_path, changes)
-    assert [remark.partition(":")[0] for remark in pair.remarks] == ["packages", "python", "samples"]
+    assert [remark.partition(":")[0] for remark in pair.remarks] == ["boot", "host", "packages", "python", "samples"]
 
 
 def test_packages_count_where_python_is_timed(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_packages_count_where_python_is_timed(tmp_path: Path) -> None:
 def test_the_library_may_be_the_question(tmp_path: Path) -> None:
     changes = {"libraries": (library("MPICH", "4.3", "b" * 64),), "launcher": "MPICH's mpiexec"}
     [pair] = two(tmp_path, changes, by="library")
-    assert not pair.refused
+    assert not alike(pair, True).refused
     with pytest.raises(RequestError, match=r"kernel: 6.1.0 against 6.6.0"):
         two(tmp_path / "more", changes | {"hosts": (host(kernel="6.6.0"),)}, by="library")
 
@@ -212,12 +213,20 @@ def test_what_is_ignored_must_still_leave_one_cell_for_one(tmp_path: Path) -> No
         two(tmp_path, {}, ignored=frozenset({"dtype"}), medians=medians)
 
 
-def test_cells_without_a_partner_are_counted(tmp_path: Path) -> None:
+def test_two_runs_are_compared_where_both_measured(tmp_path: Path) -> None:
     base = observe(write_run(tmp_path / "a", dict.fromkeys([made_case(bytes=size) for size in (8, 16, 32)], TIMES)))
     other = observe(write_run(tmp_path / "b", dict.fromkeys([made_case(bytes=size) for size in (16, 64)], TIMES)))
-    pairs = across(base, other, None, NOTHING)
-    assert [pair.base.case.bytes for pair in pairs] == [16]
-    assert unmatched(base, other, pairs) == 3
+    assert [pair.base.case.bytes for pair in across(base, other, None, NOTHING)] == [16]
+
+
+def test_cells_of_a_side_that_have_no_partner_are_counted(tmp_path: Path) -> None:
+    """The host has three sizes, the container one of them; the step ipc is no side of this question."""
+    host = [made_case("host", image="openmpi", bytes=size) for size in (8, 16, 32)]
+    boxes = [made_case("multi", step, image="openmpi", bytes=16) for step in ("strict", "ipc")]
+    observed = observe(write_run(tmp_path / "run", dict.fromkeys([*host, *boxes], TIMES)))
+    factor = find_factor("policy")
+    pairs = within(observed, factor, NOTHING, ("host", "multi strict"))
+    assert (len(pairs), without_partner(observed, factor, pairs)) == (1, 2)
 
 
 def test_a_driver_that_fell_back_on_one_side_is_not_comparable(tmp_path: Path) -> None:
@@ -225,10 +234,15 @@ def test_a_driver_that_fell_back_on_one_side_is_not_comparable(tmp_path: Path) -
     base = observe(write_run(tmp_path / "a", {case: TIMES}))
     fell = [made_record(case, launch, 1e-6, driver="python") for launch in range(2)]
     other = observe(write_run(tmp_path / "b", {case: fell}))
-    assert across(base, other, None, NOTHING)[0].refused == ("driver native against python",)
-    assert not across(base, other, None, frozenset({"driver"}))[0].refused
+    assert refused(across(base, other, None, NOTHING)) == "driver native against python"
+    assert not refused(across(base, other, None, frozenset({"driver"})))
     mixed = observe(write_run(tmp_path / "c", {case: [TIMES[0], fell[1]]}))
-    assert across(base, mixed, None, NOTHING)[0].refused == ("driver native against native and python",)
+    assert refused(across(base, mixed, None, NOTHING)) == "driver native against native and python"
+
+
+def refused(pairs: list[Pair]) -> str:
+    """Why the first pair is not comparable, side by side."""
+    return alike(pairs[0], in_blocks=False).refused
 
 
 @pytest.mark.parametrize(("name", "value"), [("gate", "barrier"), ("cadence", "streaming"), ("clock", "local"),
@@ -238,8 +252,9 @@ def test_another_way_of_measuring_is_not_comparable_until_ignored(tmp_path: Path
     record = made_record(made_case(), 0, 1e-6, **{name: value})
     other = observe(write_run(tmp_path / "b", {made_case(): [record]}))
     [pair] = across(base, other, None, NOTHING)
-    assert len(pair.refused) == 1 and pair.refused[0].startswith(f"{name} ") and pair.refused[0].endswith(f"{value}")
-    assert not across(base, other, None, frozenset({name}))[0].refused
+    assert refused([pair]).startswith(f"{name} ") and refused([pair]).endswith(f" against {value}")
+    assert ";" not in refused([pair])
+    assert not refused(across(base, other, None, frozenset({name})))
 
 
 def test_an_image_with_another_library_than_its_host_is_refused(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ def kind(request: pytest.FixtureRequest, stored_run: Path) -> tuple[Decode, dict
 
 def test_a_document_of_today_is_read(kind: tuple[Decode, dict[str, Any]]) -> None:
     decode, document = kind
-    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 3
+    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 4
 
 
 def test_a_newer_schema_is_refused_with_the_version_it_needs(kind: tuple[Decode, dict[str, Any]]) -> None:
     decode, document = kind
     newer = json.dumps(document | {"schema": 7, "tomorrow": True}).encode()
-    with pytest.raises(RunReadError, match=r"here: written with schema 7; this collbench reads up to 3. Update"):
+    with pytest.raises(RunReadError, match=r"here: written with schema 7; this collbench reads up to 4. Update"):
         decode(newer, "here")
 
 
@@ -96,10 +96,10 @@ def test_bandwidths_follow_from_work_and_median(stored_run: Path) -> None:
 
 
 def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
-    """The fields of schema 1, whatever their order, and what schemas 2 and 3 added: another one is another schema."""
+    """The fields of schema 1, whatever their order, and what schemas 2 to 4 added: another one is another schema."""
     of_case = {"staging": None, "algorithm": None, "protocol": None, "registered": False, "graph": 0}
     of_record = {
-        "schema": 3, "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
+        "schema": 4, "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
         "gpus": [], "shared_gpu": False,
     }  # fmt: skip
     for line in (stored_run / "records.jsonl").read_bytes().splitlines():
@@ -111,9 +111,9 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
     whole = (stored_run / "manifest.json").read_bytes()
     before = json.loads(whole)
     assert json.loads(manifests.encode(manifests.decode(whole))) == before | {
-        "schema": 3,
+        "schema": 4,
         "experiment": None,
         "rank_gpus": [],
         "protocol": before["protocol"] | {"burst": 1},
-        "hosts": [host | {"gpus": []} for host in before["hosts"]],
+        "hosts": [host | {"gpus": [], "clock_step": None} for host in before["hosts"]],
     }

@@ -143,7 +143,7 @@ def test_samples_that_are_missing_or_damaged_are_left_out(tmp_path: Path) -> Non
     [
         ({made_case(): [US]}, "There is one option only"),
         ({made_case(image="a"): ["died"] * 3}, "Nothing was measured"),
-        ({made_case(image="a"): [0.0] * 7, made_case(image="b"): spread(US, 7)}, "take b"),
+        ({made_case(image="a"): [0.0] * 7, made_case(image="b"): spread(US, 7)}, "b has nothing to be compared with"),
     ],
 )
 def test_runs_with_little_in_them_make_a_page_too(

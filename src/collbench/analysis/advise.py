@@ -6,29 +6,51 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import Literal
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
-from collbench.analysis.pairs import Pair, methods
+from collbench.analysis.pairs import Pair
 from collbench.schema.case import Case
 
 #: Verdicts by which an option is no worse than the best, as far as is known.
 NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
 
+Sure = Literal["sure", "tied", "undecided", "alone"]
+
 
 @dataclass(frozen=True)
 class AtSize:
-    """One size: the option that is quickest, and every other one held against it (ratios over the best)."""
+    """One size: the option that is quickest, and every other one held against it (ratios over the best).
+
+    `unknown`: options that could not be held against it here, with the reason. Those of them that were at a smaller and
+    at a larger size are `missed`: a hole in what was measured, which says nothing against them.
+    """
 
     bytes: int
     best: Option
     others: dict[Option, Comparison]
+    unknown: dict[Option, str]
+    missed: frozenset[Option]
 
     @property
     def not_worse(self) -> set[Option]:
-        """The best and those that it does not beat."""
-        return {self.best} | {option for option, one in self.others.items() if one.verdict in NOT_WORSE}
+        """The best and those that it does not beat, without those that have far slower launches than one of these."""
+        equal = {option for option, one in self.others.items() if one.verdict in NOT_WORSE}
+        return ({self.best} | equal | self.missed) - set(self.slow_at_times)
+
+    @property
+    def slow_at_times(self) -> dict[Option, Comparison]:
+        """Options with a median as good as another's, and more launches that are far slower than it."""
+        found = {option: one for option, one in self.others.items() if one.slow and one.slow.other > one.slow.base}
+        steadier = [one for one in self.others.values() if one.slow and one.slow.other < one.slow.base]
+        return found | ({self.best: steadier[0]} if steadier else {})
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing was compared, or would have been without a hole in what was measured."""
+        return not self.missed and all(one.ratio is None for one in self.others.values())
 
     @property
     def undecided(self) -> dict[Option, Comparison]:
@@ -42,6 +64,14 @@ class AtSize:
         found = self.others.get(option)
         return None if found is None or found.ratio is None else found.ratio.value
 
+    def sure(self, option: Option) -> Sure:
+        """What is known of `option` here: `sure` where all others are worse, `alone` where none was compared."""
+        if self.alone:
+            return "alone"
+        if self.undecided or option in self.unknown or any(other in self.others for other in self.unknown):
+            return "undecided"
+        return "tied" if self.not_worse - {option} else "sure"
+
 
 @dataclass(frozen=True)
 class Range:
@@ -51,13 +81,15 @@ class Range:
     option: Option
 
     @property
-    def sure(self) -> str:
-        """`sure` where every other option is worse at every size; `tied` where some are as good; else `undecided`."""
-        verdicts = {one.verdict for size in self.sizes for one in size.others.values()}
-        verdicts |= {size.others[self.option].verdict for size in self.sizes if size.best != self.option}
-        if "inconclusive" in verdicts:
-            return "undecided"
-        return "tied" if verdicts & {"same", "negligible", "faster"} else "sure"
+    def sure(self) -> Sure:
+        """`alone` where nothing was compared, else the least that is known at any of its sizes."""
+        known = {size.sure(self.option) for size in self.sizes}
+        return next(state for state in ("alone", "undecided", "tied", "sure") if state in known)
+
+    @property
+    def open(self) -> tuple[AtSize, ...]:
+        """The sizes at which it is not sure."""
+        return tuple(size for size in self.sizes if size.sure(self.option) != "sure")
 
     @property
     def rivals(self) -> set[Option]:
@@ -95,13 +127,30 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
 
 
 def _advised(question: Question, found: dict[tuple[Case, int, Option], Comparison], in_blocks: bool) -> Advice:
-    sizes = []
+    compared = []
     for size in question.sizes:
         best = _best(question.cells[size], in_blocks)
         if best is not None:
             others = {option: found[question.case, size, option] for option in question.cells[size] if option != best}
-            sizes.append(AtSize(size, best, others))
+            compared.append((size, best, others))
+    known = [{best} | {option for option, one in others.items() if one.ratio} for _, best, others in compared]
+    sizes = [
+        AtSize(*one, unknown := _unknown(question, *one), frozenset(unknown) & _between(known, index))
+        for index, one in enumerate(compared)
+    ]
     return Advice(question, tuple(sizes), tuple(_ranges(sizes)))
+
+
+def _unknown(question: Question, size: int, best: Option, others: dict[Option, Comparison]) -> dict[Option, str]:
+    """Options of the question that were not held against the best at this size, and why."""
+    apart = {option: one.why for option, one in others.items() if one.ratio is None}
+    absent = (option for option in question.options if option != best and option not in others)
+    return apart | dict.fromkeys(absent, "not measured")
+
+
+def _between(known: Sequence[set[Option]], index: int) -> set[Option]:
+    """Options that are known at a smaller size and at a larger one."""
+    return set[Option]().union(*known[:index]) & set[Option]().union(*known[index + 1 :])
 
 
 def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
@@ -121,19 +170,19 @@ def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
 
 def _pair(question: Question, size: int, best: Option, option: Option) -> Pair:
     base, other = question.cells[size][best], question.cells[size][option]
-    mine, theirs = methods(base), methods(other)
-    apart = [name for name in mine if name in theirs and mine[name] != theirs[name] and name not in ("driver", "place")]
-    refused = tuple(f"{name} {mine[name]} against {theirs[name]}" for name in apart)
-    return Pair(base, other, question.name(best), question.name(option), refused)
+    return Pair(base, other, question.name(best), question.name(option), frozenset({"driver", "place"}))
 
 
 def _ranges(sizes: Sequence[AtSize]) -> list[Range]:
-    """As few ranges as possible: each goes on while one option is not known to be worse at any of its sizes."""
+    """As few ranges as possible: each goes on while one option is not known to be worse at any of its sizes.
+
+    Sizes at which nothing was compared have ranges of their own.
+    """
     ranges: list[Range] = []
     held: list[AtSize] = []
     common: set[Option] = set()
     for size in sizes:
-        if held and not common & size.not_worse:
+        if held and (size.alone != held[-1].alone or not common & size.not_worse):
             ranges.append(_range(held, common))
             held = []
         common = common & size.not_worse if held else size.not_worse

@@ -8,23 +8,28 @@ from typing import Annotated
 
 import msgspec
 
+from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RunReadError, RunWriteError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.summary import Time
 
-VERSION = 1
+VERSION = 2
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A cell: median and mean of each launch in seconds, and how and over what they were taken."""
+    """A cell: median and mean of each launch in seconds, and how and over what they were taken.
+
+    `how` lists the ways of measuring, `ways` says by its place in that list which one each launch took.
+    """
 
     case: Case
     launches: tuple[Annotated[int, msgspec.Meta(ge=0, le=1 << 62)], ...]
     medians: tuple[Time, ...]
     means: tuple[Time, ...]
     how: tuple[tuple[tuple[str, str], ...], ...]
+    ways: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     transports: tuple[str, ...] = ()
 
 
@@ -43,11 +48,7 @@ def keep(observed: Observed, path: Path) -> int:
     Raises:
         RunWriteError: the file exists, or cannot be written.
     """
-    cells = tuple(
-        Kept(case=cell.case, launches=tuple(cell.launches), medians=tuple(cell.medians), means=tuple(cell.means),
-             how=tuple(sorted(cell.how)), transports=tuple(sorted(cell.transports)))
-        for cell in observed.cells.values() if cell.medians
-    )  # fmt: skip
+    cells = tuple(_kept(cell) for cell in observed.cells.values() if cell.medians)
     kept = Baseline(baseline=VERSION, name=observed.name, manifests=observed.manifests, cells=cells)
     try:
         with path.open("xb") as file:
@@ -57,6 +58,13 @@ def keep(observed: Observed, path: Path) -> int:
     except OSError as error:
         raise RunWriteError(f"{path}: {error.strerror}.") from error
     return len(cells)
+
+
+def _kept(cell: Cell) -> Kept:
+    how = sorted(cell.how)
+    return Kept(case=cell.case, launches=tuple(cell.launches), medians=tuple(cell.medians), means=tuple(cell.means),
+                how=tuple(how), ways=tuple(map(how.index, cell.ways)),
+                transports=tuple(sorted(cell.transports)))  # fmt: skip
 
 
 def load(path: Path) -> Observed:
@@ -77,11 +85,15 @@ def load(path: Path) -> Observed:
         raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")
     cells: dict[Case, Cell] = {}
     for one in kept.cells:
-        if not len(one.launches) == len(one.medians) == len(one.means):
+        if not len(one.launches) == len(one.medians) == len(one.means) == len(one.ways):
             raise RunReadError(f"{path}: a cell with {len(one.launches)} launches and {len(one.medians)} medians.")
+        if max(one.ways, default=0) >= max(len(one.how), 1):
+            raise RunReadError(f"{path}: a launch was measured in way {max(one.ways)}, and {len(one.how)} are listed.")
         cell = Cell(one.case, launches=array("q", one.launches), medians=array("d", one.medians))
         cell.means, cell.bytes = array("d", one.means), one.case.bytes
+        cell.ways = [one.how[way] for way in one.ways]
         cell.how.update(one.how)
         cell.transports.update(one.transports)
         cells[one.case] = cell
+    set_clock_step(cells.values(), kept.manifests)
     return Observed(str(path), kept.manifests, cells, ())

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from collbench.analysis.alike import Alike, alike
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import Pair
-from collbench.analysis.significance import ALPHA, adjusted, either, mann_whitney, signed_rank
+from collbench.analysis.planning import MOST, launches_more
+from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
 
 #: Differences below this are called negligible.
 MARGIN = 0.02
-
-#: Nobody starts more launches than this to settle a cell.
-MOST = 1000
 
 Verdict = Literal["same", "negligible", "faster", "slower", "inconclusive", "not comparable"]
 
@@ -27,10 +26,13 @@ class Comparison:
 
     `p` is Mann and Whitney's; `p_blocks`, where launches are paired, Wilcoxon's signed-rank. The first sees what stands
     out from all launches, the second what is the same in every block while blocks differ. `p_adjusted` is
-    that of both together (`significance.either`) after Benjamini and Hochberg, over all cells compared together.
-    `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means: negative where the other
-    is slower. `launches_more` is what the verdict lacks, None where none is lacking or more than `MOST` would be.
-    `blocks`: launches of both sides were paired.
+    that of both together (`significance.either`) after Benjamini and Hochberg, over all cells compared together,
+    `cells` of them. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means: negative
+    where the other is slower. `launches_more` is what a verdict lacks for a chance of four in five, None where that is
+    none, or launches would not help. `blocks`: launches of both sides were paired. `launches` are those of each side
+    that were used, `left_out` those that were measured in another way. `slow`: launches that are far slower than most
+    of their cell, where one side has more of them. `serial`: the autocorrelation of neighbouring launches as a normal
+    score, None with too few launches.
     """
 
     pair: Pair
@@ -40,11 +42,16 @@ class Comparison:
     p: float | None
     p_blocks: float | None
     p_adjusted: float | None
+    cells: int
     paper_diff: float | None
     verdict: Verdict
     why: str
     launches_more: int | None
     blocks: bool
+    launches: tuple[int, int]
+    left_out: int = 0
+    slow: Slow | None = None
+    serial: float | None = None
 
     @property
     def percent(self) -> float | None:
@@ -58,70 +65,71 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     Raises:
         RequestError: SciPy is not installed.
     """
-    values = [_values(pair, in_blocks) for pair in pairs]
-    reasons = [_not_comparable(pair, *values[index], in_blocks) for index, pair in enumerate(pairs)]
-    tests = tests_of([value for value, reason in zip(values, reasons, strict=True) if not reason], in_blocks)
+    values = [alike(pair, in_blocks) for pair in pairs]
+    reasons = [_not_comparable(pair, *both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
+    tests = tests_of([(v.base, v.other) for v, reason in zip(values, reasons, strict=True) if not reason], in_blocks)
     return [
-        _not_compared(pair, reason, in_blocks) if reason else _compared(pair, *value, next(tests), margin, in_blocks)
-        for pair, value, reason in zip(pairs, values, reasons, strict=True)
+        _not_compared(pair, reason, in_blocks) if reason else _compared(pair, both, next(tests), margin, in_blocks)
+        for pair, both, reason in zip(pairs, values, reasons, strict=True)
     ]
 
 
-class Tests(NamedTuple):
-    """The p values of one cell."""
-
-    p: float
-    p_blocks: float | None
-    p_adjusted: float
-
-
-def tests_of(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> Iterator[Tests]:
+def tests_of(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> Iterator[PValues]:
     """Of every cell that can be compared, in their order."""
+    return iter(together(*p_values(values, in_blocks)))
+
+
+def p_values(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> tuple[list[float], list[float | None]]:
+    """Of every cell the p of both sides, and that in blocks (None outside of them)."""
     sides = mann_whitney([(other, base) for base, other in values])
-    blocks: list[float | None] = [None] * len(values)
-    if in_blocks:
-        blocks = list(signed_rank([[math.log(b / a) for a, b in zip(*both, strict=True)] for both in values]))
-    corrected = adjusted([either(*both) for both in zip(sides, blocks, strict=True)])
-    return iter([Tests(*row) for row in zip(sides, blocks, corrected, strict=True)])
-
-
-def _values(pair: Pair, in_blocks: bool) -> tuple[list[float], list[float]]:
-    """Launch medians of the base and of the other side; in blocks, of the launches that both have, in one order."""
     if not in_blocks:
-        return list(pair.base.medians), list(pair.other.medians)
-    mine, theirs = pair.base.by_launch, pair.other.by_launch
-    both = sorted(mine.keys() & theirs.keys())
-    return [mine[launch] for launch in both], [theirs[launch] for launch in both]
+        return sides, [None] * len(values)
+    return sides, list(signed_rank([[math.log(b / a) for a, b in zip(*both, strict=True)] for both in values]))
 
 
-def _compared(
-    pair: Pair,
-    base: list[float],
-    other: list[float],
-    tests: Tests,
-    margin: float,
-    in_blocks: bool,
-) -> Comparison:
-    ratio = ratio_in_blocks(other, base) if in_blocks else ratio_of_sides(other, base)
-    verdict, why, more = judge(ratio, tests.p_adjusted, margin)
-    sides = (centre(base), centre(other))
-    return Comparison(pair, *sides, ratio, *tests, _paper_diff(pair), verdict, why, more, in_blocks)
+def together(sides: Sequence[float], blocks: Sequence[float | None]) -> list[PValues]:
+    """The tests of cells that are compared together."""
+    corrected = adjusted([either(*both) for both in zip(sides, blocks, strict=True)])
+    return [PValues(*row, len(corrected)) for row in zip(sides, blocks, corrected, strict=True)]
+
+
+def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks: bool) -> Comparison:
+    base, other, _, left_out = both
+    steps = (pair.other.half_step, pair.base.half_step)
+    ratio = (ratio_in_blocks if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
+    verdict, why, more = judge(ratio, tests, margin)
+    if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
+        verdict, more = "inconclusive", None
+        why = f"times drift by {moved:.0%} within a run, and the runs follow each other"
+    kinds = slow(base, other) if verdict in ("same", "negligible") else None
+    if kinds is not None:
+        why = f"{why}; launches differ in kind: {kinds.text}"
+    sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))
+    return Comparison(
+        pair, *sides, ratio, tests.p, tests.p_blocks, tests.p_adjusted, tests.cells, _paper_diff(pair), verdict, why,
+        more, in_blocks, (len(base), len(other)), left_out, kinds, serial(base, other, in_blocks),
+    )  # fmt: skip
 
 
 def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:
     """What was measured is shown all the same, of every launch."""
-    base, other = (centre(cell.medians) if cell.medians else None for cell in (pair.base, pair.other))
-    return Comparison(pair, base, other, None, None, None, None, None, "not comparable", reason, None, in_blocks)
+    base, other = (centre(cell.medians, half_step=cell.half_step) if cell.medians else None
+                   for cell in (pair.base, pair.other))  # fmt: skip
+    launches = (len(pair.base.medians), len(pair.other.medians))
+    return Comparison(pair, base, other, None, None, None, None, 0, None, "not comparable", reason, None, in_blocks,
+                      launches)  # fmt: skip
 
 
-def _not_comparable(pair: Pair, base: list[float], other: list[float], in_blocks: bool) -> str:
+def _not_comparable(
+    pair: Pair, base: list[float], other: list[float], refused: str, left_out: int, in_blocks: bool
+) -> str:
     """Why a cell has no verdict; empty where it can have one."""
-    if pair.refused:
-        return "; ".join(pair.refused)
     for cell, name in ((pair.base, pair.base_name), (pair.other, pair.other_name)):
         if not cell.medians:
             reasons = "; ".join(sorted(cell.reasons)) or "not measured"
             return f"{name}: {'failed' if cell.failed else 'skipped'}: {reasons}"
+    if refused:
+        return refused
     if not base or not other:
         return "no block of launches has both sides" if in_blocks else "not measured"
     if min(*base, *other) <= 0.0:
@@ -129,7 +137,7 @@ def _not_comparable(pair: Pair, base: list[float], other: list[float], in_blocks
     return ""
 
 
-def judge(ratio: Estimate, p_adjusted: float, margin: float) -> tuple[Verdict, str, int | None]:
+def judge(ratio: Estimate, tests: PValues, margin: float) -> tuple[Verdict, str, int | None]:
     """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or more than `MOST`).
 
     `same` and `negligible` need the whole interval within the margin; `faster` and `slower` an interval that excludes
@@ -137,35 +145,21 @@ def judge(ratio: Estimate, p_adjusted: float, margin: float) -> tuple[Verdict, s
     """
     if ratio.interval is None:
         return "inconclusive", f"needs {FEWEST - ratio.n} more launches at least", FEWEST - ratio.n
-    significant = ratio.excludes(1.0) and p_adjusted <= ALPHA
+    significant = ratio.excludes(1.0) and tests.p_adjusted <= ALPHA
     if ratio.within(1 / (1 + margin), 1 + margin):
         verdict: Verdict = "negligible" if significant else "same"
         return verdict, "the whole interval lies within the margin", None
     if significant and abs(math.log(ratio.value)) > math.log1p(margin):
         return ("slower" if ratio.value > 1 else "faster"), "the interval excludes no difference", None
-    more = launches_more(ratio, p_adjusted, margin)
-    text = f"more than {MOST}" if more is None else f"about {more}"
-    return "inconclusive", f"needs {text} more launches", more
+    more = launches_more(ratio, tests, margin)
+    if more is None and ratio.resolution > abs(abs(math.log(ratio.value)) - math.log1p(margin)):
+        return "inconclusive", f"the clock's steps leave {math.expm1(ratio.resolution):.1%} open: measure bursts", None
+    return "inconclusive", f"needs more than {MOST} more launches" if more is None else needs(more), more
 
 
-def launches_more(ratio: Estimate, p_adjusted: float, margin: float) -> int | None:
-    """Launches a side that a verdict lacks, if ratio and spread stay as they are; None above `MOST`.
-
-    An interval narrows with the root of the launches; the normal score of p grows with it.
-    """
-    assert ratio.interval is not None
-    effect, bound = abs(math.log(ratio.value)), math.log1p(margin)
-    half = (math.log(ratio.interval[1]) - math.log(ratio.interval[0])) / 2
-    if effect > bound:
-        score = NormalDist().inv_cdf(1 - min(p_adjusted, 0.999) / 2)
-        wanted = NormalDist().inv_cdf(1 - ALPHA / 2)
-        needed = ratio.n * max((half / effect) ** 2, (wanted / score) ** 2)
-    elif effect < bound:
-        needed = ratio.n * (half / (bound - effect)) ** 2
-    else:
-        return None
-    more = max(math.ceil(needed) - ratio.n, 1) if needed < math.inf else MOST + 1
-    return more if more <= MOST else None
+def needs(more: int) -> str:
+    """What a cell lacks, in words."""
+    return f"needs about {more} more launch{'es' if more > 1 else ''} (4 in 5)"
 
 
 def _paper_diff(pair: Pair) -> float | None:

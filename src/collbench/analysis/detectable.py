@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis.compare import MARGIN, judge, tests_of
+from collbench.analysis.compare import MARGIN, judge, p_values, together
 from collbench.analysis.estimate import ratio_in_blocks
+from collbench.analysis.significance import PValues
 
 #: Ways of swapping names that are tried.
 SWAPS = 200
@@ -36,21 +37,28 @@ class Sides:
 
 def false_positives(cells: Sequence[Sides], margin: float = MARGIN) -> float:
     """The share of verdicts `faster` or `slower`, over all cells and swaps, where there is no difference."""
-    return float(np.mean([_different(cells, swaps, 0.0, margin) for swaps in _swaps(cells)]))
+    found = []
+    for swaps in _swaps(cells):
+        values = [_swapped(cell, swaps) for cell in cells]
+        tests = together(*p_values(values, in_blocks=True))
+        found += [_verdict(both, test, margin) for both, test in zip(values, tests, strict=True)]
+    return float(np.mean([verdict in ("faster", "slower") for verdict in found]))
 
 
 def smallest(cells: Sequence[Sides], margin: float = MARGIN) -> list[float | None]:
-    """For each cell the smallest difference of `STEPS` that is called `slower` in 80 % of the swaps; None: none is."""
+    """For each cell the least of `STEPS` that is called `slower` in 80 % of the swaps; None: none is.
+
+    The difference is in that cell alone, beside all others without one: the hardest case for p adjusted over all cells.
+    """
     found: list[float | None] = [None] * len(cells)
-    for step in STEPS:
-        if step <= margin:
-            continue
-        seen = np.mean([_slower(cells, swaps, step, margin) for swaps in _swaps(cells)], axis=0)
-        for index, share in enumerate(seen):
-            if found[index] is None and share >= POWER:
+    swaps = list(_swaps(cells))
+    plain = [p_values([_swapped(cell, swap) for cell in cells], in_blocks=True) for swap in swaps]
+    for step in (step for step in STEPS if step > margin):
+        open_ = [index for index, one in enumerate(found) if one is None]
+        added = [_seen(cells, open_, swap, p, step, margin) for swap, p in zip(swaps, plain, strict=True)]
+        for index, share in zip(open_, np.mean(added, axis=0) if open_ else (), strict=True):
+            if share >= POWER:
                 found[index] = step
-        if all(one is not None for one in found):
-            break
     return found
 
 
@@ -60,20 +68,32 @@ def _swaps(cells: Sequence[Sides]) -> NDArray[np.bool_]:
     return np.random.default_rng(SEED).random((SWAPS, blocks)) < 0.5
 
 
-def _verdicts(cells: Sequence[Sides], swaps: NDArray[np.bool_], added: float, margin: float) -> list[str]:
-    values = []
-    for cell in cells:
-        swapped = swaps[: len(cell.one)]
-        one = np.where(swapped, cell.other, cell.one)
-        other = np.where(swapped, cell.one, cell.other) * (1 + added)
-        values.append((one.tolist(), other.tolist()))
-    tests = tests_of(values, in_blocks=True)
-    return [judge(ratio_in_blocks(other, one), next(tests).p_adjusted, margin)[0] for one, other in values]
+def _swapped(cell: Sides, swaps: NDArray[np.bool_], added: float = 0.0) -> tuple[list[float], list[float]]:
+    """Both sides with names swapped in some blocks, and the share `added` to the other one."""
+    swapped = swaps[: len(cell.one)]
+    one = np.where(swapped, cell.other, cell.one)
+    other = np.where(swapped, cell.one, cell.other) * (1 + added)
+    return one.tolist(), other.tolist()
 
 
-def _different(cells: Sequence[Sides], swaps: NDArray[np.bool_], added: float, margin: float) -> float:
-    return float(np.mean([verdict in ("faster", "slower") for verdict in _verdicts(cells, swaps, added, margin)]))
+def _seen(
+    cells: Sequence[Sides],
+    which: Sequence[int],
+    swaps: NDArray[np.bool_],
+    plain: tuple[list[float], list[float | None]],
+    step: float,
+    margin: float,
+) -> list[bool]:
+    """For each of these cells whether it is called slower when the step is added to it alone; `plain`: p without."""
+    values = [_swapped(cells[index], swaps, step) for index in which]
+    found = []
+    for index, both, p, p_blocks in zip(which, values, *p_values(values, in_blocks=True), strict=True):
+        sides, blocks = list(plain[0]), list(plain[1])
+        sides[index], blocks[index] = p, p_blocks
+        found.append(_verdict(both, together(sides, blocks)[index], margin) == "slower")
+    return found
 
 
-def _slower(cells: Sequence[Sides], swaps: NDArray[np.bool_], added: float, margin: float) -> list[bool]:
-    return [verdict == "slower" for verdict in _verdicts(cells, swaps, added, margin)]
+def _verdict(both: tuple[list[float], list[float]], tests: PValues, margin: float) -> str:
+    one, other = both
+    return judge(ratio_in_blocks(other, one), tests, margin)[0]

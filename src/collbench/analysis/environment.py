@@ -12,7 +12,7 @@ from collbench.schema.manifest import Host, Image, Library, Manifest
 PYTHON = frozenset({"python", "packages"})
 
 #: Facts that are only said where they differ: they change how sure a number is, not which.
-SAID = frozenset({"host", "samples"})
+SAID = frozenset({"host", "boot", "samples"})
 
 
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
@@ -54,6 +54,7 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
     protocol = manifest.protocol
     told = {
         "host": _all(host.name for host in hosts),
+        "boot": _all(host.boot_id or "" for host in hosts),
         "hosts": str(len(hosts)),
         "cpu": _all(host.cpu for host in hosts),
         "cores": _all(str(host.cores) for host in hosts),

@@ -29,11 +29,16 @@ _EXACT = 60
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its 95 % interval; the interval is None where there are too few launches for one."""
+    """A value and its 95 % interval; the interval is None where there are too few launches for one.
+
+    `resolution` is the part of the interval's half width that more launches do not narrow: what the clock's step leaves
+    open. Of a time it is in seconds, of a ratio the logarithm of a factor.
+    """
 
     value: float
     interval: tuple[float, float] | None
     n: int
+    resolution: float = 0.0
 
     def within(self, low: float, high: float) -> bool:
         """Whether the whole interval lies in [low, high]."""
@@ -44,17 +49,17 @@ class Estimate:
         return self.interval is not None and not self.interval[0] <= value <= self.interval[1]
 
 
-def centre(values: ArrayLike, confidence: float = CONFIDENCE) -> Estimate:
+def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float = 0.0) -> Estimate:
     """Median of `values` [n], in their unit, with the interval of Hettmansperger and Sheather.
 
     Statistics & Probability Letters 4 (1986) 75-79: order statistics, interpolated between the two levels on either
-    side of the confidence. `n` must be at least 1.
+    side of the confidence. `n` must be at least 1. Each value is known to `half_step` either way, and so is the median.
     """
     ordered = np.sort(np.asarray(values, dtype=float)).tolist()
     n = len(ordered)
     value = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
     if n < FEWEST:
-        return Estimate(value, None, n)
+        return Estimate(value, None, n, half_step)
     k = max(int(np.searchsorted(_binomial_cdf(n), (1 - confidence) / 2, side="right")), 1)
     outer, inner = 1 - 2 * _binomial_cdf(n)[k - 1], 1 - 2 * _binomial_cdf(n)[min(k, (n - 1) // 2)]
     share = 0.0 if outer <= inner else (outer - confidence) / (outer - inner)
@@ -62,37 +67,59 @@ def centre(values: ArrayLike, confidence: float = CONFIDENCE) -> Estimate:
     inside = min(k, (n - 1) // 2)
     low = (1 - weight) * ordered[k - 1] + weight * ordered[inside]
     high = (1 - weight) * ordered[n - k] + weight * ordered[n - 1 - inside]
-    return Estimate(value, (float(low), float(high)), n)
+    return Estimate(value, (float(low) - half_step, float(high) + half_step), n, half_step)
 
 
-def ratio_in_blocks(of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE) -> Estimate:
+#: By how much (s) the times of both sides can be off, because the clock has steps: half a step each.
+HalfSteps = tuple[float, float]
+
+
+def ratio_in_blocks(
+    of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
+) -> Estimate:
     """How many times as long `of` [n] takes as `over` [n], value i of both from one block: all values positive.
 
     The median of the blocks' ratios with the interval of `centre`. What drifts from block to block divides out; what
     jumps in a few blocks moves a median little, where it would widen the interval of a mean many times over.
     """
-    logs = np.log(np.asarray(of, dtype=float)) - np.log(np.asarray(over, dtype=float))
-    found = centre(logs, confidence)
-    interval = None if found.interval is None else (_exp(found.interval[0]), _exp(found.interval[1]))
-    return Estimate(_exp(found.value), interval, found.n)
+    mine, theirs = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
+    found = centre(np.log(mine) - np.log(theirs), confidence)
+    return _widened(found, _open(mine, theirs, half_steps))
 
 
-def ratio_of_sides(of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE) -> Estimate:
+def _open(of: NDArray[np.float64], over: NDArray[np.float64], half_steps: HalfSteps) -> float:
+    """The logarithm of the factor that steps of the clock leave open in a ratio of such times."""
+    shares = [half / float(np.median(side)) for half, side in zip(half_steps, (of, over), strict=True) if half]
+    return -sum(math.log1p(-min(share, 0.999)) for share in shares)
+
+
+def _widened(found: Estimate, resolution: float) -> Estimate:
+    """A ratio and its interval of an estimate of its logarithm."""
+    if found.interval is None:
+        return Estimate(_exp(found.value), None, found.n, resolution)
+    low, high = found.interval
+    return Estimate(_exp(found.value), (_exp(low - resolution), _exp(high + resolution)), found.n, resolution)
+
+
+def ratio_of_sides(
+    of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
+) -> Estimate:
     """How many times as long `of` [n] takes as `over` [m], two sides without common blocks.
 
     The Hodges-Lehmann estimate: the median of all differences of logarithms; the interval inverts the Mann-Whitney
     test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and 4.3). All values
     positive.
     """
-    mine, theirs = np.log(np.asarray(of, dtype=float)), np.log(np.asarray(over, dtype=float))
-    pairs = np.sort((mine[:, None] - theirs[None, :]).ravel())
+    mine, theirs = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
+    pairs = np.sort((np.log(mine)[:, None] - np.log(theirs)[None, :]).ravel())
     fewest = min(len(mine), len(theirs))
-    return _inverted(pairs, fewest, _rank_sum_cdf(len(mine), len(theirs)), confidence)
+    found = _inverted(pairs, fewest, _rank_sum_cdf(len(mine), len(theirs)), confidence)
+    return _widened(found, _open(mine, theirs, half_steps))
 
 
 def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64], confidence: float) -> Estimate:
     """The values of a shift that a rank test with distribution `cdf` does not reject; `ordered` are its steps."""
-    value = _exp(float(np.median(ordered)))
+    value = float(np.median(ordered))
     if n < FEWEST:
         return Estimate(value, None, n)
     tail = (1 - confidence) / 2
@@ -100,7 +127,7 @@ def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64], co
     share = min(max((tail - cdf[k - 1]) / (cdf[k] - cdf[k - 1]), 0.0), 1.0)
     low = (1 - share) * ordered[k - 1] + share * ordered[k]
     high = (1 - share) * ordered[-k] + share * ordered[-k - 1]
-    return Estimate(value, (_exp(low), _exp(high)), n)
+    return Estimate(value, (float(low), float(high)), n)
 
 
 def _exp(logarithm: float) -> float:

@@ -5,13 +5,14 @@ Records are read one after the other and only what is used is kept, so a million
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from collbench.analysis.clock import set_clock_step
 from collbench.errors import RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
@@ -21,19 +22,30 @@ from collbench.schema.store import RecordStream, read_manifest
 #: A time below a picosecond is none: no clock tells it.
 LEAST = 1e-12
 
+#: How a number was really taken, where that may depart from what was asked for: driver, gate, cadence, clock, burst,
+#: in place.
+How = tuple[tuple[str, str], ...]
+
 
 @dataclass(slots=True)
 class Cell:
     """What was found of one case, over all launches.
 
-    `launches`, `medians` and `means` (seconds) have an entry for each launch that measured it; a launch is named by its
-    number, which is also its block. The counters count records.
+    `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it; a launch has a
+    number, which is also its block. `how` holds each way once. `clock_step` is the spacing of the times (s) that
+    the clock could show, 0 where it is not known; `least` and `most` are the shortest and the longest sample (s). The
+    counters count records; a wrong result is a failure, whatever its record says.
     """
 
     case: Case
     launches: array[int] = field(default_factory=lambda: array("q"))
     medians: array[float] = field(default_factory=lambda: array("d"))
     means: array[float] = field(default_factory=lambda: array("d"))
+    ways: list[How] = field(default_factory=list)
+    how: set[How] = field(default_factory=set)
+    clock_step: float = 0.0
+    least: float = math.inf
+    most: float = 0.0
     highest: int = -1
     bytes: int = 0
     bus_factor: float = 0.0
@@ -46,7 +58,6 @@ class Cell:
     samples: int = 0
     late: int = 0
     repeated: int = 0
-    how: Counter[How] = field(default_factory=Counter)
     transports: set[str] = field(default_factory=set)
     notes: set[str] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
@@ -59,6 +70,11 @@ class Cell:
             self.skipped += record.status == "skipped"
             self.reasons.add(record.reason or record.status)
             return
+        if record.check is not None and record.check.wrong:
+            self.failed += 1
+            self.wrong += 1
+            self.reasons.add(f"{record.check.wrong} elements of the result are wrong")
+            return
         if launch <= self.highest and launch in self.launches:
             self.repeated += 1
             return
@@ -66,15 +82,16 @@ class Cell:
         self.highest = max(self.highest, launch)
         self.medians.append(record.seconds.p50 if record.seconds.p50 >= LEAST else 0.0)
         self.means.append(record.seconds.mean)
+        self.least, self.most = min(self.least, record.seconds.min), max(self.most, record.seconds.max)
         self.bytes, self.bus_factor = record.work.bytes, record.work.bus_factor
-        self.wrong += bool(record.check is not None and record.check.wrong)
         self.contended += bool(record.contended)
         self.oversubscribed += bool(record.oversubscribed)
         self.shared_gpu += record.shared_gpu
         if record.samples is not None:
             self.samples += record.samples.n
             self.late += record.samples.invalid
-        self.how[how(record)] += 1
+        self.ways.append(way := how(record))
+        self.how.add(way)
         if record.notes:
             self.notes.update(record.notes)
         if record.transport:
@@ -91,9 +108,17 @@ class Cell:
         self.bytes, self.bus_factor = other.bytes, other.bus_factor
         for name in _COUNTERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.how.update(other.how)
-        for name in ("transports", "notes", "reasons", "slowed"):
+        self.ways.extend(other.ways)
+        self.clock_step = max(self.clock_step, other.clock_step)
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+        for name in ("how", "transports", "notes", "reasons", "slowed"):
             getattr(self, name).update(getattr(other, name))
+
+    @property
+    def half_step(self) -> float:
+        """Half of what the clock's step makes of a time (s): a burst divides it by its operations."""
+        bursts = [float(value) for way in self.how for name, value in way if name == "burst"]
+        return self.clock_step / 2 / max(min(bursts, default=1.0), 1.0)
 
     @property
     def by_launch(self) -> dict[int, float]:
@@ -102,10 +127,6 @@ class Cell:
 
 
 _COUNTERS = ("failed", "skipped", "wrong", "contended", "oversubscribed", "shared_gpu", "samples", "late", "repeated")
-
-#: How a number was really taken, where that may depart from what was asked for: driver, gate, cadence, clock, burst,
-#: in place.
-How = tuple[tuple[str, str], ...]
 
 
 def how(record: Record) -> How:
@@ -127,6 +148,7 @@ class Observed:
     """Everything that was found under one name: a run, or a folder of runs that are launches of each other.
 
     `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here.
+    `interleaved`: launches of one number were measured close together, in an order drawn by chance.
     """
 
     name: str
@@ -134,11 +156,7 @@ class Observed:
     cells: dict[Case, Cell]
     folders: tuple[tuple[int, Path], ...]
     truncated: tuple[Path, ...] = ()
-
-    @property
-    def interleaved(self) -> bool:
-        """Whether launches of one number were measured close together, in an order drawn by chance."""
-        return len(self.manifests) == 1 and self.manifests[0].experiment is not None
+    interleaved: bool = False
 
 
 def observe(path: Path) -> Observed:
@@ -166,7 +184,9 @@ def gather(name: Path, folders: list[Path]) -> Observed:
         first = collect(stream, cells, first) + 1
         if stream.truncated:
             truncated.append(folder)
-    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated))
+    set_clock_step(cells.values(), manifests)
+    blocks = len(manifests) == 1 and manifests[0].experiment is not None
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), blocks)
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:

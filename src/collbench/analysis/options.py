@@ -143,14 +143,19 @@ def _varying(cells: dict[int, dict[Option, Cell]]) -> tuple[str, ...]:
 
 
 #: What may differ between runs that advise together: it is what they are to choose from.
-_SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host"})
+_SOFTWARE = frozenset(
+    {"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host", "boot"}
+)
 
 
-def merged(runs: list[Observed], ignored: frozenset[str] = frozenset()) -> Observed:
+def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_blocks: bool = False) -> Observed:
     """Several runs of one machine as one: cells without an image are named by the library of their run.
 
+    With `in_blocks` launches of equal number belong together in all of them.
+
     Raises:
-        RequestError: they were measured on different machines, or in different ways.
+        RequestError: they were measured on different machines, or in different ways; or two runs whose launches are to
+            belong together measured the same thing.
     """
     first, *others = runs
     if not others:
@@ -170,7 +175,11 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset()) -> Obser
         library = _library_of(run)
         for cell in run.cells.values():
             case = cell.case if cell.case.image else msgspec.structs.replace(cell.case, image=library or None)
-            cells.setdefault(case, Cell(case)).absorb(cell, moved)
+            if in_blocks and case in cells:
+                raise RequestError(f"--in-blocks: {run.name} and another run measured the same ({case.collective}, "
+                                   f"{library}): nothing tells them apart.")  # fmt: skip
+            cells.setdefault(case, Cell(case)).absorb(cell, 0 if in_blocks else moved)
         moved += 1 + max((cell.highest for cell in run.cells.values()), default=0)
     names = " + ".join(run.name for run in runs)
-    return Observed(names, tuple(manifest for run in runs for manifest in run.manifests), cells, ())
+    manifests = tuple(manifest for run in runs for manifest in run.manifests)
+    return Observed(names, manifests, cells, (), interleaved=in_blocks)

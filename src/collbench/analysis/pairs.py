@@ -22,13 +22,13 @@ _QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "ima
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells that answer one question. `refused` says in what they differ besides; empty: they are comparable."""
+    """Two cells that answer one question. `free` are the ways of measuring in which they may differ (`METHODS`)."""
 
     base: Cell
     other: Cell
     base_name: str
     other_name: str
-    refused: tuple[str, ...] = ()
+    free: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
 
 
@@ -73,9 +73,11 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
     return _checked(pairs, environment.differences(*facts), factor or nothing, ignored)
 
 
-def unmatched(base: Observed, other: Observed, pairs: list[Pair]) -> int:
-    """How many cells of two runs have no partner."""
-    return len(base.cells) + len(other.cells) - 2 * len(pairs)
+def without_partner(observed: Observed, factor: Factor, pairs: list[Pair]) -> int:
+    """How many cells of the sides that are compared are in no pair."""
+    paired = {id(cell) for pair in pairs for cell in (pair.base, pair.other)}
+    sides = {name for pair in pairs for name in (pair.base_name, pair.other_name)}
+    return sum(factor.label(case) in sides and id(cell) not in paired for case, cell in observed.cells.items())
 
 
 def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Iterable[Pair]:
@@ -188,18 +190,10 @@ def _checked(pairs: list[Pair], found: dict[str, str], factor: Factor, ignored: 
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
             f"If one of these is the question: --by {asked}. To compare all the same: --ignore {','.join(wrong)}"
         )
-    remarks = tuple(f"{name}: {text}" for name, text in found.items() if name not in ("host", *factor.implied))
-    return [_compared(pair, factor, ignored, remarks) for pair in pairs]
-
-
-def _compared(pair: Pair, factor: Factor, ignored: frozenset[str], remarks: tuple[str, ...]) -> Pair:
-    mine, theirs = methods(pair.base), methods(pair.other)
-    refused = []
-    for name in sorted(mine.keys() & theirs.keys()):
-        asked = METHODS.get(name, "")
-        if mine[name] != theirs[name] and name not in ignored and asked not in (*factor.fields, *_fields(ignored)):
-            refused.append(f"{name} {mine[name]} against {theirs[name]}")
-    return replace(pair, refused=tuple(refused), remarks=remarks)
+    remarks = tuple(f"{name}: {text}" for name, text in found.items() if name not in factor.implied)
+    fields = (*factor.fields, *_fields(ignored))
+    free = frozenset(name for name, field in METHODS.items() if name in ignored or field in fields)
+    return [replace(pair, free=free, remarks=remarks) for pair in pairs]
 
 
 def methods(cell: Cell) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -74,6 +75,32 @@ BLOCKS_SHARE = 0.7
 def either(sides: float, blocks: float | None) -> float:
     """One p of both tests of a cell, by a weighted Bonferroni: as likely under no difference as it says, or less."""
     return sides if blocks is None else min(1.0, blocks / BLOCKS_SHARE, sides / (1 - BLOCKS_SHARE))
+
+
+class PValues(NamedTuple):
+    """The p values of one cell; `p_blocks` is None outside of blocks, `cells` how many were adjusted together."""
+
+    p: float
+    p_blocks: float | None
+    p_adjusted: float
+    cells: int
+
+    @property
+    def factor(self) -> float:
+        """By how much p was multiplied for the number of cells; by that number where it was cut off at 1."""
+        one = either(self.p, self.p_blocks)
+        return self.p_adjusted / one if self.p_adjusted < 1.0 and one > 0 else float(self.cells)
+
+
+def least_p(n: int, blocks: bool, both: bool = False) -> float:
+    """The smallest p that n launches a side can have: of the signed-rank test in `blocks`, else of Mann and Whitney's.
+
+    With `both` the smallest of the two together (`either`): all launches of one side above all of the other.
+    """
+    of_blocks, of_sides = 2.0 ** (1 - n), 2 / math.comb(2 * n, n)
+    if both:
+        return either(of_sides, of_blocks)
+    return either(1.0, of_blocks) if blocks else of_sides
 
 
 def adjusted(p: Sequence[float]) -> list[float]:

@@ -9,10 +9,11 @@ import click
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.options import FACTORS, merged, parse_given, questions
-from collbench.cli.analysing import RUN, margin, names, read, say, style
+from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
 from collbench.report.advised import complete
 from collbench.report.advised_document import document
 from collbench.report.advised_tables import tables
+from collbench.report.compared import NOT_INTERLEAVED
 
 
 @click.command(name="advise")
@@ -33,16 +34,18 @@ from collbench.report.advised_tables import tables
     metavar="FACTOR",
     help="Take several runs together although this differs. Can be repeated.",
 )
+@in_blocks
 @style
 def command(
-    runs: tuple[Path, ...], given: tuple[str, ...], margin: float, ignored: tuple[str, ...], style: str
+    runs: tuple[Path, ...], given: tuple[str, ...], margin: float, ignored: tuple[str, ...], in_blocks: bool, style: str
 ) -> None:
     """For each operation, range of sizes and number of ranks: what to take, what other choices cost.
 
     Several runs of one machine advise together: what differs between them in libraries is a choice.
     """
     wanted = parse_given(given)
-    observed = merged([read(run) for run in runs], names(ignored))
+    observed = merged([read(run) for run in runs], names(ignored), in_blocks)
     advised = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
     findings = check(observed, margin)
-    say(tables(advised, findings), document(advised, findings), style)
+    cautions = () if observed.interleaved else (NOT_INTERLEAVED,)
+    say(tables(advised, findings, cautions), document(advised, findings, cautions), style)

@@ -54,6 +54,14 @@ margin = click.option(
 )
 
 
+in_blocks = click.option(
+    "--in-blocks",
+    is_flag=True,
+    default=False,
+    help="The runs were measured in turns: launches of equal number belong together.",
+)
+
+
 def read(path: Path) -> Observed:
     """A run, or a folder of runs that are launches of one another; what was cut off is said.
 

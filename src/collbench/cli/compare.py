@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -13,19 +13,17 @@ from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed
-from collbench.analysis.pairs import METHODS, Pair, across, unmatched, within
-from collbench.cli.analysing import RUN, Share, names, read, say, style
+from collbench.analysis.pairs import METHODS, Pair, across, within, without_partner
+from collbench.cli.analysing import RUN, Share, in_blocks, names, read, say, style
+from collbench.cli.failing import FAILING, failures
+from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.compared import document, tables
 from collbench.schema.case import Case
 from collbench.spelling import suggestion
 
-#: What --fail-on takes, and the verdicts that it fails on.
-FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
-           "inconclusive": ("slower", "inconclusive", "not comparable")}  # fmt: skip
 
-
-@click.command(name="compare", epilog="Exit code 1 where --fail-on found what it looks for.")
+@click.command(name="compare", epilog="Exit code 1 where --fail-on found what it looks for, or something not measured.")
 @click.argument("runs", nargs=-1, type=RUN, required=True)
 @click.option(
     "--by",
@@ -50,7 +48,10 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
     help="Differences within it are negligible.  [default: 2%]",
 )
 @click.option(
-    "--fail-on", type=click.Choice(list(FAILING)), default=None, help="Exit with 1 when a cell has this verdict."
+    "--fail-on",
+    type=click.Choice(list(FAILING)),
+    default=None,
+    help="Exit with 1 when a cell has this verdict, failed, is missing, or has too few launches for any.",
 )
 @click.option("--baseline", type=RUN, default=None, metavar="FILE", help="Hold the run against this baseline.")
 @click.option(
@@ -59,6 +60,7 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
 @click.option(
     "--save-baseline", type=RUN, default=None, metavar="FILE", help="Write the run as a baseline and compare nothing."
 )
+@in_blocks
 @style
 def command(
     runs: tuple[Path, ...],
@@ -70,6 +72,7 @@ def command(
     baseline: Path | None,
     tolerance: float | None,
     save_baseline: Path | None,
+    in_blocks: bool,
     style: str,
 ) -> int:
     """Compare two runs, or two sides of one: collbench compare RUN --by policy.
@@ -81,10 +84,18 @@ def command(
     if save_baseline is not None:
         return _save(runs, save_baseline)
     chosen = next((share for share in (margin, tolerance) if share is not None), MARGIN)
-    pairs, in_blocks = _pairs(runs, by, between, ignored, baseline)
-    found = compare(pairs, chosen, in_blocks)
+    asked = _asked(runs, by, between, ignored, baseline, in_blocks)
+    found = compare(asked.pairs, chosen, asked.in_blocks)
     say(tables(found), document(found, chosen), style)
-    return _judged(found, fail_on)
+    return _judged(found, fail_on, asked.missing)
+
+
+class Asked(NamedTuple):
+    """What is held against what, whether launches of equal number belong together, and cells that only the base has."""
+
+    pairs: list[Pair]
+    in_blocks: bool
+    missing: int
 
 
 def _known(asked: frozenset[str], *runs: Observed) -> frozenset[str]:
@@ -96,10 +107,14 @@ def _known(asked: frozenset[str], *runs: Observed) -> frozenset[str]:
     return asked
 
 
-def _pairs(
-    runs: tuple[Path, ...], by: str | None, between: str | None, ignored: tuple[str, ...], baseline: Path | None
-) -> tuple[list[Pair], bool]:
-    """What is held against what, and whether launches of equal number belong together."""
+def _asked(
+    runs: tuple[Path, ...],
+    by: str | None,
+    between: str | None,
+    ignored: tuple[str, ...],
+    baseline: Path | None,
+    in_blocks: bool,
+) -> Asked:
     without = names(ignored)
     sides = tuple(side.strip() for side in between.split(",")) if between else ()
     if between and (len(sides) != 2 or not all(sides)):
@@ -111,21 +126,30 @@ def _pairs(
                 "compare: one run and no question. Name a second run, a --baseline, or what its sides differ in: "
                 f"--by {', '.join(FACTORS)}."
             )
-        return within(observed, find_factor(by), _known(without, observed), sides), observed.interleaved
+        factor = find_factor(by)
+        pairs = within(observed, factor, _known(without, observed), sides)
+        alone = without_partner(observed, factor, pairs)
+        _left_out(alone, "have no partner to be compared with")
+        return Asked(pairs, observed.interleaved or in_blocks, alone)
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
     if between:
         raise RequestError("--between chooses sides of one run; here two are compared.")
-    return _across(baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1]), by, without), False
-
-
-def _across(base: Observed, other: Observed, by: str | None, ignored: frozenset[str]) -> list[Pair]:
+    if baseline and in_blocks:
+        raise RequestError("--in-blocks: a baseline was measured at another time; only runs can be measured in turns.")
+    base, other = baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1])
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
-    pairs = across(base, other, find_factor(by, known) if by else None, _known(ignored, base, other))
-    lonely = unmatched(base, other, pairs)
-    if lonely:
-        click.echo(f"collbench: {lonely} cells are in one of the two only and are left out.", err=True)
-    return pairs
+    pairs = across(base, other, find_factor(by, known) if by else None, _known(without, base, other))
+    missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
+    _left_out(missing, f"are in {base.name} only and are left out")
+    _left_out(more, f"are in {other.name} only and are left out")
+    return Asked(pairs, in_blocks, missing)
+
+
+def _left_out(number: int, why: str) -> None:
+    if number:
+        said = "1 cell of" if number == 1 else f"{number} cells of"
+        click.echo(harmless(f"collbench: {said} those measured {why}."), err=True)
 
 
 def _save(runs: tuple[Path, ...], path: Path) -> int:
@@ -136,12 +160,8 @@ def _save(runs: tuple[Path, ...], path: Path) -> int:
     return 0
 
 
-def _judged(found: Sequence[Comparison], fail_on: str | None) -> int:
-    if fail_on is None:
-        return 0
-    counted = Counter[str](one.verdict for one in found)
-    failing = {verdict: counted[verdict] for verdict in FAILING[fail_on] if counted[verdict]}
-    if failing:
-        said = ", ".join(f"{number} {verdict}" for verdict, number in failing.items())
-        click.echo(f"collbench: --fail-on {fail_on}: {said} of {len(found)} cells.", err=True)
-    return 1 if failing else 0
+def _judged(found: Sequence[Comparison], fail_on: str | None, missing: int) -> int:
+    said = [] if fail_on is None else failures(found, fail_on, missing)
+    if said:
+        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(said)}; {len(found)} cells compared.", err=True)
+    return 1 if said else 0

@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 import msgspec
 
 from collbench.analysis.advise import Advice, AtSize, Range
-from collbench.analysis.compare import MOST
+from collbench.analysis.compare import Comparison
 from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
@@ -62,7 +62,7 @@ def sentences(advised: Advised) -> list[str]:
     lines += [_isolated(advice, found) for found in advice.ranges if _most_isolated(found) is not None]
     lines += [_given_back(list(same)) for _, same in groupby(advised.recoveries, key=lambda one: one.isolated)]
     lines += [_flips(advice.question, one) for one in advised.crossovers]
-    return [*lines, *_lacking(advice)]
+    return [*lines, *_slow_at_times(advice), *_lacking(advice), *_not_compared(advice)]
 
 
 def _span(found: Range) -> str:
@@ -97,8 +97,11 @@ def _take(advice: Advice, found: Range) -> str:
         after = min(costs, key=lambda option: costs[option], default=None)
         rest = "" if after is None else f" Next best: {_costs(question.name(after), last, after)}."
         return f"{_span(found)}: take {chosen}.{rest}"
+    if found.sure == "alone":
+        return f"{_span(found)}: {chosen} has nothing to be compared with."
     if not rivals:
-        return f"{_span(found)}: take {chosen}; at some of these sizes others are as good, or it is not decided."
+        at = ", ".join(format_size(size.bytes) for size in found.open)
+        return f"{_span(found)}: take {chosen}; at {at} others are as good, or it is not decided."
     as_good = "as good" if found.sure == "tied" else "not told apart from it by this evidence"
     return f"{_span(found)}: take {chosen}; {as_good}: {_some(rivals)}."
 
@@ -186,12 +189,43 @@ def _lacking(advice: Advice) -> list[str]:
     """Which sizes do not decide, and how many launches more would."""
     lines = []
     for size in advice.sizes:
-        lacking = size.undecided
-        if lacking:
-            counts = [one.launches_more for one in lacking.values()]
-            few = sorted(count for count in counts if count is not None)
-            most = f"more than {MOST}" if len(few) < len(counts) else str(few[-1])
-            start = f"{few[0]} to " if few and str(few[0]) != most else ""
-            options = "1 option" if len(lacking) == 1 else f"{len(lacking)} options"
-            lines.append(f"{format_size(size.bytes)}: {options} ({start}{most} launches more)")
+        counts = [one.launches_more for one in size.undecided.values()]
+        known = sorted(count for count in counts if count is not None)
+        reasons = {one.why for one in size.undecided.values() if one.launches_more is None}
+        said = [_from_to(known)] if known else []
+        said += [reason.removeprefix("needs ") for reason in sorted(reasons)]
+        if said:
+            options = "1 option" if len(counts) == 1 else f"{len(counts)} options"
+            lines.append(f"{format_size(size.bytes)}: {options} ({'; '.join(said)})")
     return [f"Not decided: {'; '.join(lines)}."] if lines else []
+
+
+def _from_to(counts: Sequence[int]) -> str:
+    """`3 to 40 launches more`, of counts in order."""
+    few = "" if counts[0] == counts[-1] else f"{counts[0]} to "
+    return f"{few}{counts[-1]} launches more, 4 in 5"
+
+
+def _slow_at_times(advice: Advice) -> list[str]:
+    """Options that are as good in the median and now and then far slower."""
+    name = advice.question.name
+    return [
+        f"{format_size(size.bytes)}: {name(option)} is as fast in the median, but launches differ in kind "
+        f"({name(size.best)} against {name(_other(size, one))}): {one.slow.text}."
+        for size in advice.sizes for option, one in size.slow_at_times.items() if one.slow is not None
+    ]  # fmt: skip
+
+
+def _other(size: AtSize, one: Comparison) -> Option:
+    return next(option for option, other in size.others.items() if other is one)
+
+
+def _not_compared(advice: Advice) -> list[str]:
+    """At which sizes something is not known, by reason."""
+    found: dict[str, list[str]] = {}
+    for size in advice.sizes:
+        for option, why in size.unknown.items():
+            if option in size.others or option in size.missed:
+                found.setdefault(f"{advice.question.name(option)} ({why})", []).append(format_size(size.bytes))
+    said = [f"{option} at {', '.join(sizes)}" for option, sizes in found.items()]
+    return [f"Not compared: {_some(said)}."] if said else []

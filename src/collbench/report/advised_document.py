@@ -14,9 +14,10 @@ from collbench.analysis.options import Question
 from collbench.report.advised import Advised, sentences
 
 
-def document(advised: Sequence[Advised], findings: Sequence[Finding]) -> dict[str, Any]:
+def document(advised: Sequence[Advised], findings: Sequence[Finding], cautions: Sequence[str] = ()) -> dict[str, Any]:
     """Everything for programs."""
-    return {"advice": [_entry(one) for one in advised], "guidelines": [_finding(one) for one in findings]}
+    return {"advice": [_entry(one) for one in advised], "guidelines": [_finding(one) for one in findings],
+            "cautions": list(cautions)}  # fmt: skip
 
 
 def _entry(one: Advised) -> dict[str, Any]:
@@ -26,7 +27,8 @@ def _entry(one: Advised) -> dict[str, Any]:
         "answer": sentences(one),
         "ranges": [
             {"from": found.sizes[0].bytes, "to": found.sizes[-1].bytes, "take": question.name(found.option),
-             "sure": found.sure, "as_good": sorted(map(question.name, found.rivals))}
+             "sure": found.sure, "not_sure_at": [size.bytes for size in found.open],
+             "as_good": sorted(map(question.name, found.rivals))}
             for found in advice.ranges
         ],
         "sizes": [_size(question, size) for size in advice.sizes],
@@ -57,6 +59,7 @@ def _size(question: Question, size: AtSize) -> dict[str, Any]:
         "best": question.name(size.best),
         "seconds": median(best.medians),
         "others": others,
+        "not_compared": {question.name(option): why for option, why in size.unknown.items()},
     }
 
 

@@ -12,17 +12,20 @@ from collbench.report.cells import times
 from collbench.report.tables import Table
 from collbench.units import format_size
 
+#: Options up to which p holds as it is although the best was chosen by the same launches.
+MANY = 5
+
 #: A table of costs has a column for each size, and pages have an end.
 MOST_SIZES = 6
 
 
-def tables(advised: Sequence[Advised], findings: Sequence[Finding]) -> list[Table]:
-    """A table of costs for each operation, the answer as its notes; then guidelines that are violated."""
-    found = [_costs_table(one) for one in advised]
+def tables(advised: Sequence[Advised], findings: Sequence[Finding], cautions: Sequence[str] = ()) -> list[Table]:
+    """A table of costs for each operation, the answer and what to beware of as its notes; then violated guidelines."""
+    found = [_costs_table(one, cautions) for one in advised]
     return [*found, *guideline_tables(findings)]
 
 
-def _costs_table(advised: Advised) -> Table:
+def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
     columns = ("factor", "choice", *(f"at {format_size(size.bytes)}" for size in sizes))
     rows = [
@@ -32,7 +35,13 @@ def _costs_table(advised: Advised) -> Table:
     ]
     if not question.varying:
         rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
-    return Table(advised.title, columns, tuple(rows), (*sentences(advised), _LEGEND))
+    return Table(advised.title, columns, tuple(rows), (*sentences(advised), *cautions, *_of_many(question), _LEGEND))
+
+
+def _of_many(question: Question) -> list[str]:
+    """With more options than this, chance makes one of them the best by more than p knows (docs/statistics.md)."""
+    many = len(question.options)
+    return [f"best of {many} options: see docs/statistics.md on the best of many"] if many > MANY else []
 
 
 _LEGEND = (

@@ -9,6 +9,9 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.places import place
 from collbench.schema.case import Case
 
+#: A share of late samples above which they are said.
+LATE = 0.1
+
 
 def heading_key(case: Case) -> tuple[str, ...]:
     """What the rows of a table have in common: by the driver asked for, which failures and skips have too."""
@@ -66,6 +69,9 @@ def _disturbed(cell: Cell) -> list[str]:
         lines.append("ranks share a GPU (--share-gpu): a test of function; these times say nothing")
     if cell.slowed:
         lines.append(f"a GPU was slowed down: {', '.join(sorted(cell.slowed))}")
+    late = cell.late / cell.samples if cell.samples else 0.0
+    if late > LATE:
+        lines.append(f"{late:.0%} of the samples began late at the gate and are in no statistic")
     if cell.repeated:
         lines.append("a launch was recorded twice; the first counts")
     return lines

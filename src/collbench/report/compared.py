@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from collbench.analysis.compare import Comparison
-from collbench.analysis.estimate import Estimate
+from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.places import place, place_order
 from collbench.report.cells import cautions, heading, heading_key
 from collbench.report.style import format_us
@@ -30,7 +30,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cells = [cell for one in rows for cell in (one.pair.base, one.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         columns, cut = _without_empty(COLUMNS, tuple(_row(one) for one in rows))
-        notes = (*_explained(rows), *_differ(rows), *cautions(unique))
+        notes = (*_explained(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
         found.append(Table(heading(unique), columns, cut, notes))
     return found
 
@@ -62,12 +62,15 @@ def _row(one: Comparison) -> tuple[str, ...]:
 
 
 def verdict(one: Comparison) -> str:
-    """The verdict, and what it lacks or why there is none."""
+    """The verdict, and what it lacks or why there is none; or what a median hides."""
+    if one.slow is not None:
+        return f"{one.verdict} ({one.slow.text})"
     return f"{one.verdict} ({one.why})" if one.verdict in ("inconclusive", "not comparable") else one.verdict
 
 
 def _launches(one: Comparison) -> str:
-    mine, theirs = len(one.pair.base.medians), len(one.pair.other.medians)
+    """Those that count: in blocks the blocks that both sides have."""
+    mine, theirs = one.launches
     return str(mine) if mine == theirs else f"{mine} and {theirs}"
 
 
@@ -91,7 +94,39 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
            else "the median of all ratios between launches of the two sides, which were not interleaved")  # fmt: skip
     counted = Counter(one.verdict for one in rows)
     said = ", ".join(f"{number} {name}" for name, number in counted.most_common())
-    return [f"difference: {how}; positive: the other side is slower", f"verdicts: {said}"]
+    family = max(one.cells for one in rows)
+    adjusted = [f"p adjusted: over the {family} cells that were compared together"] if family > 1 else []
+    return [f"difference: {how}; positive: the other side is slower", f"verdicts: {said}", *adjusted]
+
+
+def of_launches(rows: Sequence[Comparison]) -> list[str]:
+    """What the launches of these cells show that their verdicts rest on: order, memory, ways, kinds."""
+    lines = []
+    if any(one.launches_more is not None and one.launches[0] >= FEWEST for one in rows):
+        lines.append("needs about k more launches (4 in 5): with so many there is a verdict in four cases of five")
+    if not rows[0].blocks:
+        lines.append(NOT_INTERLEAVED)
+    scores = [one.serial for one in rows if one.serial is not None]
+    if scores and sum(scores) / len(scores) > SERIAL:
+        lines.append(
+            "launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"
+        )
+    left_out = sum(one.left_out for one in rows)
+    if left_out:
+        lines.append(f"{left_out} launches were measured in another way than their partners and are left out")
+    if any(one.slow is not None for one in rows):
+        lines.append("slower by a quarter: than the median of the cell; a median does not show that some launches are")
+    return lines
+
+
+#: What everybody must know who compares what was not measured in turns.
+NOT_INTERLEAVED = (
+    "measured one after the other, not in turns: what drifted between the sides counts as a difference (collbench "
+    "launch measures in turns; --in-blocks says that launches of equal number were)"
+)
+
+#: The mean normal score of autocorrelations above which launches are called dependent: 5 % on one side.
+SERIAL = 1.645
 
 
 def _differ(rows: Sequence[Comparison]) -> list[str]:
@@ -123,7 +158,9 @@ def _entry(one: Comparison) -> dict[str, Any]:
         "base": {"name": one.pair.base_name, "case": to_builtins(one.pair.base.case), **_numbers(one.base)},
         "other": {"name": one.pair.other_name, "case": to_builtins(one.pair.other.case), **_numbers(one.other)},
         "ratio": None if one.ratio is None else _numbers(one.ratio), "blocks": one.blocks,
-        "p": one.p, "p_blocks": one.p_blocks, "p_adjusted": one.p_adjusted, "paper_diff_percent": one.paper_diff,
+        "p": one.p, "p_blocks": one.p_blocks, "p_adjusted": one.p_adjusted, "cells": one.cells,
+        "paper_diff_percent": one.paper_diff, "launches": one.launches, "left_out": one.left_out,
+        "slow": None if one.slow is None else [one.slow.base, one.slow.other],
         "verdict": one.verdict, "why": one.why, "launches_more": one.launches_more,
     }  # fmt: skip
 

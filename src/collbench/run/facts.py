@@ -12,6 +12,7 @@ from collbench.backends.parts.gpu.nccl_log import MARK
 from collbench.run.confinement import confinement
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
+from collbench.timing.resolution import clock_step
 
 #: Variables that change what is measured. Everything else stays out of the manifest: environments hold secrets.
 _ALLOWED = (
@@ -147,6 +148,7 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
         cgroup_memory=cgroup.memory_limit(),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         boot_id=_read("/proc/sys/kernel/random/boot_id"),
+        clock_step=clock_step() * 1e-9,
         gpus=tuple(gpus),
     )
 

@@ -31,7 +31,10 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel does not tell."""
+    """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel does not tell.
+
+    `clock_step` is the spacing of the values (s) that its clock can show: no time is known better than that.
+    """
 
     name: str
     ranks: tuple[int, ...]
@@ -43,6 +46,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cgroup_memory: int | None = None
     governor: str | None = None
     boot_id: str | None = None
+    clock_step: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     gpus: tuple[Gpu, ...] = ()
 
 

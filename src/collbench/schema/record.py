@@ -12,7 +12,7 @@ from collbench.schema.case import Cadence, Case, Driver, Gate
 from collbench.schema.gpu import Reading
 from collbench.schema.summary import Seconds
 
-SCHEMA = 3
+SCHEMA = 4
 
 #: What is counted: never negative, and no more than a machine's word holds.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -135,11 +135,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if algbw is None or self.work is None else algbw * self.work.bus_factor
 
 
-#: From schema version N to N + 1, on plain decoded JSON. Both added what can be left out: 2 confinement and experiment,
-#: 3 everything about GPUs.
+#: From schema version N to N + 1, on plain decoded JSON. All added what can be left out: 2 confinement and experiment,
+#: 3 everything about GPUs, 4 the step of a host's clock.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda document: document | {"schema": 2},
     2: lambda document: document | {"schema": 3},
+    3: lambda document: document | {"schema": 4},
 }
 
 

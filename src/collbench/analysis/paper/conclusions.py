@@ -12,7 +12,7 @@ from typing import Literal
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.observations import Cell
-from collbench.analysis.pairs import Pair, methods
+from collbench.analysis.pairs import Pair
 from collbench.analysis.paper.cells import LIBRARIES, PARAMETER_SERVER, At, PaperCells
 
 Finding = Literal["confirmed", "refuted", "undecided", "not measurable here"]
@@ -107,12 +107,7 @@ def _missing(cells: PaperCells, number: int) -> list[str]:
 
 
 def _pair(cells: PaperCells, claim: Claim) -> Pair:
-    base, other = cells.places[claim.better], cells.places[claim.worse]
-    mine, theirs = methods(base), methods(other)
-    refused = tuple(
-        f"{name} {mine[name]} against {theirs[name]}" for name in mine if name in theirs and mine[name] != theirs[name]
-    )
-    return Pair(base, other, claim.better.name, claim.worse.name, refused)
+    return Pair(cells.places[claim.better], cells.places[claim.worse], claim.better.name, claim.worse.name)
 
 
 def _judged(number: int, found: list[tuple[Claim, Comparison]], missing: list[str]) -> Judgement:

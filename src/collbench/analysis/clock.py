@@ -1,0 +1,51 @@
+"""How finely times of a run are known: the step of the clock that they were taken with.
+
+A launch whose every sample is a multiple of 10 ns has a median that is one too. Ten such medians can be equal without
+the operation taking equally long, so no interval may be narrower than the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from collbench.schema.manifest import Manifest
+
+if TYPE_CHECKING:
+    from collbench.analysis.observations import Cell
+
+#: Steps that are looked for in medians, in s: rounding to whole nanoseconds is below, no clock in use is above.
+_FINEST, _COARSEST = 1.5e-9, 100e-9
+
+#: Times above this (s) are many steps long.
+_SHORT = 5e-6
+
+
+def set_clock_step(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None:
+    """Give every cell the coarsest clock step of its run's hosts; of older runs, which do not tell, what cells show."""
+    cells = list(cells)
+    told = [host.clock_step for manifest in manifests for host in manifest.hosts]
+    known = max((step for step in told if step is not None), default=None)
+    step = _shown(cells) if known is None else known
+    for cell in cells:
+        cell.clock_step = step
+
+
+def _shown(cells: Iterable[Cell]) -> float:
+    """The least distance of two times of one cell, among cells half of whose launches agree to the nanosecond, in s.
+
+    0.0 where no cell has such launches: then times are finer than what they differ by.
+    """
+    found = 0.0
+    for cell in cells:
+        if len(cell.medians) < 2 or min(cell.medians) > _SHORT:
+            continue
+        distinct = sorted(set(cell.medians))
+        if len(distinct) > len(cell.medians) / 2:
+            continue
+        ends = distinct if len(distinct) > 1 else sorted({*distinct, cell.least, cell.most})
+        gaps = [above - below for below, above in pairwise(ends)]
+        wide = [gap for gap in gaps if _FINEST < gap <= _COARSEST]
+        found = max(found, min(wide, default=0.0))
+    return found

@@ -1,0 +1,94 @@
+"""What launches show besides a median: a drift, a memory of the launch before, and now and then a slow one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from collbench.analysis.needed import stats
+
+#: A trend of one side counts at this p: half of 5 %, because there are two sides.
+_TREND = 0.025
+
+#: A difference is told from a drift when it is more than so many times what the drift makes of it.
+_OF_DRIFT = 2.0
+
+#: A launch that takes so many times its cell's median is of another kind.
+SLOW = 1.25
+
+#: Sides have unlike shares of slow launches at this p: there is one such question for every cell.
+_KINDS = 0.01
+
+#: With fewer launches an autocorrelation says nothing.
+_MEMORY = 10
+
+
+def drift(base: Sequence[float], other: Sequence[float]) -> float | None:
+    """By what share one side drifts over its launches, where that can be all of the difference; else None.
+
+    Launches are in the order in which they were measured, one side after the other. The trend is Mann and Kendall's
+    (Econometrica 13 (1945) 245-259), its slope that of Theil and Sen; from the middle of one side to the middle of the
+    other it makes slope times half of all launches.
+    """
+    effect = abs(math.log(median(other) / median(base)))
+    found = 0.0
+    for side in (base, other):
+        logs = np.log(side)
+        if len(logs) > 2 and stats().kendalltau(np.arange(len(logs)), logs).pvalue <= _TREND:
+            slope = abs(float(stats().theilslopes(logs)[0]))
+            if effect <= _OF_DRIFT * slope * (len(base) + len(other)) / 2:
+                found = max(found, math.expm1(slope * (len(side) - 1)))
+    return found or None
+
+
+@dataclass(frozen=True)
+class Slow:
+    """How many launches of each side, of how many, take `SLOW` times the median of their cell."""
+
+    base: int
+    other: int
+    launches: tuple[int, int]
+
+    @property
+    def text(self) -> str:
+        """`0 of 60 against 20 of 60 are slower by a quarter`."""
+        of_base, of_other = self.launches
+        return f"{self.base} of {of_base} against {self.other} of {of_other} are slower by a quarter"
+
+
+def slow(base: Sequence[float], other: Sequence[float]) -> Slow | None:
+    """The slow launches of two sides with about one median, where one side has more of them (Fisher's exact test)."""
+    limit = SLOW * median((*base, *other))
+    mine, theirs = (sum(time > limit for time in side) for side in (base, other))
+    if mine == theirs:
+        return None
+    table = [[mine, len(base) - mine], [theirs, len(other) - theirs]]
+    if stats().fisher_exact(table).pvalue > _KINDS:
+        return None
+    return Slow(mine, theirs, (len(base), len(other)))
+
+
+def serial(base: Sequence[float], other: Sequence[float], in_blocks: bool) -> float | None:
+    """Autocorrelation of neighbouring launches as a normal score, above 0 where they are alike; None below 10 launches.
+
+    In blocks that of the blocks' log ratios, else the larger one of both sides. Of n independent values it has mean
+    -1/n and variance about 1/n (Kendall and Ord, Time Series, 3rd ed., section 6.4).
+    """
+    mine, theirs = np.log(base), np.log(other)
+    series = [theirs - mine] if in_blocks else [mine, theirs]
+    scores = [score for one in series if (score := _score(one)) is not None]
+    return max(scores, default=None)
+
+
+def _score(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    n = len(values)
+    centred = values - values.mean()
+    power = float((centred * centred).sum())
+    if n < _MEMORY or power <= 1e-24:
+        return None
+    lag1 = float((centred[1:] * centred[:-1]).sum() / power)
+    return (lag1 + 1 / n) * math.sqrt(n)

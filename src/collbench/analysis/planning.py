@@ -1,0 +1,113 @@
+"""How many launches a verdict lacks: enough that it comes in four cases of five."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collbench.analysis.estimate import FEWEST, Estimate
+from collbench.analysis.significance import ALPHA, BLOCKS_SHARE, PValues, least_p
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Nobody starts more launches than this to settle a cell.
+MOST = 1000
+
+#: The chance of a verdict that is planned for.
+CHANCE = 0.8
+
+#: Differences that are there are usually of this size (logarithm of a ratio).
+USUAL = 0.2
+
+_NORMAL = NormalDist()
+
+
+def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
+    """Launches a side after which there is a verdict with a chance of `CHANCE`; None above `MOST`.
+
+    Before these launches it was as likely as not that nothing differs, and else a difference had a logarithm of 0 +-
+    `USUAL`; what the interval says makes a distribution of that, and what the estimate and its interval may be after so
+    many launches follows from it (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7
+    (1986) 8-17). Besides, the rank tests must be able to reach p: with n launches theirs has a least value, and it is
+    multiplied by what the number of cells makes of it.
+    """
+    assert ratio.interval is not None
+    low, high = (math.log(end) for end in ratio.interval)
+    known = _Known(abs(math.log(ratio.value)), max((high - low) / 2 - ratio.resolution, 1e-9) / _score(0.05), ratio.n)
+    later = np.arange(ratio.n + 1, ratio.n + MOST + 1)
+    half = known.error * np.sqrt(ratio.n / later)
+    beyond = np.maximum(_score(ALPHA * BLOCKS_SHARE / p.factor) * half + ratio.resolution, math.log1p(margin))
+    beyond[:_REACH] = np.where([p.factor * _least(p, ratio.n, int(n)) <= ALPHA for n in later[:_REACH]],
+                               beyond[:_REACH], math.inf)  # fmt: skip
+    inside = np.maximum(math.log1p(margin) - _score(0.05) * half - ratio.resolution, 0.0)
+    enough = np.flatnonzero(known.chance_outside(beyond, later) + 1 - known.chance_outside(inside, later) >= CHANCE)
+    return int(enough[0]) + 1 if len(enough) else None
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A difference (logarithm) found in n launches, with its standard error."""
+
+    effect: float
+    error: float
+    n: int
+
+    def chance_outside(self, bound: NDArray[np.float64], later: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The chance [m] that after `later` [m] launches the estimate lies beyond +-`bound` [m]."""
+        wide = math.hypot(self.error, USUAL)
+        nothing, something = (_density(self.effect, deviation) for deviation in (self.error, wide))
+        share = nothing / max(nothing + something, 1e-300)
+        shrunk = (USUAL / wide) ** 2
+        return share * self._outside(bound, later, 0.0, 0.0) + (1 - share) * self._outside(
+            bound, later, self.effect * shrunk, self.error * math.sqrt(shrunk)
+        )
+
+    def _outside(
+        self, bound: NDArray[np.float64], later: NDArray[np.int64], true: float, unsure: float
+    ) -> NDArray[np.float64]:
+        """The same where the difference is `true` +- `unsure`: so far `effect` was found, the rest is to come."""
+        new = 1 - self.n / later
+        centre = (1 - new) * self.effect + new * true
+        deviation = np.sqrt((new * unsure) ** 2 + new * (1 - new) * self.error**2)
+        return _above(bound, centre, deviation) + _above(bound, -centre, deviation)
+
+
+def _density(value: float, deviation: float) -> float:
+    return math.exp(-((value / deviation) ** 2) / 2) / deviation
+
+
+#: After so many launches more, every rank test can tell any difference among any number of cells.
+_REACH = 60
+
+
+def _score(two_sided: float) -> float:
+    """The normal score beyond which, on both sides together, lies this probability."""
+    return _NORMAL.inv_cdf(1 - max(min(two_sided, 1.0), 1e-300) / 2)
+
+
+def _least(p: PValues, n: int, later: int) -> float:
+    """The least p after `later` launches: of all tests where sides are apart already, else of the one in blocks."""
+    in_blocks = p.p_blocks is not None
+    separated = p.p <= least_p(n, False) * 1.001
+    return least_p(later, in_blocks and not separated, separated and in_blocks)
+
+
+def _above(
+    value: NDArray[np.float64], centre: NDArray[np.float64], deviation: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """P(X > value) of normal X."""
+    safe = np.maximum(deviation, 1e-12)
+    return np.array([0.5 * math.erfc(z) for z in ((value - centre) / safe / math.sqrt(2)).tolist()])
+
+
+def fewest_launches(cells: int, in_blocks: bool = True) -> int:
+    """Launches a side with which one cell of so many, compared together, can be told to differ when it alone does."""
+    n = FEWEST
+    while cells * least_p(n, in_blocks, in_blocks) > ALPHA:
+        n += 1
+    return n

@@ -1,0 +1,104 @@
+"""What launches show besides a median: trends, a memory, kinds, and ways of measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.made_runs import Entry, made_case, made_record, spread, write_run
+
+from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.factors import find_factor
+from collbench.analysis.launches import drift, serial, slow
+from collbench.analysis.observations import observe
+from collbench.analysis.pairs import within
+from collbench.report.compared import tables
+
+HOST, MULTI = made_case("host", image="a"), made_case("multi", "strict", image="a")
+
+
+def rising(first: float, share: float, n: int = 10) -> list[float]:
+    return [first * (1 + share * i / (n - 1)) for i in range(n)]
+
+
+def test_a_drift_that_can_be_all_of_the_difference_is_named() -> None:
+    assert drift(rising(1.0, 0.07), rising(1.07, 0.07)) == pytest.approx(0.07, rel=0.1)
+    assert drift(spread(1.0), rising(1.07, 0.07)) is not None  # one side is enough
+    assert drift(rising(1.07, -0.07), rising(1.0, -0.07)) is not None  # a machine that becomes faster
+
+
+def test_a_difference_far_beyond_the_drift_is_a_difference() -> None:
+    assert drift(rising(1.0, 0.07), rising(2.0, 0.07)) is None
+    assert drift(spread(1.0), spread(1.1)) is None
+
+
+def test_launches_without_a_trend_are_seldom_called_drifting() -> None:
+    draw = np.random.default_rng(3)
+    found = [drift(*np.exp(draw.normal(0, 0.05, (2, 10))).tolist()) is not None for _ in range(400)]
+    assert np.mean(found) <= 0.07
+
+
+def test_launches_of_two_kinds_are_counted_on_both_sides() -> None:
+    steady = spread(1.0, 60, 0.004)
+    jumping = [time * (2.0 if n % 3 == 0 else 1.0) for n, time in enumerate(steady)]
+    found = slow(steady, jumping)
+    assert found is not None and (found.base, found.other, found.launches) == (0, 20, (60, 60))
+    assert found.text == "0 of 60 against 20 of 60 are slower by a quarter"
+    assert slow(jumping, jumping) is None and slow(steady, steady) is None
+    assert slow(steady, [*jumping[:1], *steady[1:]]) is None  # one of sixty is chance
+
+
+def test_launches_with_a_memory_have_a_high_score_and_others_have_not() -> None:
+    draw = np.random.default_rng(4)
+    scores = {}
+    for memory in (0.0, 0.6):
+        found = []
+        for _ in range(200):
+            sides = draw.normal(size=(2, 25))
+            for i in range(1, 25):
+                sides[:, i] = memory * sides[:, i - 1] + (1 - memory**2) ** 0.5 * sides[:, i]
+            one, other = np.exp(0.03 * sides).tolist()
+            found.append(serial(one, other, True) or 0.0)
+        scores[memory] = np.array(found)
+    assert np.mean(scores[0.0] > 1.645) <= 0.07
+    assert np.mean(scores[0.6] > 1.645) >= 0.8
+    assert serial(spread(1.0, 9), spread(1.0, 9), True) is None
+
+
+def one_cell(path: Path, base: Sequence[Entry], other: Sequence[Entry]) -> Comparison:
+    observed = observe(write_run(path, {HOST: base, MULTI: other}))
+    [found] = compare(within(observed, find_factor("policy"), frozenset()))
+    return found
+
+
+def by_barrier(times: Sequence[float], *numbers: int) -> list[Entry]:
+    """Launches on the host, of which these fell back to a barrier."""
+    gates = ["barrier" if n in numbers else "roundtime" for n in range(len(times))]
+    return [made_record(HOST, n, time, gate=gate) for n, (time, gate) in enumerate(zip(times, gates, strict=True))]
+
+
+def test_one_launch_that_was_measured_in_another_way_leaves_the_others(tmp_path: Path) -> None:
+    times = spread(10e-6, 25)
+    found = one_cell(tmp_path / "run", by_barrier(times, 3), [2 * time for time in times])
+    assert (found.verdict, found.launches, found.left_out) == ("slower", (24, 24), 1)
+    assert found.ratio is not None and found.ratio.value == pytest.approx(2.0)
+    [table] = tables([found])
+    assert any("1 launches were measured in another way than their partners" in note for note in table.notes)
+
+
+def test_too_few_launches_that_were_measured_alike_are_no_comparison(tmp_path: Path) -> None:
+    times = spread(10e-6, 10)
+    found = one_cell(tmp_path / "run", by_barrier(times, *range(5)), times)
+    assert (found.verdict, found.why) == ("not comparable", "gate barrier and roundtime against roundtime")
+    six = one_cell(tmp_path / "six", by_barrier(times, *range(4)), times)
+    assert (six.verdict, six.launches) == ("same", (6, 6))
+
+
+def test_a_median_that_hides_slow_launches_is_said_with_its_verdict(tmp_path: Path) -> None:
+    steady = spread(10e-6, 60, 0.004)
+    jumping = [time * (2.0 if n % 3 == 0 else 1.0) for n, time in enumerate(steady)]
+    found = one_cell(tmp_path / "run", steady, jumping)
+    assert found.verdict in ("same", "negligible")
+    assert "0 of 60 against 20 of 60 are slower by a quarter" in tables([found])[0].rows[0][-1]

@@ -1,0 +1,37 @@
+"""The step of a clock: read off the clock itself, and kept with the host."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from collbench.run import facts
+from collbench.timing.resolution import clock_step, lattice
+
+
+def clock(step: float, seed: int) -> Callable[[], int]:
+    """A clock that shows whole nanoseconds of multiples of `step`; a read takes some 70 ns, never equally long."""
+    times = itertools.accumulate(np.random.default_rng(seed).gamma(4.0, 12.0, 5000) + 20.0)
+    return lambda: int(np.floor(next(times) / step) * step)
+
+
+@pytest.mark.parametrize("step", [1.0, 2.0, 4.0, 10.0, 10.0167, 41.67, 100.0, 280.0, 1000.0])
+def test_the_step_is_found_whatever_it_is(step: float) -> None:
+    assert [clock_step(clock(step, seed)) for seed in range(8)] == pytest.approx([step] * 8, rel=0.02)
+
+
+def test_a_clock_of_single_nanoseconds_has_no_longer_step() -> None:
+    assert {clock_step(clock(1.0, seed)) for seed in range(30)} == {1.0}
+
+
+@pytest.mark.parametrize("values", [[], [220], [220, 220, 220], [220] * 9 + [430] * 9])
+def test_heaps_of_values_are_no_steps(values: list[int]) -> None:
+    assert lattice(np.array(values, dtype=np.int64)) == 0.0
+
+
+def test_a_manifest_tells_the_step_of_the_host_in_seconds() -> None:
+    step = facts.host().clock_step
+    assert step is not None and 1e-9 <= step < 1e-2
