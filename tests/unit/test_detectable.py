@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from collbench.analysis import detectable
 from collbench.analysis.detectable import Sides, false_positives, smallest
 
 
@@ -34,3 +36,12 @@ def test_drift_from_block_to_block_hides_little() -> None:
 
 def test_what_no_difference_overcomes_is_none() -> None:
     assert smallest(sides(3.0)) == [None] * 3
+
+
+def test_a_difference_is_put_into_one_cell_beside_others_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 6 launches one cell alone can be told, and one of eight cannot, however large the difference is."""
+    monkeypatch.setattr(detectable, "STEPS", (0.05, 2.0))
+    alone, many = smallest(sides(0.005, 6, 1)), smallest(sides(0.005, 6, 8))
+    assert alone[0] is not None and alone[0] <= 0.05
+    assert many == [None] * 8
+    assert all(one is not None for one in smallest(sides(0.005, 7, 8)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from collbench.cli.launching import undecidable
 from collbench.errors import PlanError
 from collbench.schema.launch_plan import load_launch_plan
 
@@ -65,3 +66,18 @@ def test_the_inner_plan_is_what_one_world_measures(tmp_path: Path) -> None:
 def test_images_are_named_as_docker_does(tmp_path: Path) -> None:
     names = ["openmpi", "site/mpi:5.0", "localhost:5000/a/b", "ghcr.io/x/y@sha256:" + "0" * 64]
     assert load_launch_plan(written(tmp_path, f"images = {names}")).images == tuple(names)
+
+
+def test_a_plan_says_when_its_launches_can_tell_no_cell_of_many(tmp_path: Path) -> None:
+    """A host against two policies at 12 sizes: 24 comparisons take 7 launches, 26 take 8."""
+    few = "6 launches cannot tell a difference in one alone of 24 comparisons"
+    for sizes, launches, said in (
+        (12, 6, few), (12, 7, None), (13, 7, "launches = 8 can"), (13, 8, None), (13, 1, None)
+    ):  # fmt: skip
+        path = tmp_path / "plan.toml"
+        listed = ", ".join(f'"{8 * size + 8}"' for size in range(sizes))
+        path.write_text(
+            f'collectives = ["allreduce"]\nimages = ["openmpi"]\nsizes = [{listed}]\nlaunches = {launches}\n'
+        )
+        found = undecidable(load_launch_plan(path))
+        assert found is None if said is None else said in (found or "")

@@ -137,24 +137,33 @@ def _not_comparable(
     return ""
 
 
-def judge(ratio: Estimate, tests: PValues, margin: float) -> tuple[Verdict, str, int | None]:
-    """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or more than `MOST`).
+def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int | None]:
+    """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or they would not help)."""
+    if ratio.interval is None:
+        return "inconclusive", f"needs {FEWEST - ratio.n} more launches at least", FEWEST - ratio.n
+    verdict = verdict_on(ratio, p, margin)
+    if verdict in ("same", "negligible"):
+        return verdict, "the whole interval lies within the margin", None
+    if verdict != "inconclusive":
+        return verdict, "the interval excludes no difference", None
+    more = launches_more(ratio, p, margin)
+    if more is None and ratio.resolution > abs(abs(math.log(ratio.value)) - math.log1p(margin)):
+        return verdict, f"the clock's steps leave {math.expm1(ratio.resolution):.1%} open: measure bursts", None
+    return verdict, f"needs more than {MOST} more launches" if more is None else needs(more), more
+
+
+def verdict_on(ratio: Estimate, p: PValues, margin: float) -> Verdict:
+    """What may be said of a ratio.
 
     `same` and `negligible` need the whole interval within the margin; `faster` and `slower` an interval that excludes
     1, a p that says so too, and a ratio beyond the margin. Everything else is inconclusive.
     """
-    if ratio.interval is None:
-        return "inconclusive", f"needs {FEWEST - ratio.n} more launches at least", FEWEST - ratio.n
-    significant = ratio.excludes(1.0) and tests.p_adjusted <= ALPHA
+    significant = ratio.excludes(1.0) and p.p_adjusted <= ALPHA
     if ratio.within(1 / (1 + margin), 1 + margin):
-        verdict: Verdict = "negligible" if significant else "same"
-        return verdict, "the whole interval lies within the margin", None
+        return "negligible" if significant else "same"
     if significant and abs(math.log(ratio.value)) > math.log1p(margin):
-        return ("slower" if ratio.value > 1 else "faster"), "the interval excludes no difference", None
-    more = launches_more(ratio, tests, margin)
-    if more is None and ratio.resolution > abs(abs(math.log(ratio.value)) - math.log1p(margin)):
-        return "inconclusive", f"the clock's steps leave {math.expm1(ratio.resolution):.1%} open: measure bursts", None
-    return "inconclusive", f"needs more than {MOST} more launches" if more is None else needs(more), more
+        return "slower" if ratio.value > 1 else "faster"
+    return "inconclusive"
 
 
 def needs(more: int) -> str:

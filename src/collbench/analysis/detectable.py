@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis.compare import MARGIN, judge, p_values, together
+from collbench.analysis.compare import MARGIN, p_values, together, verdict_on
 from collbench.analysis.estimate import ratio_in_blocks
 from collbench.analysis.significance import PValues
 
@@ -55,8 +56,7 @@ def smallest(cells: Sequence[Sides], margin: float = MARGIN) -> list[float | Non
     plain = [p_values([_swapped(cell, swap) for cell in cells], in_blocks=True) for swap in swaps]
     for step in (step for step in STEPS if step > margin):
         open_ = [index for index, one in enumerate(found) if one is None]
-        added = [_seen(cells, open_, swap, p, step, margin) for swap, p in zip(swaps, plain, strict=True)]
-        for index, share in zip(open_, np.mean(added, axis=0) if open_ else (), strict=True):
+        for index, share in zip(open_, _seen(cells, open_, swaps, plain, step, margin), strict=True):
             if share >= POWER:
                 found[index] = step
     return found
@@ -79,21 +79,30 @@ def _swapped(cell: Sides, swaps: NDArray[np.bool_], added: float = 0.0) -> tuple
 def _seen(
     cells: Sequence[Sides],
     which: Sequence[int],
-    swaps: NDArray[np.bool_],
-    plain: tuple[list[float], list[float | None]],
+    swaps: Sequence[NDArray[np.bool_]],
+    plain: Sequence[tuple[list[float], list[float | None]]],
     step: float,
     margin: float,
-) -> list[bool]:
-    """For each of these cells whether it is called slower when the step is added to it alone; `plain`: p without."""
-    values = [_swapped(cells[index], swaps, step) for index in which]
+) -> list[float]:
+    """For each of these cells the share of swaps in which it is slower with the step in it alone.
+
+    `plain` holds the p values of all cells without a step, for each swap.
+    """
+    values = [_swapped(cells[index], swap, step) for index in which for swap in swaps]
+    rows = zip(values, *p_values(values, in_blocks=True), strict=True)
     found = []
-    for index, both, p, p_blocks in zip(which, values, *p_values(values, in_blocks=True), strict=True):
-        sides, blocks = list(plain[0]), list(plain[1])
-        sides[index], blocks[index] = p, p_blocks
-        found.append(_verdict(both, together(sides, blocks)[index], margin) == "slower")
+    for index in which:
+        seen = 0
+        for p, (both, one, block) in zip(plain, islice(rows, len(swaps)), strict=True):
+            ratio = ratio_in_blocks(both[1], both[0])
+            if ratio.excludes(1.0):
+                sides, blocks = list(p[0]), list(p[1])
+                sides[index], blocks[index] = one, block
+                seen += verdict_on(ratio, together(sides, blocks)[index], margin) == "slower"
+        found.append(seen / len(swaps))
     return found
 
 
 def _verdict(both: tuple[list[float], list[float]], tests: PValues, margin: float) -> str:
     one, other = both
-    return judge(ratio_in_blocks(other, one), tests, margin)[0]
+    return verdict_on(ratio_in_blocks(other, one), tests, margin)

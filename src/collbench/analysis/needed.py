@@ -30,6 +30,15 @@ def stats() -> Any:
     return needed("scipy.stats", "SciPy", "comparing")
 
 
+def ndtr() -> Any:
+    """`scipy.special.ndtr`, the normal distribution function.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    return needed("scipy.special", "SciPy", "comparing").ndtr
+
+
 def optimize() -> Any:
     """`scipy.optimize`.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.analysis.estimate import FEWEST, Estimate
+from collbench.analysis.needed import ndtr
 from collbench.analysis.significance import ALPHA, BLOCKS_SHARE, PValues, least_p
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
     assert ratio.interval is not None
     low, high = (math.log(end) for end in ratio.interval)
     known = _Known(abs(math.log(ratio.value)), max((high - low) / 2 - ratio.resolution, 1e-9) / _score(0.05), ratio.n)
-    later = np.arange(ratio.n + 1, ratio.n + MOST + 1)
+    later = ratio.n + _TRIED
     half = known.error * np.sqrt(ratio.n / later)
     beyond = np.maximum(_score(ALPHA * BLOCKS_SHARE / p.factor) * half + ratio.resolution, math.log1p(margin))
-    beyond[:_REACH] = np.where([p.factor * _least(p, ratio.n, int(n)) <= ALPHA for n in later[:_REACH]],
-                               beyond[:_REACH], math.inf)  # fmt: skip
+    reached = [p.factor * _least(p, ratio.n, int(n)) <= ALPHA for n in later]
+    beyond = np.where(reached, beyond, math.inf)
     inside = np.maximum(math.log1p(margin) - _score(0.05) * half - ratio.resolution, 0.0)
     enough = np.flatnonzero(known.chance_outside(beyond, later) + 1 - known.chance_outside(inside, later) >= CHANCE)
-    return int(enough[0]) + 1 if len(enough) else None
+    return int(_TRIED[enough[0]]) if len(enough) else None
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def _density(value: float, deviation: float) -> float:
     return math.exp(-((value / deviation) ** 2) / 2) / deviation
 
 
-#: After so many launches more, every rank test can tell any difference among any number of cells.
-_REACH = 60
+#: Numbers of launches that are tried: each, then in steps of 6 %.
+_TRIED = np.unique(np.concatenate((np.arange(1, 17), np.geomspace(17, MOST, 72).astype(int))))
 
 
 def _score(two_sided: float) -> float:
@@ -101,8 +102,8 @@ def _above(
     value: NDArray[np.float64], centre: NDArray[np.float64], deviation: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """P(X > value) of normal X."""
-    safe = np.maximum(deviation, 1e-12)
-    return np.array([0.5 * math.erfc(z) for z in ((value - centre) / safe / math.sqrt(2)).tolist()])
+    found: NDArray[np.float64] = ndtr()((centre - value) / np.maximum(deviation, 1e-12))
+    return found
 
 
 def fewest_launches(cells: int, in_blocks: bool = True) -> int:

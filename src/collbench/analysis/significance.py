@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -92,12 +93,14 @@ class PValues(NamedTuple):
         return self.p_adjusted / one if self.p_adjusted < 1.0 and one > 0 else float(self.cells)
 
 
+@cache
 def least_p(n: int, blocks: bool, both: bool = False) -> float:
     """The smallest p that n launches a side can have: of the signed-rank test in `blocks`, else of Mann and Whitney's.
 
     With `both` the smallest of the two together (`either`): all launches of one side above all of the other.
     """
-    of_blocks, of_sides = 2.0 ** (1 - n), 2 / math.comb(2 * n, n)
+    of_blocks = 2.0 ** (1 - min(n, _EXACT))
+    of_sides = 2 / math.comb(2 * min(n, _EXACT), min(n, _EXACT))
     if both:
         return either(of_sides, of_blocks)
     return either(1.0, of_blocks) if blocks else of_sides

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 import msgspec
 
+from collbench.analysis.planning import fewest_launches
 from collbench.cli.terminal import harmless
 from collbench.launch import topology
-from collbench.launch.cells import cases_in, cells_of, order_of
+from collbench.launch.cells import Cell, cases_in, cells_of, order_of
 from collbench.launch.conduct import placements_of
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_long
@@ -36,11 +37,33 @@ def seconds_of(plan: LaunchPlan) -> float:
     return total
 
 
+def undecidable(plan: LaunchPlan) -> str | None:
+    """What so many launches cannot tell of the plan's cells, in a sentence; None where they can, or are not to."""
+    compared = comparisons(plan)
+    needed = fewest_launches(compared)
+    if plan.launches == 1 or not compared or plan.launches >= needed:
+        return None
+    return (f"{plan.launches} launches cannot tell a difference in one alone of {compared} comparisons, however large "
+            f"it is: launches = {needed} can")  # fmt: skip
+
+
+def comparisons(plan: LaunchPlan) -> int:
+    """How many cells `compare --by policy` holds against another, or --by image where that is more."""
+    questions: list[dict[tuple[object, ...], list[Cell]]] = [{}, {}]
+    for cell in cells_of(plan):
+        questions[0].setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
+        questions[1].setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)
+    return max(sum(len(cases_in(plan, cell)) for group in found.values() for cell in group[1:]) for found in questions)
+
+
 def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how the two sides differ in anything but the container."""
     cells, launches = len(cells_of(plan)), len(order_of(plan))
     cases = sum(len(cases_in(plan, cell)) for cell in cells_of(plan)) * plan.launches
     click.echo(f"# {plan.title or 'launch'}: {cells} cells x {plan.launches} launches = {launches} starts, "
                f"{cases} measurements, {about(plan)}", err=True)  # fmt: skip
+    said = undecidable(plan)
+    if said is not None:
+        click.echo(f"# {said}", err=True)
     for line in differences:
         click.echo(harmless(f"# {line}"), err=True)

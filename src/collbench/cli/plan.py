@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from collbench.cli.launching import about
+from collbench.cli.launching import about, undecidable
 from collbench.launch import topology
 from collbench.launch.cells import cases_in, cells_of, order_of
 from collbench.launch.conduct import placements_of
@@ -33,6 +33,9 @@ def command(plan: Path) -> None:
     for block in range(loaded.launches):
         click.echo(f"  {block:3d}  {' '.join(str(numbers[launch.cell]) for launch in order if launch.number == block)}")
     click.echo(about(loaded))
+    said = undecidable(loaded)
+    if said is not None:
+        click.echo(said)
 
 
 def _where(placement: Placement, on_host: bool) -> str:

@@ -23,7 +23,7 @@ def tables(found: Sequence[Comparison], rate: float, smallest: Sequence[float | 
     notes = (
         f"{wrong} of {len(found)} cells are called different, although both sides are the same",
         f"false-positive rate over swapped names: {rate:.1%} (at most 5 % is what the verdicts promise)",
-        f"smallest difference seen: what {launches} launches a side call slower in 80 % of the swaps",
+        f"smallest difference seen: in one cell alone, what {launches} launches a side call slower in 80 % of swaps",
     )
     return [Table(f"self-test: the same under two names, {launches} launches a side", columns, rows, notes)]
 

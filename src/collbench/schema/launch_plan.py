@@ -44,7 +44,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ranks: tuple[int, ...] = ()
     workers: tuple[int, ...] = ()
     affinity: tuple[Affinity, ...] = ("near",)
-    launches: int = 6
+    launches: int = 8
     seed: int = 1
     device: Literal["cpu", "gpu"] = "cpu"
     cores_per_rank: int | Literal["share"] | None = None
