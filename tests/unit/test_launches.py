@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.made_runs import Entry, made_case, made_record, spread, write_run
+from tests.unit.made_runs import Entry, library, made_case, made_record, spread, write_launches, write_run
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import find_factor
 from collbench.analysis.launches import drift, serial, slow
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import within
+from collbench.cli import run_command
 from collbench.report.compared import tables
+from collbench.schema.record import Samples
 
 HOST, MULTI = made_case("host", image="a"), made_case("multi", "strict", image="a")
 
@@ -102,3 +106,33 @@ def test_a_median_that_hides_slow_launches_is_said_with_its_verdict(tmp_path: Pa
     found = one_cell(tmp_path / "run", steady, jumping)
     assert found.verdict in ("same", "negligible")
     assert "0 of 60 against 20 of 60 are slower by a quarter" in tables([found])[0].rows[0][-1]
+
+
+def test_samples_that_began_late_are_said_beside_a_verdict(tmp_path: Path) -> None:
+    times = spread(10e-6)
+    late = [made_record(MULTI, n, time, samples=Samples(n=200, invalid=190, warmup=5)) for n, time in enumerate(times)]
+    [table] = tables([one_cell(tmp_path / "run", times, late)])
+    assert "95% of the samples began late at the gate and are in no statistic (a multi strict)" in table.notes
+
+
+def test_the_table_says_over_how_many_cells_p_is_adjusted(tmp_path: Path) -> None:
+    cases = {case.policy: [made_case(case.policy, case.isolation, image="a", bytes=size) for size in (8, 16, 32)]
+             for case in (HOST, MULTI)}  # fmt: skip
+    observed = observe(write_run(tmp_path / "run", dict.fromkeys([*cases["host"], *cases["multi"]], spread(1e-5))))
+    [table] = tables(compare(within(observed, find_factor("policy"), frozenset())))
+    assert "p adjusted: over the 3 cells that were compared together" in table.notes
+
+
+def test_runs_one_after_the_other_advise_with_a_caution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, time, lib in (("a", 1e-5, library()), ("b", 2e-5, library("MPICH", "5.0.2"))):
+        write_launches(tmp_path / name, {made_case(): spread(time)}, libraries=(lib,))
+    for flags, cautions in (([], 1), (["--in-blocks"], 0)):
+        argv = ["collbench", "advise", str(tmp_path / "a"), str(tmp_path / "b"), *flags]
+        monkeypatch.setattr(sys, "argv", argv)
+        assert run_command(speaks=True) == 0
+        assert capsys.readouterr().out.count("measured one after the other, not in turns") == cautions
+        monkeypatch.setattr(sys, "argv", [*argv, "--style", "json"])
+        run_command(speaks=True)
+        assert len(json.loads(capsys.readouterr().out)["cautions"]) == cautions
