@@ -17,6 +17,7 @@ from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LADDER
+from tests.processes import LIMIT
 
 
 def records_of(launch: Launch, folder: Path, plan: str) -> tuple[Record, ...]:
@@ -27,7 +28,7 @@ def records_of(launch: Launch, folder: Path, plan: str) -> tuple[Record, ...]:
 
 def findings_of(*arguments: str) -> dict[str, dict[str, Any]]:
     command = [sys.executable, "-m", "collbench", "doctor", "--image", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     return {row["check"]: row for row in json.loads(done.stdout)["findings"]}
 
 
@@ -104,13 +105,13 @@ def test_a_quota_is_seen_although_nproc_does_not_show_it(engine: Engine) -> None
     quota = ("docker", "run", "--rm", "--cpus", "0.5", "collbench/openmpi")
     measure = ("mpirun", "--bind-to", "none", "-n", "2", "collbench", "allreduce", "-b", "1M", "-e", "1M", "--gate",
                "barrier", "--budget", "1s", "--style", "json")  # fmt: skip
-    done = subprocess.run((*quota, *measure), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run((*quota, *measure), capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)["records"]
     assert record["contended"] is True
     assert any("its CPU quota was used up" in note for note in record["notes"]), record["notes"]
     done = subprocess.run(
-        (*quota, "collbench", "doctor", "--json"), capture_output=True, text=True, timeout=120, check=False
+        (*quota, "collbench", "doctor", "--json"), capture_output=True, text=True, timeout=LIMIT, check=False
     )
     cores = next(row for row in json.loads(done.stdout)["findings"] if row["check"] == "cores")
     assert cores["status"] == "warn"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from tests.containers.conftest import Started
+from tests.processes import wait_for
 
 LADDER = """
 collectives = ["allreduce"]
@@ -33,14 +32,6 @@ cap = 10000000
 gate = "barrier"
 timeout = "15s"
 """
-
-
-def wait_for(what: Callable[[], Any], limit: float = 40.0) -> Any:
-    until = time.monotonic() + limit
-    while not (found := what()):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    return found
 
 
 def ranks_of(started: Started) -> list[dict[str, Any]]:
