@@ -19,8 +19,8 @@ from collbench.launch.starters.starter import Argv, Request, Starter
 #: How often the waiting thread looks (s): often while daemons are asked for, seldom while something is measured.
 OFTEN, SELDOM = 0.02, 0.25
 
-#: A world that says nothing for the plan's time-out, and so much longer (s), is ended from outside. Ranks themselves
-#: count from where their interpreters run: until the first line, this covers how long a busy machine takes to start them.
+#: A world that says nothing for the plan's time-out, and so much longer (s), is ended from outside. Ranks
+#: count from where their interpreters run: until the first line, this covers how long a busy machine takes for that.
 GRACE, STARTING = 15.0, 120.0
 
 
