@@ -42,6 +42,7 @@ def named(marker: str) -> list[str]:
     return found
 
 
+@pytest.mark.one_mpi
 def test_the_same_under_two_names_is_measured_in_blocks_and_judged(plan: Path, tmp_path: Path) -> None:
     out = tmp_path / "kept"
     ended = finish([*SELFTEST, "--plan", str(plan), "--launches", "6", "-n", "2", "--out", str(out), "--style", "json"])
@@ -93,6 +94,7 @@ def test_under_mpirun_it_is_refused(mpirun: Command) -> None:
     assert "selftest starts mpirun itself" in ended.err
 
 
+@pytest.mark.one_mpi
 def test_the_folder_for_runs_must_be_new(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("")
@@ -101,6 +103,7 @@ def test_the_folder_for_runs_must_be_new(tmp_path: Path) -> None:
     assert "is not empty" in ended.err
 
 
+@pytest.mark.one_mpi
 def test_without_an_mpirun_it_says_where_to_get_one(tmp_path: Path) -> None:
     bare = tmp_path / "bin"
     bare.mkdir()
