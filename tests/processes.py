@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 VARIABLE = "STARTED_BY_TESTS"
 
 #: Longest wait of a test for something that comes in seconds on an idle machine (s). Only what hangs meets it.
-LIMIT = 240.0
+LIMIT = 600.0
 
 #: What is ending when a test is over has this long to do so (s).
 ENDS = 30.0

@@ -15,7 +15,7 @@ from collbench.errors import CollbenchError
 from collbench.launch import image_store
 from collbench.launch.engine import Engine
 from collbench.launch.specs import DRIVER_LABEL
-from tests.processes import LIMIT
+from tests.processes import LIMIT as LIMIT
 
 ROOT = Path(__file__).parents[2]
 

@@ -57,7 +57,7 @@ def test_an_image_without_collbench(clean: Started, launch: Launch) -> None:
 def test_a_world_that_is_disturbed_is_one_failed_record(
     clean: Started, launch: Launch, tmp_path: Path, image: str, disturb: Callable[[Started], None]
 ) -> None:
-    process = launch(LONG.format(image=image, step="strict", launches=1))
+    process = launch(LONG.format(image=image, step="strict", launches=1).replace('"300s"', '"20s"'))
     try:
         disturb(clean)
         code, _, err = ended(process)
@@ -353,7 +353,7 @@ def ranks_on_host() -> list[int]:
 def test_a_launch_that_fails_says_why_in_the_ranks_words(launch: Launch) -> None:
     """A limit that no machine keeps, however long it takes to start the ranks."""
     plan = LONG.format(image="openmpi", step="strict", launches=1).replace('"single"', '"host"')
-    plan = plan.replace('"15s"', '"0.001s"')
+    plan = plan.replace('"300s"', '"0.001s"')
     code, out, err = ended(launch(f'{plan}environments = {{ openmpi = "{sys.prefix}" }}\n'))
     assert code == 1
     assert "failed: ended with exit code 3: backend mpi: the ranks did not meet within 1 ms" in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.containers.conftest import Started
-from tests.processes import wait_for
+from tests.processes import wait_for as wait_for
 
 LADDER = """
 collectives = ["allreduce"]
@@ -16,7 +16,7 @@ isolation = ["strict", "limits", "ipc", "net", "visible"]
 launches = 1
 iters = 20
 gate = "barrier"
-timeout = "40s"
+timeout = "300s"
 """
 
 #: One world that measures for a minute, so that there is time to disturb it.
@@ -30,7 +30,7 @@ launches = {launches}
 budget = "10s"
 cap = 10000000
 gate = "barrier"
-timeout = "15s"
+timeout = "300s"
 """
 
 

@@ -81,14 +81,19 @@ def test_gloo_faults(torchrun: Command, tmp_path: Path, kind: str) -> None:
     assert any(part in message for part in expected.split("|")), message
 
 
+def wait_for_records(where: Path, many: int) -> None:
+    """Until so many are on disk."""
+    records = where / "records.jsonl"
+    wait_for(lambda: records.exists() and records.read_bytes().count(b"\n") >= many)
+
+
 def interrupted(command: list[str], number: int, where: Path) -> Ended:
     """Send a signal to the launcher once two records are on disk."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
         start_new_session=True,
     )  # fmt: skip
-    records = where / "records.jsonl"
-    wait_for(lambda: records.exists() and records.read_bytes().count(b"\n") >= 2)
+    wait_for_records(where, 2)
     process.send_signal(number)
     try:
         out, err = process.communicate(timeout=LIMIT)

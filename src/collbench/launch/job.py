@@ -19,9 +19,8 @@ from collbench.launch.starters.starter import Argv, Request, Starter
 #: How often the waiting thread looks (s): often while daemons are asked for, seldom while something is measured.
 OFTEN, SELDOM = 0.02, 0.25
 
-#: A world that says nothing for the plan's time-out, and so much longer (s), is ended from outside. Ranks
-#: count from where their interpreters run: until the first line, this covers how long a busy machine takes for that.
-GRACE, STARTING = 15.0, 120.0
+#: A world that says nothing for the plan's time-out, and so much longer (s), is ended from outside.
+GRACE = 15.0
 
 
 class Running(Protocol):
@@ -83,19 +82,13 @@ def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None]
         daemons.extend(execute(request.container, ("sh", "-c", request.shell), {}, log) for request in asked.new())
         if (lost := died()) is not None:
             raise LaunchFailed(lost, log.tail(job.starter.quiet))
-        if (quiet := _quiet_too_long(job, log)) is not None:
-            raise LaunchFailed(quiet, log.tail(job.starter.quiet))
+        if time.monotonic() - log.heard > job.timeout + GRACE:
+            reason = f"nothing was heard for {job.timeout + GRACE:g} s"
+            raise LaunchFailed(reason, log.tail(job.starter.quiet))
         time.sleep(SELDOM if asked.complete else OFTEN)
     if (lost := died()) is not None:  # the engine may say 0 of a command whose container was killed
         raise LaunchFailed(lost, log.tail(job.starter.quiet))
     return head.code
-
-
-def _quiet_too_long(job: Job, log: Log) -> str | None:
-    limit = job.timeout + (GRACE if log.spoke else STARTING)
-    if time.monotonic() - log.heard <= limit:
-        return None
-    return f"nothing was heard for {limit:g} s" + ("" if log.spoke else ": the ranks did not start")
 
 
 class Daemons:

@@ -36,12 +36,6 @@ class Log:
         with self._lock:
             return tuple(line for _, line in self._lines)
 
-    @property
-    def spoke(self) -> bool:
-        """Whether there was a line yet."""
-        with self._lock:
-            return bool(self._lines)
-
     def tail(self, quiet: object = None) -> tuple[str, ...]:
         """The last lines of standard error, or of standard output where that is empty.
 
