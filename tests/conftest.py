@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from collbench.report import new_style
 from collbench.schema.store import read_run
+from tests import processes
 
 HERE = Path(__file__).parent
 
-# The same examples on every machine; `pytest --hypothesis-profile=explore` looks for new ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("explore", max_examples=1000, deadline=None)
+# The same examples on every machine; `pytest --hypothesis-profile=explore` looks for new ones. How long they take to
+# make is the machine's matter.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", UNTIMED, derandomize=True)
+settings.register_profile("explore", UNTIMED, max_examples=1000)
 settings.load_profile("repeatable")
+
+processes.mark()
 
 _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_", "HYDRA_", "HYDI_", "SLURM_", "TORCHELASTIC_", "COLLBENCH_")
 _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_end_what_is_started() -> None:
+    """As from a terminal: a script that starts the tests in the background, or nohup, has them ignore signals.
+
+    Every process inherits that, and Ctrl-C would end none. The tests themselves go on ignoring them.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """The next test finds the machine as this one did."""
+    before = processes.running()
+    yield
+    if left := processes.end_what_is_left(before):
+        pytest.fail("left running, and ended now: " + "; ".join(left))
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +72,7 @@ def collbench(bare_environment: dict[str, str]) -> Callable[..., subprocess.Comp
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=processes.LIMIT,
             check=False,
         )
 

@@ -14,6 +14,7 @@ from collbench.analysis.observations import observe
 from collbench.report.against import paper
 from collbench.report.page.contents import chapter
 from collbench.report.page.render import html
+from tests.processes import LIMIT, unmarked
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -42,7 +43,8 @@ def browser() -> Iterator[Browser]:
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
                  "--disable-component-update", "--disable-sync"]  # fmt: skip
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=arguments, timeout=60_000)
+        started = playwright.chromium.launch(executable_path=found, args=arguments, timeout=1000 * LIMIT,
+                                              env={**unmarked()})  # fmt: skip
         yield started
         started.close()
 

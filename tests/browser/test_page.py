@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from tests.processes import LIMIT
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -40,7 +42,7 @@ def opened(browser: Browser, file: Path, **settings: Any) -> Iterator[Page]:
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(file.as_uri(), timeout=60_000)
+    page.goto(file.as_uri(), timeout=1000 * LIMIT)
     page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
     yield page
     outside = [url for url in asked if not url.startswith(("file:", "data:"))]

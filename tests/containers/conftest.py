@@ -15,9 +15,9 @@ from collbench.errors import CollbenchError
 from collbench.launch import image_store
 from collbench.launch.engine import Engine
 from collbench.launch.specs import DRIVER_LABEL
+from tests.processes import LIMIT as LIMIT
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 180.0
 
 Launch = Callable[..., subprocess.Popen[str]]
 
@@ -106,5 +106,5 @@ def ended(process: subprocess.Popen[str], limit: float = LIMIT) -> tuple[int, st
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-        pytest.fail(f"did not end within {limit} s:\n{out}\n{err}")
+        pytest.fail(f"did not end within {limit:g} s:\n{out}\n{err}")
     return process.returncode, out, err

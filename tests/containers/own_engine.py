@@ -7,11 +7,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
-#: Longest wait for it to answer, and to end (s).
-STARTS, ENDS = 40.0, 30.0
+from tests.processes import LIMIT, unmarked, wait_for
 
 
 def missing() -> str | None:
@@ -40,40 +38,36 @@ class OwnEngine:
             "unshare", "--net", "dockerd", "-H", self.host, "--data-root", str(self.folder / "data"),
             "--exec-root", str(self.folder / "x"), "--pidfile", str(self.folder / "pid"),
         )  # fmt: skip
-        plain = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # it cuts `docker top`
+        plain = {name: value for name, value in unmarked().items() if name != "COLUMNS"}  # it cuts `docker top`
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True, env=plain)
-        until = time.monotonic() + STARTS
-        while not self._answers():
-            tail = (self.folder / "log").read_text(errors="replace")[-500:]
-            assert self._process.poll() is None, tail
-            assert time.monotonic() < until, tail
-            time.sleep(0.2)
+        wait_for(lambda: self._answers() or self._ended())
+        assert not self._ended(), (self.folder / "log").read_text(errors="replace")[-500:]
 
     def _answers(self) -> bool:
         asked = ("docker", "-H", self.host, "version")
-        return subprocess.run(asked, capture_output=True, timeout=STARTS, check=False).returncode == 0
+        return subprocess.run(asked, capture_output=True, timeout=LIMIT, check=False).returncode == 0
+
+    def _ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End it; its containers end with it (or when it is started again, after SIGKILL)."""
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.wait(ENDS)
+        self._process.wait(LIMIT)
         self._forget_containerd()
 
     def _forget_containerd(self) -> None:
         """It ends with its dockerd, but where nobody reaps it the next one takes it for alive."""
         pid = self.folder / "x" / "containerd" / "containerd.pid"
-        until = time.monotonic() + ENDS
-        while pid.exists() and _alive(int(pid.read_text())):
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        wait_for(lambda: not pid.exists() or not _alive(int(pid.read_text())))
         pid.unlink(missing_ok=True)
 
     def load(self, reference: str) -> None:
         """Take an image over from the machine's engine."""
         with subprocess.Popen(("docker", "save", reference), stdout=subprocess.PIPE) as saved:
-            subprocess.run(("docker", "-H", self.host, "load"), stdin=saved.stdout, check=True, timeout=120,
+            subprocess.run(("docker", "-H", self.host, "load"), stdin=saved.stdout, check=True, timeout=LIMIT,
                            stdout=subprocess.DEVNULL)  # fmt: skip
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ from collbench.launch import image_store, topology
 from collbench.launch.sides import contents_of
 from tests.containers.conftest import ROOT, Launch, Started, ended
 from tests.containers.test_launch import need
+from tests.processes import LIMIT
 
 ALLREDUCE = ("collbench", "allreduce", "--backend", "nccl")
 
@@ -19,7 +20,7 @@ WITHOUT = pytest.mark.skipif(bool(topology.here().gpus), reason="this machine ha
 
 def inside(image: str, *command: str) -> subprocess.CompletedProcess[str]:
     argv = ("docker", "run", "--rm", "--network", "none", f"collbench/{image}", *command)
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
 @pytest.mark.docker

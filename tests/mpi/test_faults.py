@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from collbench.schema.store import read_run
 from tests.mpi.jobs import Command, Ended, environment, finish
+from tests.processes import LIMIT, wait_for
 
 #: 80 samples a size and some 37 operations around them: the fault falls into the second size.
 SWEEP = ("allreduce", "-b", "8", "-e", "64", "-n", "80", "--gate", "barrier", "--driver", "python")
@@ -36,10 +36,8 @@ def test_a_rank_that_raises(mpirun: Command, tmp_path: Path, rank: int) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_hangs(mpirun: Command, tmp_path: Path, rank: int) -> None:
-    began = time.monotonic()
-    ended = finish(mpirun(2, *SWEEP, "-T", "8", "--out", str(tmp_path / "run"), fault=("hang", rank, 120)), limit=60)
+    ended = finish(mpirun(2, *SWEEP, "-T", "8", "--out", str(tmp_path / "run"), fault=("hang", rank, 120)))
     assert ended.code == 3
-    assert time.monotonic() - began < 45
     assert len(ended.messages) == 1
     assert "no progress for 8 s in allreduce 16 B on mpi" in ended.messages[0]
     assert sizes_on_disk(tmp_path / "run") == [8]
@@ -50,7 +48,7 @@ def test_a_rank_that_hangs(mpirun: Command, tmp_path: Path, rank: int) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_dies(mpirun: Command, vendor: str, tmp_path: Path, rank: int, kind: str) -> None:
     """mpirun notices first, ends the job and reports with its own code; what was measured is on disk."""
-    ended = finish(mpirun(2, *SWEEP, "-T", "15", "--out", str(tmp_path / "run"), fault=(kind, rank, 120)), limit=60)
+    ended = finish(mpirun(2, *SWEEP, "--out", str(tmp_path / "run"), fault=(kind, rank, 120)))
     killed = {"openmpi": 128 + signal.SIGKILL, "mpich": int(signal.SIGKILL)}[vendor]
     # MPICH's mpiexec kills the others by SIGKILL and reports the end that it hears of last
     expected = {killed} if kind == "die" else {7, killed} if vendor == "mpich" else {7}
@@ -74,13 +72,19 @@ def test_a_wrong_result_fails_the_case_and_the_process(mpirun: Command) -> None:
 @pytest.mark.parametrize("kind", ["raise", "hang", "die"])
 def test_gloo_faults(torchrun: Command, tmp_path: Path, kind: str) -> None:
     """torchrun answers every failure with its own exit code 1, and names the rank's."""
-    command = torchrun(2, *SWEEP, "-T", "20", "--out", str(tmp_path / "run"), fault=(kind, 1, 120))
-    ended = finish(command, limit=110)
+    command = torchrun(2, *SWEEP, "-T", "15", "--out", str(tmp_path / "run"), fault=(kind, 1, 120))
+    ended = finish(command)
     assert ended.code != 0
     assert sizes_on_disk(tmp_path / "run") == [8]
     (message,) = ended.messages
-    expected = {"raise": "raised on purpose", "hang": "no progress for 20 s", "die": "is gone|SIGTERM"}[kind]
+    expected = {"raise": "raised on purpose", "hang": "no progress for 15 s", "die": "is gone|SIGTERM"}[kind]
     assert any(part in message for part in expected.split("|")), message
+
+
+def wait_for_records(where: Path, many: int) -> None:
+    """Until so many are on disk."""
+    records = where / "records.jsonl"
+    wait_for(lambda: records.exists() and records.read_bytes().count(b"\n") >= many)
 
 
 def interrupted(command: list[str], number: int, where: Path) -> Ended:
@@ -89,13 +93,10 @@ def interrupted(command: list[str], number: int, where: Path) -> Ended:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
         start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (where / "records.jsonl").exists() or (where / "records.jsonl").read_bytes().count(b"\n") < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_records(where, 2)
     process.send_signal(number)
     try:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
@@ -140,7 +141,7 @@ def test_a_full_disk(mpirun: Command, tmp_path: Path) -> None:
 def test_nobody_reads(mpirun: Command, tmp_path: Path) -> None:
     command = " ".join(mpirun(2, "allreduce", "-e", "4K", "-n", "50", "--style", "csv", "--out", str(tmp_path / "run")))
     process = subprocess.run(
-        ["bash", "-c", f"{command} | head -n 1"], capture_output=True, env=environment(), timeout=60, check=False
+        ["bash", "-c", f"{command} | head -n 1"], capture_output=True, env=environment(), timeout=LIMIT, check=False
     )
     assert process.stdout.startswith(b"status,")
     assert len(sizes_on_disk(tmp_path / "run")) >= 1
@@ -149,10 +150,8 @@ def test_nobody_reads(mpirun: Command, tmp_path: Path) -> None:
 @pytest.mark.mpi
 def test_a_rank_that_never_comes(mpirun: Command) -> None:
     """The second process of the job is no collbench and joins no world: the first must not wait for it for ever."""
-    began = time.monotonic()
-    stranger = [sys.executable, "-c", "import time; time.sleep(30)"]
-    ended = finish([*mpirun(1, "allreduce", "-e", "8", "-T", "4"), ":", "-n", "1", *stranger], limit=60)
+    stranger = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    ended = finish([*mpirun(1, "allreduce", "-e", "8", "-T", "4"), ":", "-n", "1", *stranger])
     assert ended.code == 3
-    assert time.monotonic() - began < 25
     (message,) = ended.messages
     assert "the ranks did not meet within 4 s" in message

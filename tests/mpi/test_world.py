@@ -14,6 +14,7 @@ from collbench.schema.case import GATES, THREAD_LEVELS
 from collbench.schema.store import read_run
 from collbench.timing.loop import native_loop
 from tests.mpi.jobs import Command, environment, finish
+from tests.processes import LIMIT
 
 pytestmark = pytest.mark.mpi
 
@@ -92,7 +93,7 @@ def test_a_run_on_disk_is_whole_and_shows_without_mpi(mpirun: Command, tmp_path:
     assert run.manifest.hosts[0].ranks == (0, 1)
     shown = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "collbench", "show", str(where)],
-        capture_output=True, text=True, timeout=60, env=environment(), check=True,
+        capture_output=True, text=True, timeout=LIMIT, env=environment(), check=True,
     )  # fmt: skip
     assert shown.stdout == ended.out
     assert not any(name in shown.stderr for name in ("mpi4py", "| torch", "collbench.backends.mpi"))

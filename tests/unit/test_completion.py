@@ -7,12 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from tests.processes import LIMIT
 
 
 def asked(*arguments: str, **env: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "collbench", *arguments],
-        env=os.environ | env, capture_output=True, text=True, timeout=60, check=True,
+        env=os.environ | env, capture_output=True, text=True, timeout=LIMIT, check=True,
     )  # fmt: skip
     return done.stdout
 

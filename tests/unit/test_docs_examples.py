@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from tests.contract import oracle
 from tests.mpi.jobs import BIN, finish, mpi_vendor
+from tests.processes import LIMIT
 
 from collbench import collectives
 from collbench.collectives.row import fold
@@ -71,7 +72,11 @@ def test_reading_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
         )
     program += "assert not any(name.startswith(('collbench', 'msgspec')) for name in sys.modules)\n"
     told = subprocess.run(
-        [sys.executable, "-I", "-c", program, tmp_path / "run"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-I", "-c", program, tmp_path / "run"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
     ).stdout.splitlines()
     assert told[1:] == expected
 
@@ -93,7 +98,7 @@ def start(
     """The extended collbench without a launcher, with the records of its json document."""
     done = subprocess.run(
         [sys.executable, *extended, *arguments, "--style", "json"],
-        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
     return done, json.loads(done.stdout)["records"] if done.stdout else []
 

@@ -6,15 +6,14 @@ import errno
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.processes import LIMIT, wait_for
 
 from collbench import doctor
 from collbench.backends.parts import launcher
@@ -124,15 +123,12 @@ def test_a_program_answers_with_code_and_both_streams() -> None:
 
 def test_a_program_that_hangs_ends_with_its_children(tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    with pytest.raises(TimeoutError, match="no answer within"):
-        execute(("sh", "-c", f"sleep 600 & echo $! > {note}; wait"), limit=1)
+    limits = iter((1, 10, 100))  # until it has come to start its child
+    while not note.exists() or not note.read_text():
+        with pytest.raises(TimeoutError, match="no answer within"):
+            execute(("sh", "-c", f"sleep 3600 & echo $! > {note}; wait"), limit=next(limits))
     child = Path("/proc", note.read_text().strip(), "cmdline")
-    for _ in range(100):
-        if not child.exists() or b"sleep" not in child.read_bytes():
-            return
-        time.sleep(0.05)
-    os.kill(int(note.read_text()), signal.SIGKILL)
-    pytest.fail("the child of the program that hung is still there")
+    wait_for(lambda: not child.exists() or b"sleep" not in child.read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -743,7 +739,7 @@ def test_only_rank_0_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_script_on_this_machine() -> None:
     """Whatever is found here: no traceback, the exit code that goes with the findings, every check there."""
     argv = [sys.executable, "-m", "collbench", "doctor", "--json"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False)
     found = json.loads(done.stdout)
     failed = any(row["status"] == "fail" for row in found["findings"])
     assert done.returncode == (1 if failed else 0)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import LIMIT
 
 ROOT = Path(__file__).parents[2]
 #: As if the native loop had never been built.
@@ -18,7 +19,7 @@ UNBUILT = "import sys; sys.modules['collbench.timing._loop'] = None; from collbe
 def build(tmp_path: Path, compiler: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--build-temp", tmp_path / "temp", "--build-lib", tmp_path / "lib"],
-        cwd=ROOT, env=os.environ | {"CC": compiler}, capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, env=os.environ | {"CC": compiler}, capture_output=True, text=True, timeout=LIMIT, check=False,
     )  # fmt: skip
 
 
@@ -32,7 +33,7 @@ def test_the_loop_is_built_where_it_can_be_and_only_there(tmp_path: Path, compil
 def test_without_the_loop_python_measures_and_the_record_says_so() -> None:
     done = subprocess.run(
         [sys.executable, "-c", UNBUILT, "allreduce", "-e", "8", "-n", "5", "--style", "json", "--backend", "fake"],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=LIMIT, check=True,
     )  # fmt: skip
     (record,) = json.loads(done.stdout)["records"]
     assert record["case"]["driver"] == "native"

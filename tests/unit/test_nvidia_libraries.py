@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from tests.mpi.jobs import skip_or_fail
+from tests.processes import LIMIT
 
 pytestmark = pytest.mark.cuda
 
@@ -36,7 +37,9 @@ def _libraries() -> None:
 
 
 def run(body: str) -> str:
-    done = subprocess.run((sys.executable, "-c", HEAD + body), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        (sys.executable, "-c", HEAD + body), capture_output=True, text=True, timeout=LIMIT, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

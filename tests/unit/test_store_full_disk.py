@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import LIMIT
 
 from collbench.schema.store import read_run
 
@@ -39,7 +40,7 @@ def filled(stored_run: Path, target: Path, limit: str = "") -> tuple[int, str]:
         ["sh", "-c", f'{limit} exec "$@"', "sh", sys.executable, str(FILL), str(stored_run), str(target)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Nothing hangs: each program here would sleep for a minute or for ever."""
+"""Nothing hangs: each program here would sleep for an hour or for ever."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from tests.processes import LIMIT
 
 from collbench.run.leaving import last_words
 from collbench.run.voice import Voice
@@ -26,7 +27,7 @@ def watched(kind: str, timeout: str, number: int | None = None) -> tuple[int, li
             assert process.stdout.readline() == "ready\n"
             if number is not None:
                 process.send_signal(number)
-            said, _ = process.communicate(timeout=30)
+            said, _ = process.communicate(timeout=LIMIT)
         finally:
             process.kill()
     return process.returncode, said.splitlines()
@@ -90,7 +91,7 @@ def test_trouble_ends_the_process_once_the_library_let_go(
 
 
 def test_who_moves_is_left_alone() -> None:
-    assert watched("beating", "2") == (0, [])
+    assert watched("beating", LONG) == (0, [])
 
 
 def test_signals_and_files_are_given_back() -> None:

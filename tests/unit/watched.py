@@ -9,8 +9,10 @@ import ctypes
 import os
 import sys
 import time
+from types import SimpleNamespace
 from typing import NoReturn
 
+from collbench.run import watchdog as watchdog_module
 from collbench.run.watchdog import Watchdog
 
 
@@ -20,7 +22,7 @@ def last_words(kind: str, doing: str) -> NoReturn:
 
 
 def sleep_in_python() -> None:
-    time.sleep(60)
+    time.sleep(3600)
 
 
 def never_return_from_c() -> None:
@@ -31,9 +33,27 @@ def never_return_from_c() -> None:
     libc.pthread_mutex_lock(mutex)
 
 
+def move_on(watchdog: Watchdog, timeout: float, looks: list[float], clock: list[float]) -> None:
+    """For longer than the time-out, by a clock of our own; between two moves the watchdog looks."""
+    for _ in range(3):
+        clock[0] += 0.9 * timeout
+        watchdog.beat("the test")
+        looked = len(looks)
+        while len(looks) < looked + 2:
+            time.sleep(0.01)
+
+
 def main(kind: str, timeout: str) -> int:
-    asked = iter([None, "the library lost a rank"] if kind == "trouble" else [])
-    with Watchdog(float(timeout), last_words, trouble=lambda: next(asked, None)) as watchdog:
+    looks: list[float] = []
+    clock = [0.0]
+    if kind == "beating":
+        vars(watchdog_module)["time"] = SimpleNamespace(monotonic=lambda: clock[0])
+
+    def trouble() -> str | None:
+        looks.append(clock[0])
+        return "the library lost a rank" if kind == "trouble" and len(looks) == 2 else None
+
+    with Watchdog(float(timeout), last_words, trouble=trouble) as watchdog:
         watchdog.beat("the test")
         os.write(1, b"ready\n")
         if kind in ("c", "trouble"):
@@ -45,9 +65,7 @@ def main(kind: str, timeout: str) -> int:
                 time.sleep(0.01)
             os.write(1, f"stopped by {watchdog.stopped}\n".encode())
         elif kind == "beating":
-            for _ in range(25):
-                time.sleep(0.1)
-                watchdog.beat("the test")
+            move_on(watchdog, float(timeout), looks, clock)
     return 0
 
 
