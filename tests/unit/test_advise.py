@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.recovery import recoveries
 from collbench.errors import RequestError
-from collbench.report.advised import complete, headline, sentences
+from collbench.report.advised import Advised, complete, headline, sentences
 from collbench.schema.case import Case
 
 US = 1e-6
@@ -63,11 +64,51 @@ def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_pa
         ("openmpi", 8192), ("mpich", 1 << 20)]  # at 8192 the two are within the margin  # fmt: skip
     below, above = (one.option for one in advice.ranges)
     found = crossover(advice.question, below, above, True)
-    assert found is not None and found.interval is not None
+    assert found is not None
     assert found.bytes == pytest.approx(8000, rel=0.03)
-    assert found.interval[0] <= found.bytes <= found.interval[1]
+    assert found.interval == (4096, 8192)  # no size between them was measured, however sure the crossing is
     assert crossover(advice.question, above, below, True) is None  # the other way round it never flips
-    assert "It flips at about 7.8K" in " ".join(sentences(complete([advice], True)[0]))
+    assert (
+        "It flips between 4K and 8K, at about 7.8K on straight lines between measured sizes: below openmpi, above mpich."
+    ) in sentences(complete([advice], True)[0])
+
+
+@pytest.mark.parametrize(
+    ("times", "interval", "said"),
+    [
+        ([(10, 30), (10, 11), (30, 10)], (1000, 1 << 20), "between 1000 and 1M"),
+        ([(10, 30), (10, 10), (30, 10)], (7, 1000), "between 7 and 1000"),  # equal at a measured size
+        ([(10, 11), (10, 9), (10, 8)], (7, 1000), "between 7 and 1000"),
+    ],
+)
+def test_the_interval_of_a_flip_ends_at_measured_sizes(
+    tmp_path: Path, times: list[tuple[float, float]], interval: tuple[float, float], said: str
+) -> None:
+    (advice,) = advice_on(two_libraries(tmp_path / "run", dict(zip((7, 1000, 1 << 20), times, strict=True))))
+    below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
+    found = crossover(advice.question, below, above, True)
+    assert found is not None and found.interval == interval
+    text = sentences(Advised(advice, (found,), ()))
+    assert any(line.startswith(f"It flips {said}, at about") for line in text), text
+
+
+def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_path: Path) -> None:
+    cells = {made_case(image="openmpi", bytes=size): [10 * US] * 10 for size in (8, 64)}
+    cells |= {made_case(image="mpich", bytes=8): [20 * US] * 10,
+              made_case(image="mpich", bytes=64): [8 * US] * 7 + [12 * US] * 3}  # fmt: skip
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
+    found = crossover(advice.question, below, above, True)
+    assert found is not None and found.interval == (8, math.inf)
+    assert any(line.startswith("It flips above 8, ") for line in sentences(Advised(advice, (found,), ())))
+
+
+def test_a_flip_with_too_few_launches_has_no_interval(tmp_path: Path) -> None:
+    (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 30), 64: (30, 10)}, launches=5))
+    below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
+    found = crossover(advice.question, below, above, True)
+    assert found is not None and found.interval is None
+    assert any("too few launches for an interval" in line for line in sentences(Advised(advice, (found,), ())))
 
 
 def test_one_range_covers_sizes_at_which_noise_picks_another_winner(tmp_path: Path) -> None:

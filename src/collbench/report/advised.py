@@ -166,16 +166,26 @@ def _share(one: Recovery) -> str:
 
 
 def _flips(question: Question, one: Crossover) -> str:
-    between = "" if one.interval is None else f" ({_rounded(one.interval[0])} .. {_rounded(one.interval[1])})"
-    unsure = "" if one.interval is not None else "; too few launches for an interval"
     sides = f"below {question.name(one.below)}, above {question.name(one.above)}"
-    return f"It flips at about {_rounded(one.bytes)}{between}: {sides}{unsure}."
+    on_lines = f"at about {_rounded(one.bytes)} on straight lines between measured sizes"
+    if one.interval is None:
+        return f"It flips {on_lines}, with too few launches for an interval: {sides}."
+    return f"It flips {_between(*one.interval)}, {on_lines}: {sides}."
+
+
+def _between(low: float, high: float) -> str:
+    """Measured sizes; 0 and infinity are no sizes."""
+    if low == 0.0 and high == math.inf:
+        return "at a size that is not decided"
+    if low == 0.0:
+        return f"below {format_size(int(high))}"
+    if high == math.inf:
+        return f"above {format_size(int(low))}"
+    return f"between {format_size(int(low))} and {format_size(int(high))}"
 
 
 def _rounded(size: float) -> str:
     """Two significant digits, in binary units: a crossing is no exact number of bytes."""
-    if size in (0.0, math.inf):
-        return "below what was measured" if size == 0.0 else "beyond what was measured"
     for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
         if size >= unit:
             return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"
