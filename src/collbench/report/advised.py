@@ -80,11 +80,8 @@ def headline(advised: Advised) -> str:
     also = f"; {many} other{'s' if many > 1 else ''} may be as good" if many else ""
     text = f"{advised.title}, {_span(last)}: take {advice.question.name(last.option)}{also}"
     option = _most_isolated(last)
-    ratio = None if option is None or option not in last.sizes[-1].others else last.sizes[-1].others[option].ratio
-    if option is None or ratio is None:
-        return f"{text}."
-    at = format_size(last.sizes[-1].bytes)
-    return f"{text}. The most isolated ({_where(option)}) costs {times(ratio)} the time of the best at {at}."
+    price = None if option is None else _price(last.sizes[-1], option)
+    return f"{text}." if option is None or price is None else f"{text}. The most isolated ({_where(option)}) {price}."
 
 
 def _take(advice: Advice, found: Range) -> str:
@@ -130,14 +127,19 @@ def _isolated(advice: Advice, found: Range) -> str:
     option = _most_isolated(found)
     assert option is not None
     last = found.sizes[-1]
-    name = _where(option)
-    one = last.others.get(option)
-    if one is None or one.ratio is None:
+    name, price = _where(option), _price(last, option)
+    if price is None:
         return f"{_span(found)}: the most isolated ({name}) is the quickest at {format_size(last.bytes)}."
-    costs = f"costs {times(one.ratio)} the time of the best at {format_size(last.bytes)}"
-    if one.verdict == "inconclusive":
-        costs += ", which is not decided"
-    return f"{_span(found)}: the most isolated ({name}, {option['library']}) {costs}."
+    return f"{_span(found)}: the most isolated ({name}, {option['library']}) {price}."
+
+
+def _price(size: AtSize, option: Option) -> str | None:
+    """`costs 2.0x (1.9 .. 2.1) the time of the best at 1M`, and whether that is decided; None for the best itself."""
+    one = size.others.get(option)
+    if one is None or one.ratio is None:
+        return None
+    open_ = ", which is not decided" if one.verdict == "inconclusive" else ""
+    return f"costs {times(one.ratio)} the time of the best at {format_size(size.bytes)}{open_}"
 
 
 def _given_back(steps: Sequence[Recovery]) -> str:
