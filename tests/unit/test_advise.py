@@ -69,7 +69,7 @@ def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_pa
     found = crossover(advice.question, below, above, True)
     assert found is not None
     assert found.bytes == pytest.approx(8000, rel=0.03)
-    assert found.interval == (4096, 8192)  # no size between them was measured, however sure the crossing is
+    assert found.interval == (4096.0, 8192.0)  # no size between them was measured, however sure the crossing is
     assert crossover(advice.question, above, below, True) is None  # the other way round it never flips
     lines = sentences(complete([advice], True)[0])
     assert "It flips between 4K and 8K, at about 7.8K on straight lines between measured sizes: " in " ".join(lines)
@@ -101,7 +101,7 @@ def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_p
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
     found = crossover(advice.question, below, above, True)
-    assert found is not None and found.interval == (8, math.inf)
+    assert found is not None and found.interval == (8.0, math.inf)
     assert any(line.startswith("It flips above 8, ") for line in sentences(Advised(advice, (found,), ())))
 
 

@@ -71,7 +71,7 @@ def _measured(question: Question, size: int, option: Option) -> bool:
 
 
 def _axis(sizes: list[int]) -> NDArray[np.float64]:
-    return np.log2(np.maximum(np.array(sizes, dtype=float), 1.0))
+    return np.asarray(np.log2(np.maximum(np.array(sizes, dtype=float), 1.0)))
 
 
 def _around(sizes: list[int], low: float, high: float) -> tuple[float, float]:

@@ -67,8 +67,14 @@ def verdict(one: Comparison) -> str:
 
 
 def _launches(one: Comparison) -> str:
-    mine, theirs = len(one.pair.base.medians), len(one.pair.other.medians)
-    return str(mine) if mine == theirs else f"{mine} and {theirs}"
+    """How many of each side count, and of how many: in blocks, those that both sides have."""
+    counted = _both(*(0 if side is None else side.n for side in (one.base, one.other)))
+    measured = _both(len(one.pair.base.medians), len(one.pair.other.medians))
+    return counted if counted == measured else f"{counted} of {measured}"
+
+
+def _both(base: int, other: int) -> str:
+    return str(base) if base == other else f"{base} and {other}"
 
 
 def _side(found: Estimate | None) -> tuple[str, str]:
