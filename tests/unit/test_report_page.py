@@ -85,7 +85,7 @@ def test_a_page_answers_and_shows_time_bandwidth_bars_ladder_and_samples(page: s
 
 def test_every_plot_has_marks_a_name_and_ids_of_its_own(page: str) -> None:
     plots = re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)
-    assert len(plots) == 2 + 2 + 1 + 3  # curves, waterfalls, bars, samples
+    assert len(plots) == 2 + 2 + 1 + 3  # curves, ladders, bars, samples
     for plot in plots:
         assert re.search(r'id="[\w-]*mark-\d+"', plot)
         assert re.match(r'<svg class="plot"[^>]* role="img" aria-label="[^"]+"', plot)

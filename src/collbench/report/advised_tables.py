@@ -8,7 +8,7 @@ from collbench.analysis.advise import AtSize
 from collbench.analysis.guidelines import Finding
 from collbench.analysis.options import Option, Question
 from collbench.report.advised import Advised, sentences
-from collbench.report.cells import times
+from collbench.report.cells import SIGNS, times
 from collbench.report.tables import Table
 from collbench.units import format_size
 
@@ -76,8 +76,7 @@ def _cheapest(question: Question, size: AtSize, factor: str, value: str) -> str:
     option = min(known, key=lambda one: known[one])
     one = size.others[option]
     assert one.ratio is not None
-    mark = {"inconclusive": " ?", "same": " =", "negligible": " ="}.get(one.verdict, "")
-    return f"{times(one.ratio)}{mark}"
+    return f"{times(one.ratio)}{SIGNS.get(one.verdict, '')}"
 
 
 def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:

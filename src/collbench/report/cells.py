@@ -9,6 +9,9 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.places import place
 from collbench.schema.case import Case
 
+#: Behind a ratio: it is not decided, or the same within the margin.
+SIGNS = {"inconclusive": " ?", "same": " =", "negligible": " ="}
+
 
 def heading_key(case: Case) -> tuple[str, ...]:
     """What the rows of a table have in common: by the driver asked for, which failures and skips have too."""
