@@ -125,15 +125,24 @@ def test_what_is_the_same_or_not_comparable_or_has_no_interval_is_no_difference(
     assert "multi strict not comparable" in plot.values
 
 
+def test_steps_of_one_policy_have_a_ladder_too(tmp_path: Path, drawn: list[Drawn]) -> None:
+    cells = {made_case("multi", step, image="a"): [time * factor for time in DRIFT]
+             for step, factor in (("net", 1), ("ipc", 1.5), ("strict", 2))}  # fmt: skip
+    found = contents.chapter(observe(write_run(tmp_path / "run", cells)), {}, 0.02)
+    (plot,) = (one for one in drawn if "the ladder" in one.title)
+    assert (
+        plot.values
+        == "multi net 12.2 us; multi ipc 1.50x (1.50 .. 1.50), slower; multi strict 2.00x (2.00 .. 2.00), slower"
+    )
+    assert [section.title for section in found.sections if section.title.startswith("Verdicts")] == [
+        "Verdicts by policy", "Verdicts by isolation"]  # fmt: skip
+
+
 def test_there_is_no_ladder_where_nothing_is_compared(tmp_path: Path, drawn: list[Drawn]) -> None:
     run = write_run(tmp_path / "run", {made_case("multi", step, image="a"): DRIFT for step in ("ipc", "net", "strict")})
-    observed = observe(run)
-    (question,) = questions(observed, {})
+    (question,) = questions(observe(run), {})
     ladder.ladders(question, 1024, [], "x", "title")
     assert not drawn
-    assert "nothing to compare by policy" in " ".join(
-        line for section in contents.chapter(observed, {}, 0.02, figures=False).sections for line in section.lines
-    )
 
 
 def test_lines_are_dotted_over_sizes_that_nobody_measured(tmp_path: Path, drawn: list[Drawn]) -> None:

@@ -73,11 +73,11 @@ def chapter(
     """
     asked = questions(observed, given)
     advised = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
-    compared = {name: _compared(observed, name, margin) for name in SIDES if _has_sides(observed, name)}
-    by_policy = compared.get("policy", [])
-    held = [] if isinstance(by_policy, str) else by_policy
+    compared = _all_compared(observed, margin)
+    by_place = (compared.get(name, []) for name in ("policy", "isolation"))
+    places = [one for found in by_place if not isinstance(found, str) for one in found]
     sections = [
-        _section(observed, group, held, f"c{number}-o{index}", figures)
+        _section(observed, group, places, f"c{number}-o{index}", figures)
         for index, group in enumerate(_by_operation(advised))
     ]
     said = answer(advised)
@@ -109,9 +109,7 @@ def _by_operation(advised: Iterable[Advised]) -> list[list[Advised]]:
     return list(groups.values())
 
 
-def _section(
-    observed: Observed, group: list[Advised], by_policy: list[Comparison], name: str, figures: bool
-) -> Section:
+def _section(observed: Observed, group: list[Advised], places: list[Comparison], name: str, figures: bool) -> Section:
     title = group[0].title.rpartition(",")[0]
     asked = [one.advice.question for one in group]
     largest = max(size for question in asked for size in question.sizes)
@@ -120,7 +118,7 @@ def _section(
     if figures:
         for number, one in enumerate(group):
             drawn += curves(one.advice.question, f"{name}-{number}", one.title)
-            drawn += ladders(one.advice.question, largest, by_policy, f"{name}-{number}", one.title)
+            drawn += ladders(one.advice.question, largest, places, f"{name}-{number}", one.title)
             folded += _strips(observed, one.advice.question, f"{name}-{number}", one.title)
         drawn += bars(asked, largest, name, title)
     lines = tuple(f"{one.title}: {text}" if len(group) > 1 else text for one in group for text in sentences(one))
@@ -148,6 +146,14 @@ def _strips(observed: Observed, question: Question, name: str, title: str) -> li
 def _has_sides(observed: Observed, name: str) -> bool:
     fields = FACTORS[name].fields
     return len({tuple(getattr(case, field) for field in fields) for case in observed.cells}) > 1
+
+
+def _all_compared(observed: Observed, margin: float) -> dict[str, list[Comparison] | str]:
+    """By every factor of `SIDES`; by isolation alone where no two policies can be held against each other."""
+    found = {name: _compared(observed, name, margin) for name in SIDES if _has_sides(observed, name)}
+    if isinstance(found.get("policy"), str) and _has_sides(observed, "isolation"):
+        found["isolation"] = _compared(observed, "isolation", margin)
+    return found
 
 
 def _compared(observed: Observed, name: str, margin: float) -> list[Comparison] | str:
