@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,8 +34,18 @@ COLOURS = """() => [...document.querySelectorAll('svg.plot [id*="mark-"]')].map(
 INK = "() => [getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
 
 
-def opened(browser: Browser, file: Path, **settings: Any) -> Iterator[Page]:
-    """The page, everything unfolded, with a watch on requests and on what the console says."""
+HIDDEN = """() => [...document.querySelectorAll('details td, details svg.plot')].filter(one => !one.checkVisibility())
+    .length"""
+
+#: Of every plot that is wider than a small one: whether it goes on beyond its frame, and whether a hint says so.
+HINTS = """() => [...document.querySelectorAll('figure.wide')].map(figure => {
+    const frame = figure.querySelector('.scroll');
+    return [frame.scrollWidth > frame.clientWidth, figure.querySelector('.hint').checkVisibility()];
+})"""
+
+
+def opened(browser: Browser, file: Path, unfolded: bool = True, **settings: Any) -> Iterator[Page]:
+    """The page, with a watch on requests and on what the console says."""
     context = browser.new_context(offline=True, bypass_csp=True, **settings)
     page = context.new_page()
     said: list[str] = []
@@ -43,7 +54,8 @@ def opened(browser: Browser, file: Path, **settings: Any) -> Iterator[Page]:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(file.as_uri(), timeout=1000 * LIMIT)
-    page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
+    if unfolded:
+        page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
     yield page
     outside = [url for url in asked if not url.startswith(("file:", "data:"))]
     context.close()
@@ -102,6 +114,30 @@ def test_it_prints(desktop: Page, tmp_path: Path) -> None:
     desktop.emulate_media(media="print")
     out = desktop.pdf(path=str(tmp_path / "report.pdf"), format="A4")
     assert out.startswith(b"%PDF") and len(out) > 100_000
+
+
+def test_what_is_folded_is_on_paper(browser: Browser, page_file: Path) -> None:
+    """Verdicts and samples are folded on a screen, and nobody can unfold paper."""
+    pages = set()
+    for unfolded in (False, True):
+        for page in opened(browser, page_file, unfolded):
+            assert bool(page.evaluate(HIDDEN)) is not unfolded
+            pages.add(len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))))
+            page.emulate_media(media="print")
+            assert page.evaluate(HIDDEN) == 0
+    assert len(pages) == 1 and pages.pop() > 10
+
+
+def test_nothing_sticks_out_of_paper(browser: Browser, page_file: Path) -> None:
+    for page in opened(browser, page_file, viewport={"width": 718, "height": 1000}):  # A4 without its margins
+        page.emulate_media(media="print")
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 718
+
+
+def test_a_plot_that_goes_on_beyond_a_phone_says_so(desktop: Page, phone: Page) -> None:
+    on_phone, on_desktop = phone.evaluate(HINTS), desktop.evaluate(HINTS)
+    assert on_phone and on_phone == [[True, True]] * len(on_phone)
+    assert on_desktop == [[False, False]] * len(on_phone)
 
 
 def test_a_broken_page_would_be_seen(browser: Browser, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,13 @@ from tests.unit.made_runs import Entry, host, library, made_case, made_record, s
 
 from collbench.analysis.advise import Advice, advise
 from collbench.analysis.crossover import crossover
+from collbench.analysis.estimate import Estimate
 from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.recovery import recoveries
 from collbench.errors import RequestError
-from collbench.report.advised import complete, headline, sentences
+from collbench.report.advised import Advised, complete, headline, sentences
+from collbench.report.advised_tables import tables
 from collbench.schema.case import Case
 from collbench.schema.record import Check
 
@@ -64,11 +68,50 @@ def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_pa
         ("openmpi", 8192), ("mpich", 1 << 20)]  # at 8192 the two are within the margin  # fmt: skip
     below, above = (one.option for one in advice.ranges)
     found = crossover(advice.question, below, above, True)
-    assert found is not None and found.interval is not None
+    assert found is not None
     assert found.bytes == pytest.approx(8000, rel=0.03)
-    assert found.interval[0] <= found.bytes <= found.interval[1]
+    assert found.interval == (4096.0, 8192.0)  # no size between them was measured, however sure the crossing is
     assert crossover(advice.question, above, below, True) is None  # the other way round it never flips
-    assert "It flips at about 7.8K" in " ".join(sentences(complete([advice], True)[0]))
+    lines = sentences(complete([advice], True)[0])
+    assert "It flips between 4K and 8K, at about 7.8K on straight lines between measured sizes: " in " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("times", "interval", "said"),
+    [
+        ([(10, 30), (10, 11), (30, 10)], (1000, 1 << 20), "between 1000 and 1M"),
+        ([(10, 30), (10, 10), (30, 10)], (7, 1000), "between 7 and 1000"),  # equal at a measured size
+        ([(10, 11), (10, 9), (10, 8)], (7, 1000), "between 7 and 1000"),
+    ],
+)
+def test_the_interval_of_a_flip_ends_at_measured_sizes(
+    tmp_path: Path, times: list[tuple[float, float]], interval: tuple[float, float], said: str
+) -> None:
+    (advice,) = advice_on(two_libraries(tmp_path / "run", dict(zip((7, 1000, 1 << 20), times, strict=True))))
+    below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
+    found = crossover(advice.question, below, above, True)
+    assert found is not None and found.interval == interval
+    text = sentences(Advised(advice, (found,), ()))
+    assert any(line.startswith(f"It flips {said}, at about") for line in text), text
+
+
+def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_path: Path) -> None:
+    cells = {made_case(image="openmpi", bytes=size): [10 * US] * 10 for size in (8, 64)}
+    cells |= {made_case(image="mpich", bytes=8): [20 * US] * 10,
+              made_case(image="mpich", bytes=64): [8 * US] * 7 + [12 * US] * 3}  # fmt: skip
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
+    found = crossover(advice.question, below, above, True)
+    assert found is not None and found.interval == (8.0, math.inf)
+    assert any(line.startswith("It flips above 8, ") for line in sentences(Advised(advice, (found,), ())))
+
+
+def test_a_flip_with_too_few_launches_has_no_interval(tmp_path: Path) -> None:
+    (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 30), 64: (30, 10)}, launches=5))
+    below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
+    found = crossover(advice.question, below, above, True)
+    assert found is not None and found.interval is None
+    assert any("too few launches for an interval" in line for line in sentences(Advised(advice, (found,), ())))
 
 
 def test_one_range_covers_sizes_at_which_noise_picks_another_winner(tmp_path: Path) -> None:
@@ -113,6 +156,34 @@ def test_the_headline_names_the_choice_and_the_price_of_isolation(tmp_path: Path
         "allreduce sum float32, 2 ranks, 1K: take host. "
         "The most isolated (single strict) costs 3.00x (3.00 .. 3.00) the time of the best at 1K."
     )
+
+
+def test_a_price_that_is_not_decided_is_so_in_the_headline_and_in_the_section(tmp_path: Path) -> None:
+    cells = {made_case(): spread(10 * US), made_case("single", "strict"): [9 * US] * 4 + [40 * US] * 6}
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    found = complete([advice], True)[0]
+    said = "of the best at 1K, which is not decided."
+    assert headline(found).endswith(said)
+    assert any(line.startswith("1K: the most isolated") and line.endswith(said) for line in sentences(found))
+
+
+def test_the_choice_that_holds_the_best_option_reads_as_best_in_the_table(tmp_path: Path) -> None:
+    """The best has the lowest median over blocks; over it, another option's median of ratios may be below 1."""
+    places = {("openmpi", "host"): 10, ("openmpi", "multi"): 10.1, ("mpich", "host"): 20}
+    cells = {made_case(place, image=image): spread(time * US) for (image, place), time in places.items()}
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    (size,) = advice.sizes
+    others = {
+        option: replace(one, ratio=Estimate(0.99, (0.9, 1.1), 10), verdict="inconclusive")
+        if option["policy"] == "multi"
+        else one
+        for option, one in size.others.items()
+    }
+    luckier = replace(advice, sizes=(replace(size, others=others),))
+    (table,) = tables([Advised(luckier, (), ())], [])
+    cost = {row[:2]: row[2] for row in table.rows}
+    assert cost["library", "openmpi"] == "best" and cost["policy", "host"] == "best"
+    assert cost["policy", "multi"] == "0.99x (0.90 .. 1.10) ?"
 
 
 def test_what_is_given_leaves_the_rest_to_choose(tmp_path: Path) -> None:

@@ -68,6 +68,22 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
     return tuple(write_run(tmp_path / name, {made_case(): spread(time)}) for name, time in (("a", 10e-6), ("b", 12e-6)))  # type: ignore[return-value]
 
 
+@pytest.mark.parametrize(
+    ("host_launches", "multi_launches", "said"),
+    [(range(10), range(10), "10"), (range(12), range(8, 15), "4 of 12 and 7"), (range(7), range(1, 8), "6 of 7"),
+     (range(3), range(3, 6), "3")],
+)  # fmt: skip
+def test_the_launches_of_a_row_are_those_that_count(
+    compare: Collbench, tmp_path: Path, host_launches: range, multi_launches: range, said: str
+) -> None:
+    """Of the blocks, those with both sides; and where there are such, of how many launches."""
+    sides = {made_case(image="a"): host_launches, made_case("multi", "strict", image="a"): multi_launches}
+    cells = {case: [1e-5 if launch in there else None for launch in range(15)] for case, there in sides.items()}
+    found = compare(write_run(tmp_path / "run", cells), "--by", "policy", "--style", "csv")
+    (row,) = csv.DictReader(io.StringIO(found.out))
+    assert row["launches"] == said
+
+
 def test_two_runs_in_a_table_for_people(compare: Collbench, runs: tuple[Path, Path]) -> None:
     found = compare(*runs)
     assert (found.code, found.err) == (0, "")

@@ -177,9 +177,11 @@ def test_one_rank_count_leaves_every_shape_open() -> None:
     said = [one.seconds(4, 1024) for one in (piece.fitted, *piece.rivals)]
     assert said == pytest.approx([said[0]] * len(said))
     far = predict(found, Question(8, 2**20))
+    assert far.interval is not None
     assert far.interval[0] < costs(RING)(8, 2**20) < far.interval[1]
     assert "do not exclude" in " ".join(far.remarks)
     near = predict(found, Question(4, 2**20))
+    assert near.interval is not None
     assert near.interval[1] / near.interval[0] < far.interval[1] / far.interval[0]
 
 
@@ -207,6 +209,7 @@ def test_a_barrier_is_modelled_over_rank_counts() -> None:
 def test_a_prediction_between_two_pieces_covers_both() -> None:
     found = modelled(made(switching, noise=0.01))
     asked = predict(found, Question(4, 6000))
+    assert asked.interval is not None
     assert asked.interval[0] <= costs(DOUBLING)(4, 6000) and switching(4, 6000) <= asked.interval[1]
     assert any("the model changes between 4K and 8K" in remark for remark in asked.remarks)
 
@@ -219,6 +222,18 @@ def test_predictions_are_the_same_every_time_and_say_when_they_extrapolate() -> 
         assert predict(found, Question(ranks, size)).extrapolated is extrapolated, (ranks, size)
     assert predict(found, Question(4, 1024)).measured is not None
     assert predict(found, Question(4, 1000)).measured is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "has_one"),
+    [(4, SIZES[-1], True), (4, 2 * SIZES[-1], True), (4, 2 * SIZES[-1] + 4, False), (4, 8 * SIZES[-1], False),
+     (4, SIZES[0] // 2, True), (4, SIZES[0] // 4, False), (16, 1024, True), (17, 1024, False)],
+)  # fmt: skip
+def test_there_is_no_interval_beyond_twice_what_was_measured(ranks: int, size: int, has_one: bool) -> None:
+    found = predict(modelled(made(costs(DOUBLING), noise=0.05)), Question(ranks, size))
+    assert (found.interval is not None) is has_one
+    assert any(remark.startswith("no interval") for remark in found.remarks) is not has_one
+    assert found.seconds == pytest.approx(costs(DOUBLING)(ranks, size), rel=0.1)
 
 
 @pytest.mark.parametrize(("truth", "times"), [(costs(DOUBLING), 100), (switching, 25)], ids=["line", "switch"])
@@ -234,7 +249,9 @@ def test_intervals_cover_what_they_should(truth: Truth, times: int) -> None:
         series = made(truth, (2, 4), sizes, noise=0.05, misfit=0.05, seed=seed)
         held = series.points[1 + seed % (len(sizes) - 2)]
         rest = replace(series, points=tuple(point for point in series.points if point.size != held.size))
-        low, high = predict(modelled(rest), Question(held.ranks, held.size)).interval
+        interval = predict(modelled(rest), Question(held.ranks, held.size)).interval
+        assert interval is not None
+        low, high = interval
         inside += low <= held.seconds <= high
         widths.append(high / low)
     assert 0.88 * times <= inside <= times, inside

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from tests.unit.made_runs import gpu
 
 from collbench.analysis.models.predict import Question
 from collbench.analysis.models.shapes import SHAPES
@@ -131,19 +132,62 @@ def test_several_runs_have_tables_of_their_own(maker: Maker) -> None:
 
 def test_predictions_are_flagged_beyond_twice_the_ranks(maker: Maker) -> None:
     run = maker.write(maker.grid())
-    asked = ("ranks=8,bytes=2K", "ranks=16,bytes=2K", "ranks=17,bytes=2K", "ranks=8,bytes=1G")
+    asked = ("ranks=8,bytes=2K", "ranks=16,bytes=2K", "ranks=17,bytes=2K", "ranks=8,bytes=8M")
     found = document(run, *(word for text in asked for word in ("--predict", text)))["predictions"]
     assert [one["extrapolated"] for one in found] == [False, False, True, True]
     assert found[0]["measured"] == pytest.approx(linear(8, 2048, 1)) and found[1]["measured"] is None
-    for one in found:
+    for one in found[:2]:
         low, high = one["interval"]
         assert low <= one["seconds"] <= high
+    assert [one["interval"] for one in found[2:]] == [None, None]
     assert found[2]["seconds"] == pytest.approx(linear(17, 2048, 1), rel=1e-3)
-    text = say(run, "--predict", "ranks=17,bytes=2K", "--predict", "ranks=12,bytes=1G")
+    text = say(run, "--predict", "ranks=17,bytes=2K", "--predict", "ranks=12,bytes=8M")
     assert "17 ranks are more than twice the 8 measured" in text
     assert [line.split()[-1] for line in text.splitlines() if " linear " in line][-2:] == ["extrapolated"] * 2
     assert "within reach" in say(run, "--predict", "ranks=8,bytes=2K")
-    assert "1G is beyond the sizes measured, 8 to 512K" in text
+    assert "8M is beyond the sizes measured, 8 to 512K" in text
+    assert text.count("no interval: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("ranks=4,bytes=8388612", "4 ranks, 8388612 is more than 16 times beyond the sizes measured, 8 to 512K"),
+        ("ranks=4,bytes=1T", "4 ranks, 1T need 4.00 TiB of memory at least, and 64.00 GiB were there"),
+        ("ranks=8,bytes=8G", "more than 16 times beyond"),  # 8 buffers just fit
+        ("ranks=9,bytes=8G", "9 ranks, 8G need 72.00 GiB of memory at least"),
+    ],
+)
+def test_sizes_beyond_reach_or_memory_are_refused(maker: Maker, asked: str, said: str) -> None:
+    host = msgspec.structs.replace(maker.manifest.hosts[0], memory=64 << 30)
+    text = refuse(maker.write(maker.grid(), hosts=(host,)), "--predict", asked)
+    assert said in text and "--link" in text
+
+
+def test_sizes_far_below_those_measured_are_refused_too(maker: Maker) -> None:
+    run = maker.write(maker.grid(sizes=[1 << power for power in range(16, 24)]))
+    (near,) = document(run, "--predict", "ranks=4,bytes=4K")["predictions"]
+    assert near["extrapolated"] and near["interval"] is None
+    assert "more than 16 times beyond the sizes measured, 64K to 8M" in refuse(run, "--predict", "ranks=4,bytes=4095")
+
+
+def test_memory_is_that_of_the_control_group_and_of_gpus(maker: Maker) -> None:
+    """A root that shares out holds one buffer; every other collective has one on each rank."""
+    bound = msgspec.structs.replace(maker.manifest.hosts[0], memory=64 << 30, cgroup_memory=1 << 20)
+    shared = maker.grid(case={"collective": "gather", "op": None, "root": 0})
+    run = maker.write(maker.grid() + shared, hosts=(bound,))
+    found = document(run, "--predict", "ranks=4,bytes=1M")
+    assert [one["case"]["collective"] for one in found["predictions"]] == ["gather"]
+    assert "1.00 MiB were there" in found["refused"][0]["why"]
+    with_gpu = msgspec.structs.replace(bound, gpus=(gpu(memory=8 << 20),))
+    assert (
+        len(
+            document(maker.write(maker.grid(), "gpu", hosts=(with_gpu,)), "--predict", "ranks=4,bytes=1M")[
+                "predictions"
+            ]
+        )
+        == 1
+    )
 
 
 def test_predictions_are_refused_across_a_change_of_transport(maker: Maker) -> None:

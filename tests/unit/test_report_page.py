@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, spread, write_run
+from tests.unit.made_runs import experiment, image, library, made_case, made_manifest, made_record, spread, write_run
 
 from collbench.analysis.observations import observe
 from collbench.errors import RequestError
@@ -85,7 +85,7 @@ def test_a_page_answers_and_shows_time_bandwidth_bars_ladder_and_samples(page: s
 
 def test_every_plot_has_marks_a_name_and_ids_of_its_own(page: str) -> None:
     plots = re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)
-    assert len(plots) == 2 + 2 + 1 + 3  # curves, waterfalls, bars, samples
+    assert len(plots) == 2 + 2 + 1 + 3  # curves, ladders, bars, samples
     for plot in plots:
         assert re.search(r'id="[\w-]*mark-\d+"', plot)
         assert re.match(r'<svg class="plot"[^>]* role="img" aria-label="[^"]+"', plot)
@@ -162,6 +162,22 @@ def test_the_answer_speaks_of_each_operation_on_the_most_ranks(tmp_path: Path) -
         "alltoall float32, 4 ranks, 1K",
         "allgather float32, 4 ranks, 1K",
     ]
+
+
+def test_the_facts_are_those_of_every_side(tmp_path: Path) -> None:
+    """Both images, and of each what stands in it and beside it."""
+    sides = {
+        name: image(name, libraries=(library(version="5.0"), library("UCX", name)), python=python)
+        for name, python in (("a", "3.11.1"), ("b", "3.11.2"))
+    }
+    hosts = tuple(image(name, libraries=(library(version="4.1"),), python="3.12.0") for name in sides)
+    made = experiment(sides, images=tuple(sides.values()), environments=hosts)
+    cells = {made_case(*place, image=name): spread(US, 6)
+             for name in sides for place in (("host", None), ("multi", "strict"))}  # fmt: skip
+    found = chapter(observe(write_run(tmp_path / "run", cells, experiment=made)), {}, 0.02, figures=False)
+    facts = {row[0]: row[1] for row in found.environment[0].rows}
+    assert facts["library"] == "Open MPI 4.1 and Open MPI 5.0, UCX a and Open MPI 5.0, UCX b"
+    assert facts["python"] == "3.11.1 and 3.11.2 and 3.12.0"
 
 
 def test_what_could_mislead_is_said(tmp_path: Path) -> None:

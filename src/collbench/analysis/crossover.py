@@ -1,4 +1,4 @@
-"""Where the choice flips: the size at which two options take equally long, with an interval."""
+"""Where the choice flips: between which measured sizes two options come to take equally long."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: Logarithms of sizes closer than this are of one size.
+_ROUNDING = 1e-9
+
+
 @dataclass(frozen=True)
 class Crossover:
     """Below `bytes` take `below`, above it `above`.
 
-    The interval is None with too few launches; an end of 0 or infinity lies beyond the sizes that were measured.
+    `bytes` is the crossing on straight lines between measured sizes. The ends of the interval are measured sizes,
+    because nothing is known of the times between two of them: libraries change their protocol there. An end of 0 or
+    infinity lies beyond the sizes that were measured. None with too few launches.
     """
 
     below: Option
@@ -30,24 +36,33 @@ class Crossover:
 
 
 def crossover(question: Question, below: Option, above: Option, in_blocks: bool) -> Crossover | None:
-    """The crossing between two options, on straight lines between measured sizes, both axes logarithmic.
+    """The crossing between two options; None where most blocks have none at sizes measured with both options.
 
-    Every block has a crossing; theirs are the median and its interval. None where most blocks have none at sizes that
-    were measured with both options.
+    Every block has a crossing. Theirs is the median, and its interval reaches to the measured sizes around it.
+    """
+    sizes, found = crossings(question, below, above, in_blocks)
+    if not len(found):
+        return None
+    axis, middle = _axis(sizes), centre(found)
+    if not axis[0] <= middle.value <= axis[-1]:
+        return None
+    return Crossover(below, above, 2.0**middle.value, middle.interval and _around(sizes, *middle.interval))
+
+
+def crossings(
+    question: Question, below: Option, above: Option, in_blocks: bool
+) -> tuple[list[int], NDArray[np.float64]]:
+    """Sizes measured with both options in bytes, and the crossing of each block as binary logarithm of bytes.
+
+    On straight lines between measured sizes, both axes logarithmic. No crossings where fewer than two sizes were
+    measured with both options, or no block has all of them.
     """
     sizes = [size for size in question.sizes if _measured(question, size, below) and _measured(question, size, above)]
     if len(sizes) < 2:
-        return None
+        return sizes, np.empty(0)
     rows = together([question.cells[size][option] for option in (below, above) for size in sizes], in_blocks)
-    if not len(rows):
-        return None
-    axis = np.log2(np.maximum(np.array(sizes, dtype=float), 1.0))
     logs = np.log(rows).reshape(len(rows), 2, len(sizes))
-    found = centre([crossing(axis, upper - lower) for lower, upper in logs])
-    if not axis[0] <= found.value <= axis[-1]:
-        return None
-    between = None if found.interval is None else _bytes(axis, *found.interval)
-    return Crossover(below, above, 2.0**found.value, between)
+    return sizes, np.array([crossing(_axis(sizes), upper - lower) for lower, upper in logs])
 
 
 def _measured(question: Question, size: int, option: Option) -> bool:
@@ -55,8 +70,16 @@ def _measured(question: Question, size: int, option: Option) -> bool:
     return cell is not None and bool(cell.medians) and min(cell.medians) > 0
 
 
-def _bytes(axis: NDArray[np.float64], low: float, high: float) -> tuple[float, float]:
-    return (0.0 if low < axis[0] else 2.0**low, math.inf if high > axis[-1] else 2.0**high)
+def _axis(sizes: list[int]) -> NDArray[np.float64]:
+    return np.asarray(np.log2(np.maximum(np.array(sizes, dtype=float), 1.0)))
+
+
+def _around(sizes: list[int], low: float, high: float) -> tuple[float, float]:
+    """The last measured size before `low` and the first that is not before `high`, both binary logarithms."""
+    where = _axis(sizes)
+    before = [float(size) for size, at in zip(sizes, where, strict=True) if at < low - _ROUNDING]
+    after = [float(size) for size, at in zip(sizes, where, strict=True) if at >= high - _ROUNDING]
+    return (before[-1] if before else 0.0, after[0] if after else math.inf)
 
 
 def crossing(axis: NDArray[np.float64], difference: NDArray[np.float64]) -> float:

@@ -18,14 +18,17 @@ SAID = frozenset({"host", "boot", "samples"})
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases of a run (or of several) make up; several values stand side by side."""
     found: dict[str, set[str]] = {}
-    cases = list(cases)
+    sides = {(case.image, case.policy.startswith("host")) for case in cases}
     for manifest in observed.manifests:
-        sides = {case.image: case.policy.startswith("host") for case in cases}
         told = _of_manifest(manifest)
-        for image, on_host in sides.items():
+        for image, on_host in sides:
             for name, value in {**told, **software(manifest, image, on_host)}.items():
                 found.setdefault(name, set()).add(value)
-    return {name: " and ".join(sorted(values)) for name, values in found.items()}
+    return {name: _several(values) for name, values in found.items()}
+
+
+def _several(values: set[str]) -> str:
+    return " and ".join(sorted(value or "none" for value in values)) if any(values) else ""
 
 
 def differences(mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:

@@ -80,11 +80,8 @@ def headline(advised: Advised) -> str:
     also = f"; {many} other{'s' if many > 1 else ''} may be as good" if many else ""
     text = f"{advised.title}, {_span(last)}: take {advice.question.name(last.option)}{also}"
     option = _most_isolated(last)
-    ratio = None if option is None or option not in last.sizes[-1].others else last.sizes[-1].others[option].ratio
-    if option is None or ratio is None:
-        return f"{text}."
-    at = format_size(last.sizes[-1].bytes)
-    return f"{text}. The most isolated ({_where(option)}) costs {times(ratio)} the time of the best at {at}."
+    price = None if option is None else _price(last.sizes[-1], option)
+    return f"{text}." if option is None or price is None else f"{text}. The most isolated ({_where(option)}) {price}."
 
 
 def _take(advice: Advice, found: Range) -> str:
@@ -133,14 +130,19 @@ def _isolated(advice: Advice, found: Range) -> str:
     option = _most_isolated(found)
     assert option is not None
     last = found.sizes[-1]
-    name = _where(option)
-    one = last.others.get(option)
-    if one is None or one.ratio is None:
+    name, price = _where(option), _price(last, option)
+    if price is None:
         return f"{_span(found)}: the most isolated ({name}) is the quickest at {format_size(last.bytes)}."
-    costs = f"costs {times(one.ratio)} the time of the best at {format_size(last.bytes)}"
-    if one.verdict == "inconclusive":
-        costs += ", which is not decided"
-    return f"{_span(found)}: the most isolated ({name}, {option['library']}) {costs}."
+    return f"{_span(found)}: the most isolated ({name}, {option['library']}) {price}."
+
+
+def _price(size: AtSize, option: Option) -> str | None:
+    """`costs 2.0x (1.9 .. 2.1) the time of the best at 1M`, and whether that is decided; None for the best itself."""
+    one = size.others.get(option)
+    if one is None or one.ratio is None:
+        return None
+    open_ = ", which is not decided" if one.verdict == "inconclusive" else ""
+    return f"costs {times(one.ratio)} the time of the best at {format_size(size.bytes)}{open_}"
 
 
 def _given_back(steps: Sequence[Recovery]) -> str:
@@ -169,16 +171,26 @@ def _share(one: Recovery) -> str:
 
 
 def _flips(question: Question, one: Crossover) -> str:
-    between = "" if one.interval is None else f" ({_rounded(one.interval[0])} .. {_rounded(one.interval[1])})"
-    unsure = "" if one.interval is not None else "; too few launches for an interval"
     sides = f"below {question.name(one.below)}, above {question.name(one.above)}"
-    return f"It flips at about {_rounded(one.bytes)}{between}: {sides}{unsure}."
+    on_lines = f"at about {_rounded(one.bytes)} on straight lines between measured sizes"
+    if one.interval is None:
+        return f"It flips {on_lines}, with too few launches for an interval: {sides}."
+    return f"It flips {_between(*one.interval)}, {on_lines}: {sides}."
+
+
+def _between(low: float, high: float) -> str:
+    """Measured sizes; 0 and infinity are no sizes."""
+    if low == 0.0 and high == math.inf:
+        return "at a size that is not decided"
+    if low == 0.0:
+        return f"below {format_size(int(high))}"
+    if high == math.inf:
+        return f"above {format_size(int(low))}"
+    return f"between {format_size(int(low))} and {format_size(int(high))}"
 
 
 def _rounded(size: float) -> str:
     """Two significant digits, in binary units: a crossing is no exact number of bytes."""
-    if size in (0.0, math.inf):
-        return "below what was measured" if size == 0.0 else "beyond what was measured"
     for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
         if size >= unit:
             return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"

@@ -8,7 +8,7 @@ from collbench.analysis.advise import AtSize
 from collbench.analysis.guidelines import Finding
 from collbench.analysis.options import Option, Question
 from collbench.report.advised import Advised, sentences
-from collbench.report.cells import times
+from collbench.report.cells import SIGNS, times
 from collbench.report.tables import Table
 from collbench.units import format_size
 
@@ -71,19 +71,21 @@ def _value(option: Option, factor: str, question: Question) -> str:
 
 
 def _cheapest(question: Question, size: AtSize, factor: str, value: str) -> str:
-    """The least cost at a size with this choice, the other factors free."""
+    """The least cost at a size with this choice, the other factors free; the choice of the best option is best.
+
+    The best has the lowest median over blocks, and yet the median of another's ratios to it may lie below 1.
+    """
     options = [option for option in (size.best, *size.others) if _value(option, factor, question) == value]
+    if size.best in options:
+        return "best"
     costs = {option: size.cost(option) for option in options}
     known = {option: cost for option, cost in costs.items() if cost is not None}
     if not known:
         return "-"
     option = min(known, key=lambda one: known[one])
-    if option == size.best:
-        return "best"
     one = size.others[option]
     assert one.ratio is not None
-    mark = {"inconclusive": " ?", "same": " =", "negligible": " ="}.get(one.verdict, "")
-    return f"{times(one.ratio)}{mark}"
+    return f"{times(one.ratio)}{SIGNS.get(one.verdict, '')}"
 
 
 def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:

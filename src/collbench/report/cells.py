@@ -11,6 +11,8 @@ from collbench.schema.case import Case
 
 #: A share of late samples above which they are said.
 LATE = 0.1
+#: Behind a ratio: it is not decided, or the same within the margin.
+SIGNS = {"inconclusive": " ?", "same": " =", "negligible": " ="}
 
 
 def heading_key(case: Case) -> tuple[str, ...]:

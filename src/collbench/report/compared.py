@@ -69,9 +69,14 @@ def verdict(one: Comparison) -> str:
 
 
 def _launches(one: Comparison) -> str:
-    """Those that count: in blocks the blocks that both sides have."""
-    mine, theirs = one.launches
-    return str(mine) if mine == theirs else f"{mine} and {theirs}"
+    """How many of each side count, and of how many: in blocks, those that both sides have."""
+    counted = _both(*one.launches)
+    measured = _both(len(one.pair.base.medians), len(one.pair.other.medians))
+    return counted if counted == measured else f"{counted} of {measured}"
+
+
+def _both(base: int, other: int) -> str:
+    return str(base) if base == other else f"{base} and {other}"
 
 
 def _side(found: Estimate | None) -> tuple[str, str]:

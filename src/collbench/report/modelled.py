@@ -158,7 +158,7 @@ def _answers(group: Sequence[Prediction | Refusal]) -> Table:
             rows.append((*_where(one.series), *point, "", "", "", "", "refused"))
             notes.append(f"refused: {one.why}")
             continue
-        between = " .. ".join(map(format_us, one.interval))
+        between = "" if one.interval is None else " .. ".join(map(format_us, one.interval))
         measured = "" if one.measured is None else format_us(one.measured)
         verdict = "extrapolated" if one.extrapolated else "within reach"
         rows.append((*_where(one.series), *point, one.fitted.shape.name, format_us(one.seconds), between, measured,

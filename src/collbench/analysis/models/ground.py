@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collbench.analysis.models.predict import Question
+from collbench.analysis.models.predict import Question, times_beyond
 from collbench.analysis.models.series import Point, Series
 from collbench.analysis.observations import Observed
-from collbench.units import format_size
+from collbench.schema.manifest import Host
+from collbench.units import format_bytes, format_size
+
+#: Sizes are predicted up to this many times above the largest measured, or below the smallest.
+REACH = 16
+
+#: Collectives in which the size is one buffer of the root, and every other rank has a share of it.
+SHARED_OUT = frozenset({"gather", "scatter"})
 
 #: What to do where nothing measured reaches the point.
 WHAT_IF = "give a link for a what-if: --link latency=2us,bandwidth=12.5GB/s"
@@ -15,7 +22,7 @@ WHAT_IF = "give a link for a what-if: --link latency=2us,bandwidth=12.5GB/s"
 
 def standing(observed: Observed, kin: Sequence[Series], question: Question) -> Series | str:
     """Of the series of one case over several transports, the one that reaches a point; or why none does."""
-    why = _places(observed, kin, question.ranks)
+    why = _places(observed, kin, question.ranks) or _memory(observed, kin[0], question)
     if why:
         return why
     corners = _corners([(point, one) for one in kin for point in one.points], question)
@@ -28,7 +35,9 @@ def standing(observed: Observed, kin: Sequence[Series], question: Question) -> S
         )
         across = f"{question} lies across a change of transport: measured were {found}"
         return f"{across}. Ask within one of them, or {WHAT_IF}"
-    return corners[0][1] if corners else "nothing was measured that says something of a link"
+    if not corners:
+        return "nothing was measured that says something of a link"
+    return _reach(corners[0][1], question) or corners[0][1]
 
 
 def _corners(grid: list[tuple[Point, Series]], question: Question) -> list[tuple[Point, Series]]:
@@ -63,4 +72,41 @@ def _places(observed: Observed, kin: Sequence[Series], ranks: int) -> str:
     return (
         f"{ranks} ranks need more than the one host measured ({names}, {number}): what would lie between hosts was not "
         f"measured. Ask for at most {max(most, cores)} ranks, or {WHAT_IF}"
+    )
+
+
+def _memory(observed: Observed, one: Series, question: Question) -> str:
+    """Why the buffers of these ranks fit into no machine that was measured; empty where they do, or it is unknown.
+
+    One buffer of each rank is counted, which every collective has at least; of those that share one buffer out among
+    the ranks, that one.
+    """
+    if not one.sized or question.size is None:
+        return ""
+    machines = [[_usable(host) for host in manifest.hosts] for manifest in observed.manifests]
+    there = max((sum(filter(None, found)) for found in machines if found and None not in found), default=None)
+    needed = question.size * (1 if one.case.collective in SHARED_OUT else question.ranks)
+    if there is None or needed <= there:
+        return ""
+    return (
+        f"{question} need {format_bytes(needed)} of memory at least, and {format_bytes(there)} were there. "
+        f"Ask for less, or {WHAT_IF}"
+    )
+
+
+def _usable(host: Host) -> int | None:
+    """Bytes of the host and of the GPUs that ranks used on it; None where the kernel does not tell."""
+    known = [size for size in (host.memory, host.cgroup_memory) if size is not None]
+    return min(known) + sum(gpu.memory for gpu in host.gpus) if known else None
+
+
+def _reach(series: Series, question: Question) -> str:
+    """Why a size is too far from those measured; empty where it is not."""
+    size = question.size or 0
+    if times_beyond(series, size) <= REACH:
+        return ""
+    measured = f"{format_size(series.sizes[0])} to {format_size(series.sizes[-1])}"
+    return (
+        f"{question} is more than {REACH} times beyond the sizes measured, {measured}: no time there follows from "
+        f"these. Measure nearer sizes, or {WHAT_IF}"
     )

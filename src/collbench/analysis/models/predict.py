@@ -18,7 +18,8 @@ from collbench.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Rank counts above this many times the largest measured are extrapolated.
+#: Rank counts above this many times the largest measured are extrapolated. A prediction that is so, or that lies as far
+#: beyond the sizes measured, has no interval: the errors it would be made of are those between what was measured.
 BEYOND = 2
 
 #: How often launches are drawn anew, and how many errors are drawn for each.
@@ -44,15 +45,16 @@ class Question:
 class Prediction:
     """Seconds at a point, with the interval in which 95 % of such runs' medians should lie.
 
-    `extrapolated` beyond twice the ranks measured or beyond the sizes measured; `remarks` say by how much, and what
-    else the reader must know. `measured` is the median of the launches where just this was measured.
+    `extrapolated` beyond twice the ranks measured or beyond the sizes measured; beyond twice of either there is no
+    interval. `remarks` say by how much, and what else the reader must know. `measured` is the median of the launches
+    where just this was measured.
     """
 
     series: Series
     question: Question
     fitted: Fitted
     seconds: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     extrapolated: bool
     remarks: tuple[str, ...]
     measured: float | None
@@ -67,26 +69,44 @@ def predict(model: Model, question: Question) -> Prediction:
     size = (question.size or 0) if model.series.sized else 0
     pieces = model.fit.pieces_at(size)
     fitted = pieces[0].fitted
-    # Where the ranks asked for were not measured, shapes that are as likely say different things, and all count.
     inside = question.ranks in model.series.ranks
-    draws = [
-        _draws(model, piece, one, replace(question, size=size))
-        for piece in pieces
-        for one in ((piece.fitted,) if inside else (piece.fitted, *piece.rivals))
-    ]
-    ends = [np.quantile(values, (0.025, 0.975)) for values in draws]
-    interval = (min(float(low) for low, _ in ends), max(float(high) for _, high in ends))
+    far = question.ranks > BEYOND * model.series.ranks[-1] or times_beyond(model.series, size) > BEYOND
+    interval = None if far else _interval(model, pieces, replace(question, size=size), inside)
     beyond, remarks = _beyond(model.series, question.ranks, size)
-    if len(pieces) > 1:
+    if interval is None:
+        remarks.append("no interval: the errors known are those between what was measured")
+    if interval is not None and len(pieces) > 1:
         low, high = min(piece.high for piece in pieces), max(piece.low for piece in pieces)
         between = f"between {format_size(low)} and {format_size(high)}"
         remarks.append(f"the model changes {between}: the interval covers both sides")
     if not inside and pieces[0].rivals:
         names = ", ".join(rival.shape.name for rival in pieces[0].rivals)
-        remarks.append(f"the ranks measured do not exclude {names}: the interval covers them too")
+        covered = "" if interval is None else ": the interval covers them too"
+        remarks.append(f"the ranks measured do not exclude {names}{covered}")
     found = (p.seconds for p in model.series.points if (p.ranks, p.size) == (question.ranks, size))
     seconds = fitted.seconds(question.ranks, size)
     return Prediction(model.series, question, fitted, seconds, interval, beyond, tuple(remarks), next(found, None))
+
+
+def times_beyond(series: Series, size: int) -> float:
+    """How many times above the largest size measured a size is, or below the smallest; 1 in between."""
+    if not series.sized:
+        return 1.0
+    return max(size / series.sizes[-1], series.sizes[0] / max(size, 1), 1.0)
+
+
+def _interval(model: Model, pieces: Sequence[Piece], question: Question, inside: bool) -> tuple[float, float]:
+    """From the lowest end to the highest, over the pieces at the size.
+
+    Where the ranks asked for were not measured, shapes that are as likely say different things, and all count.
+    """
+    draws = [
+        _draws(model, piece, one, question)
+        for piece in pieces
+        for one in ((piece.fitted,) if inside else (piece.fitted, *piece.rivals))
+    ]
+    ends = [np.quantile(values, (0.025, 0.975)) for values in draws]
+    return min(float(low) for low, _ in ends), max(float(high) for _, high in ends)
 
 
 def _beyond(series: Series, ranks: int, size: int) -> tuple[bool, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from collbench.analysis.advise import advise
-from collbench.analysis.compare import compare
+from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.guidelines import check
 from collbench.analysis.observations import Observed
@@ -22,8 +22,8 @@ from collbench.report.page.drawing import Figure
 from collbench.report.page.environment import about, misleading
 from collbench.report.page.figures.bars import bars
 from collbench.report.page.figures.curves import curves
+from collbench.report.page.figures.ladder import ladders
 from collbench.report.page.figures.strips import strip
-from collbench.report.page.figures.waterfall import waterfalls
 from collbench.report.page.samples import samples_of
 from collbench.report.tables import Table
 
@@ -73,8 +73,12 @@ def chapter(
     """
     asked = questions(observed, given)
     advised = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
+    compared = _all_compared(observed, margin)
+    by_place = (compared.get(name, []) for name in ("policy", "isolation"))
+    places = [one for found in by_place if not isinstance(found, str) for one in found]
     sections = [
-        _section(observed, group, f"c{number}-o{index}", figures) for index, group in enumerate(_by_operation(advised))
+        _section(observed, group, places, f"c{number}-o{index}", figures)
+        for index, group in enumerate(_by_operation(advised))
     ]
     said = answer(advised)
     if against is not None:
@@ -82,7 +86,7 @@ def chapter(
         sections.insert(0, Section(f"Beside {against.reference}", tuple(lines), tuple(found)))
         said = (f"Of the {len(lines)} conclusions of {against.reference}: {counted(lines)}.", *said[:2])
     findings = check(observed, margin)
-    sections += [_verdicts(observed, name, margin) for name in SIDES if _has_sides(observed, name)]
+    sections += [_verdicts(name, found) for name, found in compared.items()]
     sections += [Section("Performance guidelines", tables=tuple(guideline_tables(findings)))] if findings else []
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, said, misleading(observed), tuple(sections), about(observed))
@@ -105,7 +109,7 @@ def _by_operation(advised: Iterable[Advised]) -> list[list[Advised]]:
     return list(groups.values())
 
 
-def _section(observed: Observed, group: list[Advised], name: str, figures: bool) -> Section:
+def _section(observed: Observed, group: list[Advised], places: list[Comparison], name: str, figures: bool) -> Section:
     title = group[0].title.rpartition(",")[0]
     asked = [one.advice.question for one in group]
     largest = max(size for question in asked for size in question.sizes)
@@ -114,7 +118,7 @@ def _section(observed: Observed, group: list[Advised], name: str, figures: bool)
     if figures:
         for number, one in enumerate(group):
             drawn += curves(one.advice.question, f"{name}-{number}", one.title)
-            drawn += waterfalls(one.advice.question, largest, f"{name}-{number}", one.title)
+            drawn += ladders(one.advice.question, largest, places, f"{name}-{number}", one.title)
             folded += _strips(observed, one.advice.question, f"{name}-{number}", one.title)
         drawn += bars(asked, largest, name, title)
     lines = tuple(f"{one.title}: {text}" if len(group) > 1 else text for one in group for text in sentences(one))
@@ -144,10 +148,27 @@ def _has_sides(observed: Observed, name: str) -> bool:
     return len({tuple(getattr(case, field) for field in fields) for case in observed.cells}) > 1
 
 
-def _verdicts(observed: Observed, name: str, margin: float) -> Section:
-    title = f"Verdicts by {name}"
+def _all_compared(observed: Observed, margin: float) -> dict[str, list[Comparison] | str]:
+    """By every factor of `SIDES`; by isolation alone where no two policies can be held against each other."""
+    found = {name: _compared(observed, name, margin) for name in SIDES if _has_sides(observed, name)}
+    if isinstance(found.get("policy"), str) and _has_sides(observed, "isolation"):
+        found["isolation"] = _compared(observed, "isolation", margin)
+    return found
+
+
+def _compared(observed: Observed, name: str, margin: float) -> list[Comparison] | str:
+    """Sides of a run by one factor, or why they are not compared."""
     try:
         pairs = within(observed, find_factor(name), frozenset())
     except RequestError as error:
-        return Section(title, (str(error),))
-    return Section(title, folded_tables=tuple(compared_tables(compare(pairs, margin, observed.interleaved))))
+        return str(error)
+    return compare(pairs, margin, observed.interleaved)
+
+
+def _verdicts(name: str, found: list[Comparison] | str) -> Section:
+    title = f"Verdicts by {name}"
+    return (
+        Section(title, (found,))
+        if isinstance(found, str)
+        else Section(title, folded_tables=tuple(compared_tables(found)))
+    )

@@ -23,8 +23,8 @@ WIDE = 6.2
 #: What the page's style sheet gives a colour: each stands for a variable, so that one drawing serves light and dark.
 INK, FAINT, PAPER = "#010101", "#010102", "#010103"
 SERIES = tuple(f"#0101{0xA0 + index:02x}" for index in range(10))
-WORSE, BETTER = "#0101b0", "#0101b1"
-_VARIABLES = {INK: "ink", FAINT: "faint", PAPER: "paper", WORSE: "worse", BETTER: "better"} | {
+WORSE, BETTER, OPEN = "#0101b0", "#0101b1", "#0101b2"
+_VARIABLES = {INK: "ink", FAINT: "faint", PAPER: "paper", WORSE: "worse", BETTER: "better", OPEN: "open"} | {
     colour: f"series-{index}" for index, colour in enumerate(SERIES)
 }
 

@@ -15,8 +15,7 @@ from collbench.schema.manifest import Image, Manifest
 def about(observed: Observed) -> tuple[Table, ...]:
     """The facts of the machine, and of an experiment what stands on both sides."""
     first = observed.manifests[0]
-    cases = list(observed.cells)[:1]
-    rows = [(name, value) for name, value in environment.facts(observed, cases).items() if value]
+    rows = [(name, value) for name, value in environment.facts(observed, observed.cells).items() if value]
     rows += [("measured", first.created), ("command", " ".join(first.command))]
     found = [Table("Where and how it was measured", ("fact", "value"), tuple(rows))]
     if first.experiment is not None:

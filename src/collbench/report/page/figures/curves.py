@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+import math
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from collbench.analysis.estimate import Estimate, centre
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Points = list[tuple[int, Estimate]]
+
+#: Bytes, a value, and the ends of its interval.
+Line = list[tuple[int, float, tuple[float, float] | None]]
+
+#: Sizes this many times apart are joined by a line; what lies between others nobody knows.
+NEAR = 16
+
+_CAPTION = "Whiskers: 95 % interval; series stand beside each other."
 
 
 def curves(question: Question, name: str, title: str) -> list[Figure]:
@@ -26,14 +35,15 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
         chosen = {question.name(option): drawn[option] for option in group}
         figures.append(
             draw(f"{name}-time-{number}", f"{title}: time against size{part}",
-                 "Median of launch medians with its 95 % interval; both axes logarithmic.",
+                 f"Median of launch medians; both axes logarithmic. {_CAPTION}{_dotted(chosen)}",
                  lambda axes, chosen=chosen: _times(axes, chosen))  # type: ignore[misc]
         )  # fmt: skip
         factors = {size: cell.bus_factor for size, cells in question.cells.items() for cell in cells.values()}
         if any(factors.values()) and question.case.collective != "barrier":
             figures.append(
                 draw(f"{name}-busbw-{number}", f"{title}: bus bandwidth against size{part}",
-                     "Size times bus factor over the median, in 1e9 bytes per second; higher is better.",
+                     "Size times bus factor over the median; higher is better. "
+                     f"{_CAPTION}{_dotted(chosen)}",
                      lambda axes, chosen=chosen, factors=factors: _rates(axes, chosen, factors))  # type: ignore[misc]
             )  # fmt: skip
     return figures
@@ -64,39 +74,64 @@ def _points(question: Question, option: Option) -> Points:
     return found
 
 
+def _dotted(series: dict[str, Points]) -> str:
+    gaps = any(_far(one, other) for points in series.values() for (one, _), (other, _) in pairwise(points))
+    return " Dotted: nothing was measured between." if gaps else ""
+
+
+def _far(size: int, following: int) -> bool:
+    return following > NEAR * size
+
+
 def _times(axes: Axes, series: dict[str, Points]) -> None:
-    for number, (label, points) in enumerate(series.items()):
-        _line(axes, number, label, [(size, one.value, one.interval) for size, one in points])
-    _finish(axes, series)
+    _lines(axes, {label: [(size, one.value, one.interval) for size, one in points] for label, points in series.items()})
     time_axis(axes)
 
 
 def _rates(axes: Axes, series: dict[str, Points], factors: dict[int, float]) -> None:
-    for number, (label, points) in enumerate(series.items()):
-        rates = []
+    found: dict[str, Line] = {}
+    for label, points in series.items():
+        found[label] = []
         for size, one in points:
             moved = size * factors[size] / 1e9
             ends = None if one.interval is None else (moved / one.interval[1], moved / one.interval[0])
-            rates.append((size, moved / one.value, ends))
-        _line(axes, number, label, rates)
-    _finish(axes, series)
+            found[label].append((size, moved / one.value, ends))
+    _lines(axes, found)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel("bus bandwidth (GB/s)")
 
 
-def _line(axes: Axes, number: int, label: str, points: list[tuple[int, float, tuple[float, float] | None]]) -> None:
-    sizes, values = [size for size, _, _ in points], [value for _, value, _ in points]
-    colour = SERIES[number]
-    (line,) = axes.plot(sizes, values, color=colour, marker=MARKERS[number], label=label)
-    mark(line, number)
-    known = [(size, ends) for size, _, ends in points if ends is not None]
-    if known:
-        spans = [ends for _, ends in known]
-        axes.fill_between([size for size, _ in known], [low for low, _ in spans], [high for _, high in spans],
-                          color=colour, alpha=0.18, linewidth=0)  # fmt: skip
-
-
-def _finish(axes: Axes, series: dict[str, Points]) -> None:
-    size_axis(axes, sorted({size for points in series.values() for size, _ in points}))
+def _lines(axes: Axes, series: dict[str, Line]) -> None:
+    sizes = sorted({size for points in series.values() for size, _, _ in points})
+    step = _beside(sizes, len(series)) if any(ends for points in series.values() for _, _, ends in points) else 0.0
+    for number, (label, points) in enumerate(series.items()):
+        _line(axes, number, 2 ** (step * (number - (len(series) - 1) / 2)), label, points)
+    size_axis(axes, sizes)
     legend(axes)
+
+
+def _beside(sizes: list[int], series: int) -> float:
+    """Octaves between series at one size: as much as whiskers need to be told apart, and no more."""
+    gaps = [math.log2(following / size) for size, following in pairwise(sizes)]
+    return min(0.3 * min(gaps) / series, 0.008 * sum(gaps))
+
+
+def _line(axes: Axes, number: int, aside: float, label: str, points: Line) -> None:
+    """Solid between near sizes, dotted over gaps; `aside` is what sizes are multiplied with."""
+    colour = SERIES[number]
+    places, values = [size * aside for size, _, _ in points], [value for _, value, _ in points]
+    gaps = [index for index, (one, other) in enumerate(pairwise(points), 1) if _far(one[0], other[0])]
+    if gaps:
+        axes.plot(places, values, color=colour, linewidth=0.7, linestyle=":")
+    for count, index in enumerate(gaps):
+        places.insert(index + count, math.nan)
+        values.insert(index + count, math.nan)
+    (line,) = axes.plot(places, values, color=colour, marker=MARKERS[number], label=label)
+    mark(line, number)
+    known = [(size * aside, value, ends) for size, value, ends in points if ends is not None]
+    if known:
+        below = [max(value - ends[0], 0.0) for _, value, ends in known]
+        above = [max(ends[1] - value, 0.0) for _, value, ends in known]
+        axes.errorbar([place for place, _, _ in known], [value for _, value, _ in known], yerr=[below, above],
+                      fmt="none", ecolor=colour, elinewidth=0.9)  # fmt: skip

@@ -28,7 +28,7 @@ def strip(found: Mapping[str, Launches], size: int, name: str, title: str) -> Fi
         f"{total} samples of {sum(map(len, found.values()))} launches; neighbouring launches have different colours, "
         "a bar marks the median of each launch."
     )
-    width = min(max(4.8, 0.75 * len(found) + 1.2), 14.0)
+    width = min(max(4.8, 0.75 * len(found) + 1.2), 12.0)
     return draw(f"{name}-samples", f"{title} at {format_size(size)}: every sample", caption,
                 lambda axes: _paint(axes, found), (width, 3.6))  # fmt: skip
 
