@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from collbench.analysis.sample_check import SampleCheck
 from collbench.errors import RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
@@ -54,6 +55,7 @@ class Cell:
 
     def add(self, record: Record, launch: int) -> None:
         """Take a record of this case in. A launch that was recorded twice counts once: the first time."""
+        self.wrong += bool(record.check is not None and record.check.wrong)
         if record.status != "ok" or record.seconds is None or record.work is None:
             self.failed += record.status == "failed"
             self.skipped += record.status == "skipped"
@@ -67,7 +69,6 @@ class Cell:
         self.medians.append(record.seconds.p50 if record.seconds.p50 >= LEAST else 0.0)
         self.means.append(record.seconds.mean)
         self.bytes, self.bus_factor = record.work.bytes, record.work.bus_factor
-        self.wrong += bool(record.check is not None and record.check.wrong)
         self.contended += bool(record.contended)
         self.oversubscribed += bool(record.oversubscribed)
         self.shared_gpu += record.shared_gpu
@@ -126,7 +127,8 @@ def _named(
 class Observed:
     """Everything that was found under one name: a run, or a folder of runs that are launches of each other.
 
-    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here.
+    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here. `doubts` are
+    samples files that cannot be read or do not agree with their records.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Observed:
     cells: dict[Case, Cell]
     folders: tuple[tuple[int, Path], ...]
     truncated: tuple[Path, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def interleaved(self) -> bool:
@@ -157,16 +160,17 @@ def observe(path: Path) -> Observed:
 
 def gather(name: Path, folders: list[Path]) -> Observed:
     """Several runs as one: with more than one, launch numbers are counted through."""
-    manifests, cells, where, truncated = [], dict[Case, Cell](), [], []
+    manifests, cells, where, truncated, doubts = [], dict[Case, Cell](), [], [], list[str]()
     first = 0
     for folder in folders:
         manifests.append(read_manifest(folder))
-        stream = RecordStream(folder)
+        stream, check = RecordStream(folder), SampleCheck(folder)
         where.append((first, folder))
-        first = collect(stream, cells, first) + 1
+        first = collect(check.passing(stream), cells, first) + 1
+        doubts += check.lines()
         if stream.truncated:
             truncated.append(folder)
-    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated))
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts))
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:
