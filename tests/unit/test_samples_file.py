@@ -49,13 +49,16 @@ def test_samples_are_read_as_they_were_written(kind: type[np.signedinteger[np.ty
     assert (found == MATRIX).all()
 
 
-@pytest.mark.parametrize(
-    "array",
-    [MATRIX[:, :2], MATRIX[:1], MATRIX.T, MATRIX[0], *map(MATRIX.astype, (float, np.int16, np.uint64, ">i8"))],
-)
-def test_an_array_of_another_record_is_refused(array: NDArray[np.generic]) -> None:
+@pytest.mark.parametrize("array", [MATRIX[:, :2], MATRIX[:1], MATRIX.T, MATRIX[0]])
+def test_an_array_of_another_shape_is_refused(array: NDArray[np.int64]) -> None:
     with pytest.raises(RunReadError, match=r"x: expected integers \[2, 3\], as its record says, found"):
         decode_samples(file_of(array), "x", RECORD)
+
+
+@pytest.mark.parametrize("kind", ["<f8", "<i2", "<u8", ">i8"])
+def test_an_array_of_another_type_is_refused(kind: str) -> None:
+    with pytest.raises(RunReadError, match="x: expected integers"):
+        decode_samples(file_of(MATRIX.astype(kind)), "x", RECORD)
 
 
 def test_above_64_ranks_two_rows_are_enough() -> None:

@@ -207,7 +207,8 @@ def _taken(record: Record, what: str) -> Record:
     if samples is not None and samples.invalid > samples.n:
         raise RunReadError(f"{what}: {samples.invalid} of {samples.n} samples were late.")
     if record.status != "ok":
-        return record if record.seconds is None else _without_times(record)
+        times = record.seconds is not None or record.device is not None or record.legs
+        return _without_times(record) if times else record
     if record.work is None or samples is None or record.seconds is None:
         lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
         raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
