@@ -25,6 +25,8 @@ skipped record with the reason.
 
 from __future__ import annotations
 
+from collbench.characters import in_one_line
+
 
 class CollbenchError(Exception):
     """Base of every error raised on purpose. The text is what the user reads: what, where, what would work."""
@@ -81,6 +83,7 @@ class RunReadError(RunError):
     longest = 1000
 
     def __init__(self, text: str) -> None:
+        text = in_one_line(text)
         super().__init__(text if len(text) <= self.longest else f"{text[: self.longest]} ...")
 
 

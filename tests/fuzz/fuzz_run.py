@@ -33,6 +33,8 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.report.compared import document, tables
     from collbench.report.launches import summary
     from collbench.report.tables import FORMATS
+    from collbench.schema.record import Record
+    from collbench.schema.samples import disagreement
     from collbench.schema.store import read_run
 
 import msgspec
@@ -44,12 +46,13 @@ LONGEST = 4096
 T = TypeVar("T")
 
 #: What a field is replaced by: often by one of its own kind, which passes the first look.
-NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 7, 2**31, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30, 10**400, 0.0, -0.0,
-                            5e-324, 1e-300, 1e-9, 1e300, 1.7e308, -1.5)  # fmt: skip
+NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 7, -3, -7, 17, 2**31, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30, 10**400,
+                            0.0, -0.0, 5e-324, 1e-300, 1e-9, 1e300, 1.7e308, -1.5)  # fmt: skip
 TEXTS: tuple[Any, ...] = (
     "", "a", "\x1b[31m\r\n|", "\u00b2", "packed:\u00b2", "packed:0", "packed:-1", "packed:999999999999", "host",
     "host/far", "multi", "single", "strict", "net", "samples/x-0.npy", "../x", "sum", "float64", "python", "native",
     "ok", "failed", "skipped", "sha256:" + "0" * 64, "barrier", "streaming", "local", "=1", "$" * 300,
+    "openmpi\nopenmpi  host > single  8  same", "a\x7f\x85b", "\u202eb", "\u2028", "\x07", "n" * 600,
 )  # fmt: skip
 OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], [None], {"": ""}, [1e308] * 3, [2**63], {"a": 10**400})
 
@@ -193,14 +196,38 @@ def show(path: Path, chosen: atheris.FuzzedDataProvider) -> None:
     if run is None:
         return
     for record in run.records:
-        allowed(lambda record=record: run.samples(record))  # type: ignore[misc]
-    printer = new_style(list(STYLES)[chosen.ConsumeIntInRange(0, len(STYLES) - 1)])
-    harmless("".join([printer.begin(run.manifest), *map(printer.add, run.records), printer.end()]))
+        possible(record)
+        samples = allowed(lambda record=record: run.samples(record))  # type: ignore[misc]
+        if samples is not None:
+            assert samples.shape[1] == record.samples.n
+            disagreement(record, samples)
+    style = list(STYLES)[chosen.ConsumeIntInRange(0, len(STYLES) - 1)]
+    printer = new_style(style)
+    text = "".join([printer.begin(run.manifest), *map(printer.add, run.records), printer.end()])
+    quiet(text)
+    if style == "json":
+        json.loads(harmless(text))
+
+
+def possible(record: Record) -> None:
+    """What the reader promises of a record: nothing negative, no time of a wrong result, a sample behind each time."""
+    assert record.launch >= 0 and record.burst >= 1 and record.case.ranks >= 1
+    assert record.case.root is None or 0 <= record.case.root < record.case.ranks
+    if record.status != "ok":
+        assert record.seconds is None
+        return
+    assert record.samples is not None and 0 <= record.samples.invalid < record.samples.n
+    assert record.check is None or not record.check.wrong
+
+
+def quiet(text: str) -> None:
+    """Nothing of what steers a terminal is left in it: names were written out when they were read."""
+    assert harmless(text) == text
 
 
 def compared(found: Observed, good: Observed) -> list[Pair]:
     """Every question that can be asked of the run alone, and of it and the one that it was."""
-    harmless(summary(found.cells))
+    quiet(summary(found.cells))
     pairs: list[Pair] = []
     for factor in FACTORS.values():
         pairs += allowed(lambda factor=factor: within(found, factor, frozenset())) or []  # type: ignore[misc]
@@ -213,8 +240,9 @@ def printed(pairs: list[Pair], chosen: atheris.FuzzedDataProvider) -> None:
     """A table in one of the formats, and a JSON document without NaN."""
     made = compare(pairs, in_blocks=chosen.ConsumeBool())
     style = list(FORMATS.values())[chosen.ConsumeIntInRange(0, len(FORMATS) - 1)]
-    harmless(style(tables(made)))
+    quiet(style(tables(made)))
     assert b"NaN" not in msgspec.json.encode(document(made, 0.02))
+    json.loads(harmless(msgspec.json.encode(document(made, 0.02)).decode()))
 
 
 def first_inputs(folder: Path) -> None:

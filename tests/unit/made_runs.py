@@ -15,12 +15,14 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.record import Check, Ranks, Record, Samples, Work
 from collbench.schema.store import RunWriter
-from collbench.schema.summary import Seconds
+from collbench.schema.summary import Seconds, summarise
 
 Entry = float | str | Record | None
 
@@ -48,6 +50,13 @@ def made_record(case: Case, launch: int, median: float, mean: float | None = Non
         transport="shared memory", contended=False, oversubscribed=False,
     )  # fmt: skip
     return msgspec.structs.replace(found, **fields)
+
+
+def sampled(record: Record, samples: NDArray[np.int64]) -> Record:
+    """The record as it is of these samples [ranks, n] in ns, late ones negative."""
+    largest = samples.max(axis=0)
+    taken = Samples(n=len(largest), invalid=int((largest <= 0).sum()), warmup=5)
+    return msgspec.structs.replace(record, samples=taken, seconds=summarise(largest[largest > 0]))
 
 
 def made_failure(case: Case, launch: int, reason: str, status: str = "failed") -> Record:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from collbench import collectives, errors
+from collbench.analysis.baseline import Baseline, Kept
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.report import STYLES, new_style
@@ -149,7 +150,7 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "work": Work, "check": Check, "samples (of a record)": Samples, "seconds": Seconds,
     "ranks": Ranks, "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
     "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
-    "reading": Reading, "GPU": Gpu,
+    "reading": Reading, "GPU": Gpu, "Baseline files": Baseline, "cell": Kept,
 }  # fmt: skip
 
 
@@ -157,6 +158,20 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
 def test_record_fields(title: str) -> None:
     text = section("record.md", title).split("\n#")[0]
     assert [name.strip("`") for name in rows(text, "field", "type", "meaning")] == list(FIELDS[title].__struct_fields__)
+
+
+def test_fields_that_must_be_there() -> None:
+    """Those without a default, and the schema, which tells a run from another file."""
+    documented = rows(section("record.md", "What must be there"), "object", "must be there")
+    found = {re.findall(r"\[(.*)\]", name)[0]: re.findall(r"`(\w+)`", cells[0]) for name, cells in documented.items()}
+    of_runs = {title.partition(" (")[0]: kind for title, kind in FIELDS.items() if kind not in (Baseline, Kept)}
+    assert found.keys() == of_runs.keys()
+    for title, kind in of_runs.items():
+        fields = msgspec.structs.fields(kind)
+        assert found[title] == [field.name for field in fields if field.required or field.name == "schema"], title
+        for field in fields:
+            if not field.required and field.name not in ("policy", "burst", "schema"):
+                assert not (field.default if field.default is not msgspec.NODEFAULT else field.default_factory())
 
 
 def test_keys_of_launch_plans() -> None:

@@ -48,7 +48,7 @@ def test_reading_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
     done = collbench("allreduce", "--backend", "fake", "-e", "64", "-n", "40", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     page = (DOCS / "record.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    program, _ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (key,) = re.findall(r"`(hashlib\..*?\.hexdigest\(\))`", page, re.DOTALL)
     run = read_run(tmp_path / "run")
     expected = []
@@ -79,6 +79,24 @@ def test_reading_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
         check=True,
     ).stdout.splitlines()
     assert told[1:] == expected
+
+
+def test_writing_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path) -> None:
+    """Its program knows nothing of collbench, and what it writes is read, compared, and agrees with its samples."""
+    page = (DOCS / "record.md").read_text(encoding="utf-8")
+    _, program = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    subprocess.run([sys.executable, "-I", "-c", program, tmp_path / "run"], timeout=60, check=True)
+    run = read_run(tmp_path / "run")
+    assert [record.samples.file for record in run.records if record.samples] == [
+        f"samples/{record.case.key}-{record.launch}.npy" for record in run.records
+    ]
+    compared = collbench("compare", tmp_path / "run", "--by", "policy", "--style", "json")
+    assert (compared.returncode, compared.stderr) == (0, "")
+    (found,) = json.loads(compared.stdout)["comparisons"]
+    assert (found["verdict"], found["blocks"]) == ("slower", True)
+    advised = collbench("advise", tmp_path / "run")
+    assert (advised.returncode, advised.stderr) == (0, "")
+    assert "take host" in advised.stdout
 
 
 @pytest.fixture(scope="module")

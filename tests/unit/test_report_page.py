@@ -12,7 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.made_runs import experiment, image, library, made_case, made_manifest, made_record, spread, write_run
+from tests.unit.made_runs import (
+    experiment,
+    image,
+    library,
+    made_case,
+    made_manifest,
+    made_record,
+    sampled,
+    spread,
+    write_run,
+)
 
 from collbench.analysis.observations import observe
 from collbench.errors import RequestError
@@ -41,7 +51,7 @@ def ladder(path: Path, title: str = "made up", launches: int = 7, sizes: tuple[i
                         time = (1 + number / 10) * factor * (1 + size / 1024) * US * (1 + launch / 100)
                         case = made_case(*place, image=image, bytes=size)
                         samples = np.rint(time * 1e9 * generator.lognormal(0, 0.05, (2, 20))).astype(np.int64)
-                        writer.append(made_record(case, launch, time), samples)
+                        writer.append(sampled(made_record(case, launch, time), samples), samples)
     return path
 
 

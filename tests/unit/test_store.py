@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import record as records
@@ -28,11 +29,17 @@ def with_file(record: Record, name: str) -> Record:
     return msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file=name))
 
 
+def of(record: Record, samples: NDArray[np.int64]) -> Record:
+    """The record as one that counts these samples."""
+    return msgspec.structs.replace(record, samples=Samples(n=samples.shape[1], invalid=1, warmup=5))
+
+
 def test_what_is_written_is_read(stored: Run, tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "run"
-    samples = np.array([[400, -500, 2**40], [300, -450, 7]])
+    samples = np.array([[400, -500, 2**40], [300, -450, 7], [1, -2, 3], [2, -4, 8]])
+    measured = [of(record, samples) if record.status == "ok" else record for record in stored.records]
     with RunWriter(directory, stored.manifest) as writer:
-        kept = [writer.append(record, samples if record.status == "ok" else None) for record in stored.records]
+        kept = [writer.append(record, samples if record.status == "ok" else None) for record in measured]
         assert writer.count == len(stored.records)
     run = read_run(directory)
     assert run.manifest == stored.manifest
@@ -89,8 +96,18 @@ def test_a_samples_file_that_is_a_link_to_the_outside_is_refused(copy: Path) -> 
     (copy / "samples").mkdir()
     (copy / "samples" / "link.npy").symlink_to(copy.parent / "secret.npy")
     run = read_run(copy)
-    with pytest.raises(RunReadError, match="not inside samples/"):
+    with pytest.raises(RunReadError, match=r"link\.npy: .*only a plain file inside samples/"):
         run.samples(with_file(run.records[0], "samples/link.npy"))
+
+
+def test_samples_in_a_folder_that_is_a_link_are_refused(copy: Path) -> None:
+    """The folder of another run would pass for this one's."""
+    (copy.parent / "elsewhere").mkdir()
+    np.save(copy.parent / "elsewhere" / "x.npy", np.ones((4, 1000), np.int64))
+    (copy / "samples").symlink_to(copy.parent / "elsewhere")
+    run = read_run(copy)
+    with pytest.raises(RunReadError, match="only a plain file inside samples/"):
+        run.samples(with_file(run.records[0], "samples/x.npy"))
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RunReadError, RunWriteError
+from collbench.schema.bounds import Count
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.summary import Time
+from collbench.schema.untrusted import decode_as, read_whole
 
 VERSION = 2
+
+#: Some three million launches (bytes).
+LARGEST = 256 << 20
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,11 +29,11 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     case: Case
-    launches: tuple[Annotated[int, msgspec.Meta(ge=0, le=1 << 62)], ...]
+    launches: tuple[Count, ...]
     medians: tuple[Time, ...]
     means: tuple[Time, ...]
     how: tuple[tuple[tuple[str, str], ...], ...]
-    ways: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    ways: tuple[Count, ...]
     transports: tuple[str, ...] = ()
 
 
@@ -46,13 +50,16 @@ def keep(observed: Observed, path: Path) -> int:
     """Write what was measured as a baseline; the number of cells.
 
     Raises:
-        RunWriteError: the file exists, or cannot be written.
+        RunWriteError: the file exists, cannot be written, or would be larger than what is read.
     """
     cells = tuple(_kept(cell) for cell in observed.cells.values() if cell.medians)
     kept = Baseline(baseline=VERSION, name=observed.name, manifests=observed.manifests, cells=cells)
+    content = msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n"
+    if len(content) > LARGEST:
+        raise RunWriteError(f"{path}: the run makes a baseline of more than {LARGEST >> 20} MiB. Keep a part of it.")
     try:
         with path.open("xb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+            file.write(content)
     except FileExistsError as error:
         raise RunWriteError(f"{path}: exists already. Name a file that does not, or remove it first.") from error
     except OSError as error:
@@ -76,7 +83,7 @@ def load(path: Path) -> Observed:
     try:
         if path.exists() and not path.is_file():
             raise RunReadError(f"{path}: not a baseline, which is a file that --save-baseline wrote.")
-        kept = msgspec.json.decode(path.read_bytes(), type=Baseline)
+        kept = decode_as(read_whole(path, LARGEST), Baseline)
     except OSError as error:
         raise RunReadError(f"{path}: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -85,10 +92,15 @@ def load(path: Path) -> Observed:
         raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")
     cells: dict[Case, Cell] = {}
     for one in kept.cells:
-        if not len(one.launches) == len(one.medians) == len(one.means) == len(one.ways):
-            raise RunReadError(f"{path}: a cell with {len(one.launches)} launches and {len(one.medians)} medians.")
+        if not len(set(one.launches)) == len(one.launches) == len(one.medians) == len(one.means) == len(one.ways):
+            raise RunReadError(
+                f"{path}: a cell with {len(set(one.launches))} different launches, {len(one.medians)} medians, "
+                f"{len(one.means)} means and {len(one.ways)} ways."
+            )
         if max(one.ways, default=0) >= max(len(one.how), 1):
             raise RunReadError(f"{path}: a launch was measured in way {max(one.ways)}, and {len(one.how)} are listed.")
+        if one.case in cells:
+            raise RunReadError(f"{path}: {one.case.collective} of {one.case.bytes} bytes comes twice.")
         cell = Cell(one.case, launches=array("q", one.launches), medians=array("d", one.medians))
         cell.means, cell.bytes = array("d", one.means), one.case.bytes
         cell.ways = [one.how[way] for way in one.ways]

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from collbench.analysis.clock import set_clock_step
+from collbench.analysis.sample_check import SampleCheck
 from collbench.errors import RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
@@ -34,7 +35,7 @@ class Cell:
     `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it; a launch has a
     number, which is also its block. `how` holds each way once. `clock_step` is the spacing of the times (s) that
     the clock could show, 0 where it is not known; `least` and `most` are the shortest and the longest sample (s). The
-    counters count records; a wrong result is a failure, whatever its record says.
+    counters count records.
     """
 
     case: Case
@@ -65,15 +66,11 @@ class Cell:
 
     def add(self, record: Record, launch: int) -> None:
         """Take a record of this case in. A launch that was recorded twice counts once: the first time."""
+        self.wrong += bool(record.check is not None and record.check.wrong)
         if record.status != "ok" or record.seconds is None or record.work is None:
             self.failed += record.status == "failed"
             self.skipped += record.status == "skipped"
             self.reasons.add(record.reason or record.status)
-            return
-        if record.check is not None and record.check.wrong:
-            self.failed += 1
-            self.wrong += 1
-            self.reasons.add(f"{record.check.wrong} elements of the result are wrong")
             return
         if launch <= self.highest and launch in self.launches:
             self.repeated += 1
@@ -147,8 +144,9 @@ def _named(
 class Observed:
     """Everything that was found under one name: a run, or a folder of runs that are launches of each other.
 
-    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here.
-    `interleaved`: launches of one number were measured close together, in an order drawn by chance.
+    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here. `doubts` are
+    samples files that cannot be read or do not agree with their records. `interleaved`: launches of one number were
+    measured close together, in an order drawn by chance.
     """
 
     name: str
@@ -156,6 +154,7 @@ class Observed:
     cells: dict[Case, Cell]
     folders: tuple[tuple[int, Path], ...]
     truncated: tuple[Path, ...] = ()
+    doubts: tuple[str, ...] = ()
     interleaved: bool = False
 
 
@@ -175,18 +174,19 @@ def observe(path: Path) -> Observed:
 
 def gather(name: Path, folders: list[Path]) -> Observed:
     """Several runs as one: with more than one, launch numbers are counted through."""
-    manifests, cells, where, truncated = [], dict[Case, Cell](), [], []
+    manifests, cells, where, truncated, doubts = [], dict[Case, Cell](), [], [], list[str]()
     first = 0
     for folder in folders:
         manifests.append(read_manifest(folder))
-        stream = RecordStream(folder)
+        stream, check = RecordStream(folder), SampleCheck(folder)
         where.append((first, folder))
-        first = collect(stream, cells, first) + 1
+        first = collect(check.passing(stream), cells, first) + 1
+        doubts += check.lines()
         if stream.truncated:
             truncated.append(folder)
     set_clock_step(cells.values(), manifests)
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
-    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), blocks)
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks)
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:

@@ -79,6 +79,8 @@ def read(path: Path) -> Observed:
         )
     for folder in observed.truncated:
         click.echo(f"collbench: {harmless(str(folder))}: the last record was cut off and is left out.", err=True)
+    for doubt in observed.doubts:
+        click.echo(f"collbench: {harmless(doubt)}.", err=True)
     if not observed.cells:
         raise RequestError(f"{path}: no records in it.")
     return observed

@@ -18,7 +18,7 @@ from collbench.errors import RunReadError
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.record import Record
-from collbench.schema.store import decode_samples
+from collbench.schema.samples import decode_samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,4 +92,4 @@ def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
         content = read_plain(inner, name)
     finally:
         os.close(inner)
-    return decode_samples(io.BytesIO(content), record.samples.file)
+    return decode_samples(io.BytesIO(content), record.samples.file, record)

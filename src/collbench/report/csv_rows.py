@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable
 
+from collbench.report.tables import spreadsheet_cell
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 
@@ -68,7 +69,8 @@ def fields_of(record: Record) -> dict[str, object]:
 
 def _line(cells: Iterable[object]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    texts = (spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in cells)
+    csv.writer(buffer, lineterminator="\n").writerow(texts)
     return buffer.getvalue()
 
 

@@ -82,7 +82,7 @@ def csv_text(tables: Iterable[Table]) -> str:
         for row in table.rows:
             cells = dict(zip(table.columns, row, strict=True))
             writer.writerow(
-                [_harmless_cell(cell) for cell in (table.title, *(cells.get(name, "") for name in columns))]
+                [spreadsheet_cell(cell) for cell in (table.title, *(cells.get(name, "") for name in columns))]
             )
     return out.getvalue()
 
@@ -139,7 +139,7 @@ def _latex(text: str) -> str:
     return "".join(f"\\{letter}" if letter in "&%$#_" else _LATEX.get(letter, letter) for letter in text)
 
 
-def _harmless_cell(cell: str) -> str:
+def spreadsheet_cell(cell: str) -> str:
     """A text that a spreadsheet would take for a formula is quoted; numbers with a sign are not."""
     try:
         float(cell)

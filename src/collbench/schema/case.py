@@ -6,6 +6,8 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from collbench.schema.bounds import Count, Name, Rank, RankCount
+
 Driver = Literal["native", "python"]
 ThreadLevel = Literal["single", "funneled", "serialized", "multiple"]
 Gate = Literal["roundtime", "barrier", "none"]
@@ -46,22 +48,22 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     calls (0: none).
     """
 
-    collective: str
-    backend: str
+    collective: Name
+    backend: Name
     driver: Driver
     thread_level: ThreadLevel
-    bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-    dtype: str
+    bytes: Count
+    dtype: Name
     op: Op | None
-    root: int | None
-    ranks: int
+    root: Rank | None
+    ranks: RankCount
     in_place: bool = False
-    image: str | None = None
-    policy: str = "host"
-    isolation: str | None = None
+    image: Name | None = None
+    policy: Name = "host"
+    isolation: Name | None = None
     staging: Staging | None = None
-    algorithm: str | None = None
-    protocol: str | None = None
+    algorithm: Name | None = None
+    protocol: Name | None = None
     registered: bool = False
     graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
 

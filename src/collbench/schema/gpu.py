@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from collbench.schema.bounds import Amount, Count
+
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Clocks in MHz, power in watts, temperature in degrees Celsius; None is what the GPU does not tell.
@@ -14,8 +16,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     uuid: str
-    sm_clock: int | None = None
-    memory_clock: int | None = None
-    power: float | None = None
+    sm_clock: Count | None = None
+    memory_clock: Count | None = None
+    power: Amount | None = None
     temperature: int | None = None
     throttled: tuple[str, ...] | None = None

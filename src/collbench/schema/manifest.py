@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from collbench.errors import RunReadError
+from collbench.schema.bounds import Amount, Burst, Count, Rank, RankCount, Size
 from collbench.schema.record import SCHEMA, migrate
+from collbench.schema.summary import Time
+from collbench.schema.untrusted import decode_plain
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,9 +27,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     uuid: str
     name: str
-    memory: int
+    memory: Size
     bus: str
-    node: int | None = None
+    node: Count | None = None
     driver: str | None = None
 
 
@@ -37,16 +40,16 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     name: str
-    ranks: tuple[int, ...]
+    ranks: tuple[Rank, ...]
     kernel: str
     cpu: str
-    cores: int
-    memory: int | None = None
-    cgroup_cpus: float | None = None
-    cgroup_memory: int | None = None
+    cores: Count
+    memory: Size | None = None
+    cgroup_cpus: Amount | None = None
+    cgroup_memory: Size | None = None
     governor: str | None = None
     boot_id: str | None = None
-    clock_step: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    clock_step: Time | None = None
     gpus: tuple[Gpu, ...] = ()
 
 
@@ -55,14 +58,14 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     gate: str
     cadence: str
-    burst: int = 1
-    warmup: int
-    check: int
-    iters: int | None
-    budget: float
-    floor: int
-    cap: int
-    timeout: float
+    burst: Burst = 1
+    warmup: Count
+    check: Count
+    iters: Count | None
+    budget: Amount
+    floor: Count
+    cap: Count
+    timeout: Amount
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,7 +88,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     engine: str
     seed: int
-    launches: int
+    launches: Count
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
@@ -102,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     python: str
     command: tuple[str, ...]
     title: str
-    ranks: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+    ranks: RankCount
     protocol: Protocol
     thread_level: dict[str, str]
     launcher: str
@@ -129,7 +132,7 @@ def decode(text: bytes, what: str = "manifest.json") -> Manifest:
         RunReadError: not JSON, another schema, an unknown or a missing field.
     """
     try:
-        document = msgspec.json.decode(text)
+        document = decode_plain(text)
         if not isinstance(document, dict):
             raise RunReadError(f"{what}: not a manifest.")
         return msgspec.convert(migrate(document, what), Manifest)

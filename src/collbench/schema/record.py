@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
+from collbench.schema.bounds import Amount, Burst, Count, Launch, Rank, Size
 from collbench.schema.case import Cadence, Case, Driver, Gate
 from collbench.schema.gpu import Reading
-from collbench.schema.summary import Seconds
+from collbench.schema.summary import Seconds, Time
+from collbench.schema.untrusted import decode_plain, is_plain
 
 SCHEMA = 4
-
-#: What is counted: never negative, and no more than a machine's word holds.
-Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -31,7 +30,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked."""
 
-    wrong: int | None
+    wrong: Count | None
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,7 +48,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `gpu` is the UUID of each rank's GPU (None: it has none); empty where no rank has one.
     """
 
-    p50: tuple[float, ...]
+    p50: tuple[Time, ...]
     binding: tuple[str, ...]
     container: tuple[str | None, ...]
     gpu: tuple[str | None, ...] = ()
@@ -69,15 +68,15 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
     """
 
-    ranks: tuple[int, ...]
-    namespaces: dict[str, int]
-    shm: int | None
-    memlock: int | None
+    ranks: tuple[Rank, ...]
+    namespaces: dict[str, Count]
+    shm: Size | None
+    memlock: Size | None
     capabilities: tuple[str, ...]
     seccomp: bool
     no_new_privileges: bool
-    cpu_quota: float | None
-    memory_limit: int | None
+    cpu_quota: Amount | None
+    memory_limit: Size | None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,7 +93,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     case: Case
-    launch: int
+    launch: Launch
     status: Status
     reason: str | None = None
     work: Work | None = None
@@ -112,7 +111,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     contended: bool | None = None
     oversubscribed: bool | None = None
     notes: tuple[str, ...] = ()
-    burst: int = 1
+    burst: Burst = 1
     legs: dict[str, Seconds] = {}
     device: Seconds | None = None
     algorithm: str | None = None
@@ -173,27 +172,54 @@ _CURRENT = b'"schema":%d' % SCHEMA
 
 
 def decode(line: bytes, what: str = "record") -> Record:
-    """The record of one line.
+    """The record of one line, as a reader takes it: see `_taken`.
 
     Raises:
-        RunReadError: not JSON, another schema, an unknown or a missing field; `what` names the place.
+        RunReadError: not JSON, another schema, an unknown or a missing field, a number that cannot be, a record that
+            contradicts itself; `what` names the place.
     """
     try:
         # As we write them ourselves, in one step; everything else is looked at first.
-        record = _DECODER.decode(line) if _CURRENT in line else _decode_other(line, what)
+        record = _DECODER.decode(line) if _CURRENT in line and is_plain(line) else _decode_other(line, what)
         if record.schema != SCHEMA:
             record = _decode_other(line, what)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunReadError(f"{what}: {error}") from error
-    if record.status == "ok" and (record.work is None or record.samples is None or record.seconds is None):
-        lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
-        raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
-    return record
+    return _taken(record, what)
 
 
 def _decode_other(line: bytes, what: str) -> Record:
-    """A record of an older schema, or spelled by another hand."""
-    document = msgspec.json.decode(line)
+    """A record of an older schema, spelled by another hand, or with texts that must be written out."""
+    document = decode_plain(line)
     if not isinstance(document, dict):
         raise RunReadError(f"{what}: not a record.")
     return msgspec.convert(migrate(document, what), Record)
+
+
+def _taken(record: Record, what: str) -> Record:
+    """A measured case whose result was wrong has failed, whatever its status says; what failed has no times.
+
+    Raises:
+        RunReadError: a part contradicts another.
+    """
+    case, samples = record.case, record.samples
+    if case.root is not None and case.root >= case.ranks:
+        raise RunReadError(f"{what}: root {case.root} of {case.ranks} ranks.")
+    if samples is not None and samples.invalid > samples.n:
+        raise RunReadError(f"{what}: {samples.invalid} of {samples.n} samples were late.")
+    if record.status != "ok":
+        times = record.seconds is not None or record.device is not None or record.legs
+        return _without_times(record) if times else record
+    if record.work is None or samples is None or record.seconds is None:
+        lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
+        raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
+    if samples.invalid == samples.n:
+        raise RunReadError(f"{what}: status ok without a valid sample.")
+    if record.check is not None and record.check.wrong:
+        reason = f"wrong result: {record.check.wrong} elements are not what {case.collective} means"
+        return _without_times(msgspec.structs.replace(record, status="failed", reason=reason))
+    return record
+
+
+def _without_times(record: Record) -> Record:
+    return msgspec.structs.replace(record, seconds=None, ranks=None, legs={}, device=None)

@@ -12,7 +12,6 @@ import fcntl
 import io
 import itertools
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,21 +25,18 @@ from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
+from collbench.schema.samples import ALL_RANKS_LIMIT, read_samples
+from collbench.schema.untrusted import read_whole
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Above this many ranks a samples file keeps the per-sample largest and smallest value instead of one row per rank.
-ALL_RANKS_LIMIT = 64
-
 #: A record of 4096 ranks takes some hundred kilobytes.
 LONGEST_LINE = 64 << 20
 
-#: No run has more; a larger number is damage. A manifest may have as many ranks too.
-MOST_LAUNCHES, MOST_RANKS = 1 << 40, 1 << 20
-
-_SAMPLE_FILE = re.compile(r"samples/[A-Za-z0-9_-]+\.npy")
+#: As long a manifest is one of many ranks (bytes).
+LARGEST_MANIFEST = 64 << 20
 
 
 class RunWriter:
@@ -146,24 +142,6 @@ def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
         os.fsync(file.fileno())
 
 
-def decode_samples(file: BinaryIO, what: str) -> NDArray[np.int64]:
-    """Samples [ranks, n] in nanoseconds from an open samples file.
-
-    Raises:
-        RunReadError: no plain array of integers; `what` names it.
-    """
-    import numpy as np
-
-    try:
-        array = np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # of a damaged header NumPy raises whatever Python's tokenizer does
-        raise RunReadError(f"{what}: {error}") from error
-    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
-        raise RunReadError(f"{what}: expected integers [ranks, samples], found {array.dtype} {array.shape}.")
-    widened: NDArray[np.int64] = array.astype(np.int64)
-    return widened
-
-
 #: What file systems without locks answer.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
@@ -214,7 +192,7 @@ class Run:
         """Samples of a record in nanoseconds, [ranks, n]; negative where late. None when none were kept.
 
         Raises:
-            RunReadError: the file is missing, is no plain array, or its name leaves the run.
+            RunReadError: as `read_samples`.
         """
         return read_samples(self.directory, record)
 
@@ -233,27 +211,6 @@ def read_run(directory: Path) -> Run:
     return Run(directory, manifest, tuple(stream), stream.truncated)
 
 
-def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
-    """Samples of a record of the run in nanoseconds, [ranks, n]; negative where late. None when none were kept.
-
-    Raises:
-        RunReadError: the file is missing, is no plain array, or its name leaves the run.
-    """
-    if record.samples is None or record.samples.file is None:
-        return None
-    name = record.samples.file
-    path = directory / name
-    if _SAMPLE_FILE.fullmatch(name) is None or not path.resolve().is_relative_to(directory.resolve()):
-        raise RunReadError(f"{directory}: samples file {name!r} is not inside samples/.")
-    try:
-        if path.exists() and not path.is_file():
-            raise RunReadError(f"{path}: not a regular file.")
-        with path.open("rb") as file:
-            return decode_samples(file, str(path))
-    except OSError as error:
-        raise RunReadError(f"{path}: {error}") from error
-
-
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of a run.
 
@@ -262,9 +219,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / "manifest.json"
     try:
-        if path.exists() and not path.is_file():
-            raise RunReadError(f"{path}: not a regular file.")
-        return manifests.decode(path.read_bytes(), str(path))
+        return manifests.decode(read_whole(path, LARGEST_MANIFEST), str(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).") from error
@@ -288,12 +243,7 @@ class RecordStream:
             if not complete:
                 self.truncated = True
                 return
-            record = records.decode(line, f"{self._path} line {number}")
-            if not 0 <= record.launch < MOST_LAUNCHES or record.case.ranks > MOST_RANKS:
-                raise RunReadError(
-                    f"{self._path} line {number}: launch {record.launch}, {record.case.ranks} ranks: no run has these."
-                )
-            yield record
+            yield records.decode(line, f"{self._path} line {number}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison, compare
@@ -137,9 +137,11 @@ def _strips(observed: Observed, question: Question, name: str, title: str) -> li
     for number, size in enumerate(sizes[::step]):
         ordered = sorted(question.cells[size], key=lambda option: (option["library"], option.isolation_order, option))
         cells = {question.name(option): question.cells[size][option].case for option in ordered}
-        launches = samples_of(observed, cells)
-        if launches:
-            found.append(strip(launches, size, f"{name}-{number}", title))
+        kept = samples_of(observed, cells)
+        if kept.samples:
+            drawn = strip(kept.samples, size, f"{name}-{number}", title)
+            lacking = f" {kept.unread} samples files cannot be read and are left out." if kept.unread else ""
+            found.append(replace(drawn, caption=drawn.caption + lacking))
     return found
 
 

@@ -70,6 +70,7 @@ def _grave(observed: Observed, cells: list[Cell]) -> Iterator[str]:
             reasons = sorted({reason for cell in cells for reason in cell.reasons})[:3]
             why = f": {'; '.join(reasons)}" if counter in ("failed", "skipped") and reasons else ""
             yield f"{number} {text}{why}."
+    yield from (f"{doubt}." for doubt in observed.doubts)
     if observed.truncated:
         yield "The last record was cut off and is left out."
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import numpy as np
+from dataclasses import dataclass
 
 from collbench.analysis.observations import Observed
 from collbench.errors import RunReadError
 from collbench.report.page.figures.strips import Launches
 from collbench.schema.case import Case
-from collbench.schema.store import RecordStream, read_samples
+from collbench.schema.samples import read_samples
+from collbench.schema.store import RecordStream
 
 
-def samples_of(observed: Observed, cells: Mapping[str, Case]) -> dict[str, Launches]:
-    """Valid samples in seconds of each named case, by launch. What has no file, or a damaged one, is left out."""
+@dataclass(frozen=True)
+class Kept:
+    """Valid samples in seconds of each named case, by launch; `unread` files could not be read."""
+
+    samples: dict[str, Launches]
+    unread: int
+
+
+def samples_of(observed: Observed, cells: Mapping[str, Case]) -> Kept:
+    """The samples of each named case; a case without any has no entry."""
     names = {case: name for name, case in cells.items()}
     found: dict[str, Launches] = {name: {} for name in cells}
+    unread = 0
     for first, folder in observed.folders:
         for record in RecordStream(folder):
             if record.case not in names or record.status != "ok":
@@ -24,9 +33,9 @@ def samples_of(observed: Observed, cells: Mapping[str, Case]) -> dict[str, Launc
             try:
                 matrix = read_samples(folder, record)
             except RunReadError:
+                unread += 1
                 continue
-            largest = np.empty(0) if matrix is None or not matrix.size else matrix.max(axis=0)
-            valid = largest[largest > 0] * 1e-9
-            if len(valid):
-                found[names[record.case]][first + record.launch] = valid
-    return {name: dict(sorted(launches.items())) for name, launches in found.items() if launches}
+            if matrix is not None:
+                largest = matrix.max(axis=0)
+                found[names[record.case]][first + record.launch] = largest[largest > 0] * 1e-9
+    return Kept({name: dict(sorted(launches.items())) for name, launches in found.items() if launches}, unread)

@@ -1,0 +1,64 @@
+"""Records held against their samples files while a run is read: a summary that was changed, a file that is gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from collbench.errors import RunReadError
+from collbench.schema.record import Record
+from collbench.schema.samples import disagreement, read_samples
+from collbench.units import format_size
+
+#: Of so many records every samples file is opened; beyond it every second, beyond twice as many every fourth, and so
+#: on: of a million some ten thousand, which takes seconds.
+EVERY = 2048
+
+
+class SampleCheck:
+    """Passes the records of a run on, and looks at samples files on the way."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._with_file = self._opened = 0
+        self._found = Counter[str]()
+        self._first: dict[str, str] = {}
+
+    def passing(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records as they come."""
+        for record in records:
+            if record.status == "ok" and record.samples is not None and record.samples.file is not None:
+                if self._with_file % _step(self._with_file) == 0:
+                    self._look(record)
+                self._with_file += 1
+            yield record
+
+    def _look(self, record: Record) -> None:
+        self._opened += 1
+        try:
+            samples = read_samples(self._folder, record)
+        except RunReadError as error:
+            self._count("cannot be read", str(error))
+            return
+        found = "" if samples is None else disagreement(record, samples)
+        if found:
+            where = f"{record.case.collective} {format_size(record.case.bytes)}, launch {record.launch}"
+            self._count("do not agree with their records", f"{where}: {found}")
+
+    def _count(self, what: str, example: str) -> None:
+        self._found[what] += 1
+        self._first.setdefault(what, example)
+
+    def lines(self) -> tuple[str, ...]:
+        """What was found so far; empty where every file that was opened agrees with its record."""
+        some = self._opened < self._with_file
+        of = f"of {self._opened} samples files{f' that were opened, of {self._with_file},' if some else ''}"
+        return tuple(
+            f"{self._folder}: {number} {of} {what} ({self._first[what]})" for what, number in self._found.items()
+        )
+
+
+def _step(number: int) -> int:
+    """1 for the first records, then the powers of two that keep the number of files growing with the logarithm."""
+    return 1 << (number // EVERY).bit_length()

@@ -1,0 +1,27 @@
+"""Bounds of what a run may say: a number or a name beyond them is damage, and is refused where it is read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+#: What is counted, in operations, bytes moved, elements.
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+#: Bytes as a kernel tells them: up to the largest number that it has.
+Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+#: No run has more ranks, nor more launches.
+Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)]
+RankCount = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
+Launch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
+
+#: Operations in a sample.
+Burst = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+
+#: Cores, watts, seconds of a plan: never negative.
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+
+#: What tells one case from another. An image may be named with its registry, its tag and its digest.
+Name = Annotated[str, msgspec.Meta(max_length=512)]

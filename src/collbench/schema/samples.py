@@ -1,0 +1,136 @@
+"""The samples of a record, read from their file as untrusted input, and held against what the record says of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from collbench.errors import RunReadError
+from collbench.schema.record import Record
+from collbench.units import format_duration
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Above this many ranks a samples file keeps the per-sample largest and smallest value instead of one row per rank.
+ALL_RANKS_LIMIT = 64
+
+#: Values in a file that is read: as int64 they take 1 GiB.
+MOST_VALUES = 1 << 27
+
+#: No operation takes longer (ns): more than a century.
+LONGEST = 1 << 62
+
+#: By how much a median may differ from that of the samples: they were rounded to nanoseconds (s; share).
+ROUNDING, RELATIVE = 1e-9, 1e-6
+
+_NAME = re.compile(r"samples/([A-Za-z0-9_-]{1,200}\.npy)")
+_AT_ONCE = 1 << 20
+
+
+def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
+    """Samples of a record of the run in nanoseconds, [ranks, n]; negative where late. None when none were kept.
+
+    Raises:
+        RunReadError: the file is missing or no plain file, its name leaves the run, or it holds other samples than the
+            record says.
+    """
+    if record.samples is None or record.samples.file is None:
+        return None
+    name = record.samples.file
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise RunReadError(f"{directory}: samples file {name!a} is not inside samples/.")
+    try:
+        with _opened(directory / "samples", found[1]) as file:
+            return decode_samples(file, str(directory / name), record)
+    except OSError as error:
+        why = error.strerror or error
+        raise RunReadError(f"{directory / name}: {why}; only a plain file inside samples/ is read.") from error
+
+
+def _opened(folder: Path, name: str) -> BinaryIO:
+    """A regular file in the folder. Links are not followed: they may lead out of the run."""
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above)
+    finally:
+        os.close(above)
+    file = open(number, "rb", buffering=0)  # noqa: SIM115, PTH123 - the caller closes it
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        file.close()
+        raise RunReadError(f"{folder / name}: not a regular file.")
+    return file
+
+
+def decode_samples(file: BinaryIO, what: str, record: Record) -> NDArray[np.int64]:
+    """Samples [ranks, n] in nanoseconds from an open samples file; above 64 ranks they may be [2, n].
+
+    Its header is held against the record before memory is taken for the samples.
+
+    Raises:
+        RunReadError: not the array that the record speaks of; `what` names it.
+    """
+    import numpy as np
+
+    ranks, n = record.case.ranks, 0 if record.samples is None else record.samples.n
+    shape, in_columns, dtype = _header(file, what)
+    rows = 2 if ranks > ALL_RANKS_LIMIT and shape[:1] == (2,) else ranks
+    if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or shape != (rows, n):
+        found_here = f"{dtype} {list(shape)}"
+        raise RunReadError(f"{what}: expected integers {[rows, n]}, as its record says, found {found_here}.")
+    values = rows * n
+    if values > MOST_VALUES:
+        raise RunReadError(f"{what}: {values} values; at most {MOST_VALUES} are read.")
+    found = np.empty(values, np.int64)
+    for begin in range(0, values, _AT_ONCE):
+        wanted = min(_AT_ONCE, values - begin)
+        content = _exactly(file, wanted * dtype.itemsize, what)
+        found[begin : begin + wanted] = np.frombuffer(content, dtype)
+    if values and max(-int(found.min()), int(found.max())) > LONGEST:
+        raise RunReadError(f"{what}: holds a time that cannot be.")
+    return found.reshape(shape, order="F" if in_columns else "C")
+
+
+def _header(file: BinaryIO, what: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    from numpy.lib import format as npy
+
+    readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    try:
+        version = npy.read_magic(file)
+        if version not in readers:
+            raise ValueError(f"version {version} of NumPy's format")
+        return readers[version](file)
+    except Exception as error:  # of a damaged header NumPy raises whatever Python's tokenizer does
+        raise RunReadError(f"{what}: {error}") from error
+
+
+def _exactly(file: BinaryIO, size: int, what: str) -> bytes:
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    if size:
+        raise RunReadError(f"{what}: ends before its last sample.")
+    return b"".join(parts)
+
+
+def disagreement(record: Record, samples: NDArray[np.int64]) -> str:
+    """What the record of a measured case says otherwise than its samples [ranks, n] do; empty where they agree."""
+    import numpy as np
+
+    if record.samples is None or record.seconds is None:
+        return ""
+    largest = samples.max(axis=0)
+    valid = largest[largest > 0]
+    late = len(largest) - len(valid)
+    if late != record.samples.invalid:
+        return f"{late} samples late by its file, {record.samples.invalid} by the record"
+    median = float(np.median(valid)) * 1e-9
+    if abs(median - record.seconds.p50) > ROUNDING + RELATIVE * median:
+        return f"median {format_duration(median)} by its file, {format_duration(record.seconds.p50)} by the record"
+    return ""

@@ -1,0 +1,61 @@
+"""Files of a run as somebody else's: read up to a limit, and without characters that steer a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from collbench.characters import in_one_line
+from collbench.errors import RunReadError
+
+T = TypeVar("T")
+
+
+def read_whole(path: Path, largest: int) -> bytes:
+    """A regular file of at most `largest` bytes.
+
+    Raises:
+        RunReadError: it is none, or larger.
+        OSError: it cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise RunReadError(f"{path}: not a regular file.")
+    with path.open("rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise RunReadError(f"{path}: larger than {largest >> 20} MiB, more than any run needs.")
+    return content
+
+
+def is_plain(content: bytes) -> bool:
+    """Whether no text in this JSON can hold a character that must be written out. Quick, and never wrongly true."""
+    return content.isascii() and b"\\" not in content and b"\x7f" not in content
+
+
+def decode_plain(content: bytes) -> Any:
+    """A JSON document; control characters in its texts and keys are written out.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: not JSON, or nested too deeply.
+    """
+    document = msgspec.json.decode(content)
+    return document if is_plain(content) else _plain(document)
+
+
+def decode_as(content: bytes, kind: type[T]) -> T:
+    """A JSON document of this type, otherwise as `decode_plain`."""
+    if is_plain(content):
+        return msgspec.json.decode(content, type=kind)
+    return msgspec.convert(decode_plain(content), kind)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return in_one_line(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {in_one_line(name): _plain(one) for name, one in value.items()}
+    return value
