@@ -42,14 +42,13 @@ class RunSink:
         """To disk, at once."""
         self.records.append(self.writer.append(record, samples))
 
-    def launched(self, launch: Launch, failure: str | None) -> None:
-        """One more; a failure is said now, and the experiment goes on."""
+    def launched(self, launch: Launch, said: str | None) -> None:
+        """One more; what went wrong is said now, and the experiment goes on."""
         self._bar.set_description(launch.cell.title, refresh=False)
         self._bar.update()
-        if failure is not None:
+        if said is not None:
             self._bar.clear()
-            said = f"collbench: launch {launch.sequence} ({launch.cell.title}) failed: {failure}"
-            click.echo(harmless(said), err=True)
+            click.echo(harmless(f"collbench: launch {launch.sequence} ({launch.cell.title}) {said}"), err=True)
 
     def close(self) -> None:
         """End of the bar and of the files."""
