@@ -207,14 +207,20 @@ from tests.unit.made_worlds import carried_out, made
 from tests.unit.test_launch_job import SHORT
 import collbench.launch.patience
 collbench.launch.patience.GRACE = 0.5
-driver = "(sleep 8; kill -CONT $PPID) & kill -STOP $PPID"
-heard = carried_out(made(Path(sys.argv[1]), f"{driver}; good; sleep 0.3", SHORT))
+heard = carried_out(made(Path(sys.argv[1]), sys.argv[2], SHORT))
 print(heard.found, [record.notes for record in heard.records])
 """
 
 
-def test_a_driver_that_was_stopped_records_no_false_failure(tmp_path: Path) -> None:
-    """For longer than every limit, while its world ends well."""
-    command = [sys.executable, "-c", STOPPED, str(tmp_path)]
+@pytest.mark.parametrize(
+    "world",
+    [
+        "(sleep 8; kill -CONT $PPID) & kill -STOP $PPID; good",  # it ends while the driver is stopped
+        "kill -STOP $PPID; sleep 8; kill -CONT $PPID; sleep 0.5; good",
+    ],
+)
+def test_a_driver_that_was_stopped_records_no_false_failure(tmp_path: Path, world: str) -> None:
+    """For longer than every limit."""
+    command = [sys.executable, "-c", STOPPED, str(tmp_path), world]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
     assert done.stdout == "[(0, 8, 'ok'), (0, 16, 'ok')] [(), ()]\n", done.stderr
