@@ -83,16 +83,21 @@ def test_gloo_faults(torchrun: Command, tmp_path: Path, kind: str) -> None:
     assert any(part in message for part in expected.split("|")), message
 
 
+def wait_for_records(where: Path, many: int) -> None:
+    """Until so many are on disk."""
+    deadline = time.monotonic() + 60
+    while not (where / "records.jsonl").exists() or (where / "records.jsonl").read_bytes().count(b"\n") < many:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def interrupted(command: list[str], number: int, where: Path) -> Ended:
     """Send a signal to the launcher once two records are on disk."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
         start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (where / "records.jsonl").exists() or (where / "records.jsonl").read_bytes().count(b"\n") < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_records(where, 2)
     process.send_signal(number)
     try:
         out, err = process.communicate(timeout=20)
@@ -113,6 +118,28 @@ def test_ctrl_c_and_sigterm(mpirun: Command, vendor: str, tmp_path: Path, number
     else:  # Open MPI's mpirun answers with 1 and drops what the ranks still say
         assert ended.code != 0
     assert len(sizes_on_disk(where)) >= 2
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("what", ["records.jsonl", "."])
+def test_a_run_that_is_removed_while_it_is_written(mpirun: Command, tmp_path: Path, what: str) -> None:
+    where = tmp_path / "run"
+    command = mpirun(2, "allreduce", "-e", "1G", "--budget", "1s", "--gate", "barrier", "--out", str(where))
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_for_records(where, 2)
+        subprocess.run(["rm", "-rf", "--", str(where if what == "." else where / what)], check=True)
+        _, err = process.communicate(timeout=60)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 1
+    (message,) = [line for line in err.decode().replace("\0", "").splitlines() if line.startswith("collbench: ")]
+    assert "was removed or moved (No such file or directory) while the run was written. Its " in message
+    assert "records cannot be read there any more" in message
 
 
 @pytest.mark.mpi

@@ -144,6 +144,13 @@ def sampled(draw: st.DrawFn) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.where(late, -values, values)
 
 
+def described(record: Record, launch: int, matrix: np.ndarray[Any, np.dtype[np.int64]]) -> Record:
+    """The record as one of these samples [ranks, n]."""
+    case = msgspec.structs.replace(record.case, ranks=len(matrix))
+    samples = Samples(n=matrix.shape[1], invalid=0, warmup=0)
+    return msgspec.structs.replace(record, case=case, launch=launch, samples=samples)
+
+
 @given(several=st.lists(sampled(), min_size=1, max_size=4))
 def test_samples_survive_the_disk(stored_run: Path, several: list[Any]) -> None:
     stored = read_run(stored_run)
@@ -151,7 +158,7 @@ def test_samples_survive_the_disk(stored_run: Path, several: list[Any]) -> None:
         directory = Path(temporary) / "run"
         with RunWriter(directory, stored.manifest) as writer:
             for launch, matrix in enumerate(several):
-                writer.append(msgspec.structs.replace(stored.records[0], launch=launch), matrix)
+                writer.append(described(stored.records[0], launch, matrix), matrix)
         run = read_run(directory)
         for record, matrix in zip(run.records, several, strict=True):
             found = run.samples(record)

@@ -40,7 +40,7 @@ def ladder(path: Path, title: str = "made up", launches: int = 7, sizes: tuple[i
                     for size in sizes:
                         time = (1 + number / 10) * factor * (1 + size / 1024) * US * (1 + launch / 100)
                         case = made_case(*place, image=image, bytes=size)
-                        samples = np.rint(time * 1e9 * generator.lognormal(0, 0.05, (2, 20))).astype(np.int64)
+                        samples = np.rint(time * 1e9 * generator.lognormal(0, 0.05, (2, 100))).astype(np.int64)
                         writer.append(made_record(case, launch, time), samples)
     return path
 

@@ -14,7 +14,7 @@ from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, RequestError
+from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch.cells import Launch
 from collbench.launch.conduct import conduct, finished, manifest_of, prepare
 from collbench.launch.engine import Engine
@@ -119,9 +119,13 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
         conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except CollbenchError as error:
         sink.close()
-        error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
+        if writer.lost() is None:
+            error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
+        elif not isinstance(error, RunWriteError):  # which says so itself
+            error.add_note(f" {writer.standing()}")
         raise
     sink.close()
+    writer.verify()
     cells: dict[Case, Cell] = {}
     collect(records, cells)
     click.echo(harmless(summary(cells)), nl=False)
