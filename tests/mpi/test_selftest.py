@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from collbench.launch.sweep import sweep_folders
 from collbench.schema.store import read_run
 from tests.mpi.jobs import BIN, Command, environment, finish
 
@@ -67,20 +69,43 @@ def test_a_launch_that_takes_too_long_ends_it_with_code_3(tmp_path: Path) -> Non
     assert not children_of(str(plan))
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
+def ended_by(number: int, tmp_path: Path) -> tuple[int, Path]:
+    """The exit code of a selftest that got a signal while ranks measured, and its temporary folder."""
+    plan, place = tmp_path / "plan.toml", tmp_path / "tmp"
+    place.mkdir()
     plan.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
     job = subprocess.Popen(
-        [*SELFTEST, "--plan", str(plan), "-n", "2"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+        [*SELFTEST, "--plan", str(plan), "-n", "2"], env=environment() | {"TMPDIR": str(place)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     deadline = time.monotonic() + 60
-    while not any("-m collbench run" in line for line in children_of(str(plan))) and time.monotonic() < deadline:
+    while not list(place.glob("*/one/*/records.jsonl")) + list(place.glob("*/other/*/records.jsonl")):
+        assert time.monotonic() < deadline
         time.sleep(0.1)
-    time.sleep(1)
-    job.send_signal(signal.SIGINT)
+    job.send_signal(number)
     job.communicate(timeout=60)
-    assert job.returncode == 130
+    deadline = time.monotonic() + 20  # a driver that was killed does not wait for its ranks
+    while number == signal.SIGKILL and children_of(str(plan)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert not children_of(str(plan))
+    return job.returncode, place
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    code, place = ended_by(number, tmp_path)
+    assert code == 130
+    assert list(place.iterdir()) == []
+
+
+def test_a_killed_selftest_takes_its_ranks_along_and_its_folder_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, place = ended_by(signal.SIGKILL, tmp_path)
+    assert code == -signal.SIGKILL
+    (left,) = place.glob("collbench-selftest-*")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    assert sweep_folders() == [str(left)]
 
 
 def test_a_launch_that_fails_is_quoted(tmp_path: Path) -> None:

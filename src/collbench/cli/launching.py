@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from collbench.cli.terminal import harmless
+from collbench.cli.terminal import harmless, in_one_line
 from collbench.launch import topology
 from collbench.launch.cells import cases_in, cells_of, order_of
 from collbench.launch.conduct import placements_of
@@ -40,7 +40,8 @@ def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how the two sides differ in anything but the container."""
     cells, launches = len(cells_of(plan)), len(order_of(plan))
     cases = sum(len(cases_in(plan, cell)) for cell in cells_of(plan)) * plan.launches
-    click.echo(f"# {plan.title or 'launch'}: {cells} cells x {plan.launches} launches = {launches} starts, "
+    title = in_one_line(plan.title or "launch")
+    click.echo(f"# {title}: {cells} cells x {plan.launches} launches = {launches} starts, "
                f"{cases} measurements, {about(plan)}", err=True)  # fmt: skip
     for line in differences:
         click.echo(harmless(f"# {line}"), err=True)

@@ -12,3 +12,8 @@ _CONTROL |= {code: f"\\u{code:04x}" for code in _ORDER}
 def harmless(text: str) -> str:
     """The text with its control characters, which would steer the terminal, written out; newlines stay."""
     return text.translate(_CONTROL)
+
+
+def in_one_line(text: str) -> str:
+    """The same, and newlines are written out too."""
+    return harmless(text).replace("\n", "\\x0a")
