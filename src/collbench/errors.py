@@ -33,6 +33,9 @@ class CollbenchError(Exception):
 
     exit_code = 1
 
+    #: Every rank of the job raises it, so that rank 0 speaks for all.
+    everywhere = False
+
 
 class RequestError(CollbenchError):
     """What was asked for cannot be done, and another request could."""

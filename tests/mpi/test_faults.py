@@ -117,6 +117,28 @@ def test_ctrl_c_and_sigterm(mpirun: Command, vendor: str, tmp_path: Path, number
 
 
 @pytest.mark.mpi
+@pytest.mark.parametrize("what", ["records.jsonl", "."])
+def test_a_run_that_is_removed_while_it_is_written(mpirun: Command, tmp_path: Path, what: str) -> None:
+    where = tmp_path / "run"
+    command = mpirun(2, "allreduce", "-e", "1G", "--budget", "1s", "--gate", "barrier", "--out", str(where))
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_for_records(where, 2)
+        subprocess.run(["rm", "-rf", "--", str(where if what == "." else where / what)], check=True)
+        _, err = process.communicate(timeout=60)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 1
+    (message,) = [line for line in err.decode().replace("\0", "").splitlines() if line.startswith("collbench: ")]
+    assert "was removed or moved (No such file or directory) while the run was written. Its " in message
+    assert "records cannot be read there any more" in message
+
+
+@pytest.mark.mpi
 def test_a_full_disk(mpirun: Command, tmp_path: Path) -> None:
     """208 KiB of disk hold three samples files of 64 KB and not a fourth."""
     disk = tmp_path / "disk"

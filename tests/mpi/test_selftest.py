@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from collbench.launch.sweep import sweep_folders
 from collbench.schema.store import read_run
 from tests.mpi.jobs import BIN, Command, environment, finish
 from tests.processes import LIMIT, wait_for
@@ -66,17 +68,37 @@ def test_a_launch_that_takes_too_long_ends_it_with_code_3(tmp_path: Path) -> Non
     wait_for(lambda: not named(str(plan)))
 
 
-def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
+def ended_by(number: int, tmp_path: Path) -> tuple[int, Path]:
+    """The exit code of a selftest that got a signal while ranks measured, and its temporary folder."""
+    plan, place = tmp_path / "plan.toml", tmp_path / "tmp"
+    place.mkdir()
     plan.write_text('collectives = ["allreduce"]\nsizes = ["1M"]\niters = 1000000\n')
     job = subprocess.Popen(
-        [*SELFTEST, "--plan", str(plan), "-n", "2"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    wait_for(lambda: [line for line in named(str(plan)) if line.startswith(f"{sys.executable} -m collbench run")][1:])
-    job.send_signal(signal.SIGINT)
+        [*SELFTEST, "--plan", str(plan), "-n", "2"], env=environment() | {"TMPDIR": str(place)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    wait_for(lambda: [*place.glob("*/one/*/records.jsonl"), *place.glob("*/other/*/records.jsonl")])
+    job.send_signal(number)
     job.communicate(timeout=LIMIT)
-    assert job.returncode == 130
-    wait_for(lambda: not named(str(plan)))
+    wait_for(lambda: not named(str(plan)))  # a driver that was killed does not wait for its ranks
+    return job.returncode, place
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    code, place = ended_by(number, tmp_path)
+    assert code == 130
+    assert list(place.iterdir()) == []
+
+
+def test_a_killed_selftest_takes_its_ranks_along_and_its_folder_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, place = ended_by(signal.SIGKILL, tmp_path)
+    assert code == -signal.SIGKILL
+    (left,) = place.glob("collbench-selftest-*")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    assert sweep_folders() == [str(left)]
 
 
 def test_a_launch_that_fails_is_quoted(tmp_path: Path) -> None:

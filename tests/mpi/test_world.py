@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import collbench
 from collbench.schema.case import GATES, THREAD_LEVELS
 from collbench.schema.store import read_run
 from collbench.timing.loop import native_loop
@@ -136,6 +137,37 @@ def test_ranks_with_different_requests_are_refused(vendor: str, mpirun: Command)
     assert ended.code == 2
     assert len(ended.messages) == 1
     assert "different requests" in ended.messages[0]
+
+
+#: collbench of another version.
+OTHER = "import collbench; collbench.__version__ = '0.0.1'; from collbench.cli import main; main()"
+
+
+def test_a_rank_with_another_collbench_is_refused(mpirun: Command) -> None:
+    same = mpirun(1, "allreduce", "-e", "8")
+    ended = finish([*same, ":", "-n", "1", sys.executable, "-c", OTHER, "allreduce", "-e", "8"])
+    assert ended.code == 2
+    assert len(ended.messages) == 1
+    assert f"rank 0 has collbench {collbench.__version__}, rank 1 has 0.0.1" in ended.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("allreduce", "-e", "8", "--no-such-flag"), "No such option"), (("run", "nowhere.toml"), "plan nowhere.toml")],
+)
+def test_an_error_of_one_rank_alone_is_said_by_it(
+    vendor: str, mpirun: Command, arguments: tuple[str, ...], said: str
+) -> None:
+    same = mpirun(1, "allreduce", "-e", "8", "-T", "12")
+    ended = finish([*same, ":", "-n", "1", sys.executable, "-m", "collbench", *arguments])
+    first, *others = ended.messages
+    assert first.startswith("collbench: rank 1: ")
+    assert said in first
+    if vendor == "openmpi":
+        assert (ended.code, others) == (2, [])
+    else:  # MPICH's mpiexec does not end the ranks that wait for one that never came
+        assert ended.code == 3
+        assert "the ranks did not meet within 12 s" in others[0]
 
 
 def test_a_plan_measures_many_cases_in_one_world(mpirun: Command, tmp_path: Path) -> None:

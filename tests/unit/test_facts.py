@@ -60,6 +60,10 @@ def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
         "OMPI_MCA_some_password": "s3cr3t",
         "OMPI_MCA_orte_hnp_uri": "tcp://1.2.3.4",
         "FI_API_KEY": "s3cr3t",
+        "FI_AUTH": "s3cr3t",
+        "UCX_PASSWD": "s3cr3t",
+        "UCX_NET_PASSPHRASE": "s3cr3t",
+        "NCCL_FOO_CREDENTIAL": "s3cr3t",
         "MY_UCX_TLS": "x",
     }
     assert facts.environment(kept | left_out) == kept

@@ -31,7 +31,7 @@ def samples(name: str = "samples/a.npy") -> Samples:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "out" / "samples").mkdir(parents=True)
-    np.save(tmp_path / "out" / "samples" / "a.npy", np.arange(6, dtype=np.int32).reshape(2, 3))
+    np.save(tmp_path / "out" / "samples" / "a.npy", np.arange(1, 7, dtype=np.int32).reshape(2, 3))
     return tmp_path / "out"
 
 
@@ -40,7 +40,7 @@ def test_records_and_samples(folder: Path) -> None:
     (found,) = take_over(folder, ASKED)
     assert found.record.case == CASE
     assert found.samples is not None
-    assert found.samples.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found.samples.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_nothing_was_written(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from collbench.errors import PlanError, RequestError
 from collbench.launch import placement
 from collbench.launch.cells import Cell, cases_in, cells_of, order_of, steps_of
-from collbench.launch.conduct import Prepared, finished, place_of, placements_of
+from collbench.launch.conduct import Prepared, finished, placements_of
+from collbench.launch.keeping import place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
 from collbench.launch.sides import Sides

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,10 @@ def test_the_ready_plans_can_be_read(path: Path) -> None:
     assert load_launch_plan(path).images
 
 
+#: Under the three default policies.
+MANY = [f"site/i{number}" for number in range(400)]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -47,6 +53,8 @@ def test_the_ready_plans_can_be_read(path: Path) -> None:
         ('images = ["openmpi"]\ncores_per_rank = 0', "cores_per_rank 0: must be from 1 to 256"),
         ('images = ["openmpi"]\nimage_backends = { torch = ["torch-gloo"] }', "'torch' is none of the images openmpi"),
         ('images = ["openmpi"]\nlaunches = 0', "launches 0: must be from 1"),
+        (f"images = {MANY}\nranks = {[*range(1, 251)]}", "make up to 300,000 cells, and a plan has at most 5,000"),
+        (f"images = {MANY}\nlaunches = 1000", "make up to 1,200,000 starts, and a plan has at most 100,000"),
         ('images = ["openmpi"]\nenvironments = { mpich = "x" }', "'mpich' is none of the images openmpi"),
     ],
 )  # fmt: skip
@@ -81,3 +89,10 @@ def test_a_plan_says_when_its_launches_can_tell_no_cell_of_many(tmp_path: Path) 
         )
         found = undecidable(load_launch_plan(path))
         assert found is None if said is None else said in (found or "")
+
+
+def test_a_title_steers_no_terminal(tmp_path: Path, collbench: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    path = written(tmp_path, 'images = ["openmpi"]\npolicies = ["host"]\ntitle = "a\\u001b[2J\\nb\\u202ec"')
+    shown = collbench("plan", path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("a\\x1b[2J\\x0ab\\u202ec: 1 cells, ")

@@ -152,3 +152,12 @@ def test_what_nccl_does_not_know_is_refused(key: str, value: str, known: str) ->
 @pytest.mark.parametrize("value", ["", "ring", "^NVLS", "allreduce:Tree,Ring;broadcast:Ring", "PAT"])
 def test_what_nccl_knows_is_taken(value: str) -> None:
     check_plan(Plan(collectives=("allreduce",), algorithms=(value,)))
+
+
+@pytest.mark.parametrize("name", ["plan.toml", "plan.json"])
+def test_a_plan_that_is_nested_too_deep(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(f"title = {'[' * 100_000}" if path.suffix == ".toml" else '{"title":' + "[" * 100_000)
+    with pytest.raises(PlanError, match=f"plan {path}: not {path.suffix[1:].upper()}: ") as error:
+        load_plan(path)
+    assert len(str(error.value).splitlines()) == 1

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import record as records
 from collbench.schema.record import Record, Samples
-from collbench.schema.store import Run, RunWriter, read_run
+from collbench.schema.store import Run, RunWriter, read_run, save_samples
 
 
 @pytest.fixture
@@ -192,3 +194,84 @@ def test_going_on_takes_a_cut_off_line_away(stored: Run, copy: Path) -> None:
     run = read_run(copy)
     assert len(run.records) == len(stored.records)
     assert not run.truncated
+
+
+def refused(writer: RunWriter, record: Record, samples: object = None) -> str:
+    with pytest.raises(RunWriteError) as error:
+        writer.append(record, samples)  # type: ignore[arg-type]
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"notes": ("x" * (70 << 20),)}, "is 70 MiB long, and would not be read back"),
+        ({"seconds": None}, "would not be read back: status ok without seconds"),
+        ({"samples": Samples(n=-1, invalid=0, warmup=0)}, "would not be read back: Expected `int` >= 0"),
+        ({"reason": "\udcff"}, "cannot be written: 'utf-8' codec"),
+    ],
+)
+def test_what_a_reader_would_refuse_is_not_written(
+    stored: Run, tmp_path: Path, more: dict[str, object], said: str
+) -> None:
+    record = stored.records[0]
+    with RunWriter(tmp_path / "run", stored.manifest) as writer:
+        writer.append(record)
+        message = refused(writer, msgspec.structs.replace(record, launch=1, **more))
+        assert said in message
+        assert f"The 1 records written before are whole: collbench show {tmp_path / 'run'}" in message
+        writer.append(msgspec.structs.replace(record, launch=2))
+    assert [one.launch for one in read_run(tmp_path / "run").records] == [0, 2]
+
+
+@pytest.mark.parametrize("shape", [(3, 1000), (4, 999), (4000,), (2, 1000)])
+def test_samples_that_are_not_the_records_are_not_written(stored: Run, tmp_path: Path, shape: tuple[int, ...]) -> None:
+    with RunWriter(tmp_path / "run", stored.manifest) as writer:
+        message = refused(writer, stored.records[0], np.ones(shape, np.int64))
+    assert f"says 4 ranks and 1000 samples, and there is an array {list(shape)}" in message
+    assert list((tmp_path / "run" / "samples").iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [-(2**63), -(2**31), 2**31, 2**31 - 1])
+def test_no_sample_changes_when_it_is_narrowed(tmp_path: Path, value: int) -> None:
+    samples = np.array([[value, 5]])
+    save_samples(tmp_path / "a.npy", samples)
+    assert (np.load(tmp_path / "a.npy") == samples).all()
+
+
+def away(run: Path) -> None:
+    shutil.rmtree(run)
+
+
+def moved(run: Path) -> None:
+    run.rename(run.with_name("moved"))
+
+
+def without_records(run: Path) -> None:
+    (run / "records.jsonl").unlink()
+
+
+def without_manifest(run: Path) -> None:
+    (run / "manifest.json").unlink()
+
+
+def replaced(run: Path) -> None:
+    (run / "records.jsonl").rename(run / "old")
+    shutil.copy(run / "old", run / "records.jsonl")
+
+
+def emptied(run: Path) -> None:
+    os.truncate(run / "records.jsonl", 0)
+
+
+@pytest.mark.parametrize("lose", [away, moved, without_records, without_manifest, replaced, emptied])
+def test_a_run_that_goes_while_it_is_written(stored: Run, tmp_path: Path, lose: Callable[[Path], None]) -> None:
+    with RunWriter(tmp_path / "run", stored.manifest) as writer:
+        writer.append(stored.records[0])
+        writer.verify()
+        lose(tmp_path / "run")
+        message = refused(writer, stored.records[1])
+        with pytest.raises(RunWriteError):
+            writer.verify()
+    assert "while the run was written. Its 1 records cannot be read there any more." in message
+    assert "collbench show" not in message

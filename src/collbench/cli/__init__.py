@@ -39,6 +39,9 @@ COMMANDS = (
 #: When a rank leaves with an error, its launcher ends the others at once: the one that speaks goes first (s).
 DEFERENCE = 1.0
 
+#: Where rank 0 still lives so long (s) after a rank met an error, that rank has met it alone.
+ALONE = 3.0
+
 _EPILOG = """\
 Collectives take the flags of nccl-tests: mpirun -n 4 collbench allreduce -b 8 -e 64M -f 2. \
 Exit codes: 0 all good; 1 a result was wrong or a case failed; 2 the request was wrong; \
@@ -115,7 +118,7 @@ def _unread() -> IO[str]:
 
 
 def run_command(speaks: bool) -> int:
-    """The exit code of the command line; what went wrong is said here, by the rank that speaks."""
+    """The exit code of the command line; what went wrong is said here: by rank 0, or by the one rank that met it."""
     output = sys.stdout
     try:
         if os.environ.get("COLLBENCH_PLACEMENT"):
@@ -124,16 +127,15 @@ def run_command(speaks: bool) -> int:
             bind()
         code = cli.main(prog_name="collbench", standalone_mode=False)
     except click.ClickException as error:
-        if speaks:
-            _explain(error)
+        _explain(speaks, error)
         return error.exit_code
     except click.exceptions.Exit as asked:
         return asked.exit_code
     except CollbenchError as error:
-        _say(speaks, f"{error}{''.join(getattr(error, '__notes__', ()))}")
+        _say(speaks, f"{error}{''.join(getattr(error, '__notes__', ()))}", error.everywhere)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        _say(speaks, "interrupted.")
+        _say(speaks, "interrupted.", everywhere=True)
         return 130
     except BrokenPipeError:
         return 130
@@ -146,19 +148,26 @@ def run_command(speaks: bool) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _explain(error: click.ClickException) -> None:
+def _explain(speaks: bool, error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(error.format_message())
+        if speaks:
+            click.echo(error.format_message())
         return
     context = error.ctx if isinstance(error, click.UsageError) else None
     asked = f" See: {context.command_path} --help" if context else ""
-    _say(True, error.format_message() + asked)
+    _say(speaks, error.format_message() + asked)
 
 
-def _say(speaks: bool, text: str) -> None:
-    if speaks:
+def _say(speaks: bool, text: str, everywhere: bool = False) -> None:
+    """One line. A rank that does not speak for all says what it met alone, once it is clear that it did."""
+    us = launcher.detect()
+    if not speaks and not everywhere and us.rank != 0:
+        time.sleep(ALONE)
+    alone = not speaks and not everywhere and launcher.rank_0_lives(us)
+    if speaks or alone:
+        who = f"rank {us.rank}: " if alone else ""
         with contextlib.suppress(OSError):  # the terminal is gone; the exit code still tells
-            print(f"collbench: {harmless(text)}", file=sys.stderr)  # noqa: T201
+            print(f"collbench: {who}{harmless(text)}", file=sys.stderr)  # noqa: T201
 
 
 def leave(code: int) -> NoReturn:

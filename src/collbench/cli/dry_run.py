@@ -5,6 +5,7 @@ The images are asked what they hold and the engine what it can give, as for a la
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from pathlib import Path
@@ -37,7 +38,8 @@ def _show(prepared: Prepared, launch: Launch) -> None:
     there = Folders(root / "plan.json", root / "out", root / "relay")
     side, placement = prepared.sides.start[cell.image], prepared.placements[cell]
     specs = specs_for(plan, launch, side, placement, prepared.run, driver_identity(), there)
-    inner = msgspec.json.encode(inner_plan(plan, cell)).decode()
+    # a plan's title may hold what steers a terminal; as JSON writes it in ASCII it is the same title
+    inner = json.dumps(msgspec.json.decode(msgspec.json.encode(inner_plan(plan, cell))))
     owner, group = user_inside() if specs else (os.getuid(), os.getgid())
     click.echo(f"\n# {cell.title}")
     click.echo(f"install -d {root} && install -d -m 700 -o {owner} -g {group} {there.out} {there.relay}")

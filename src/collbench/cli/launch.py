@@ -14,7 +14,7 @@ from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, RequestError
+from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch.cells import Launch
 from collbench.launch.conduct import conduct, finished, manifest_of, prepare
 from collbench.launch.engine import Engine
@@ -42,14 +42,13 @@ class RunSink:
         """To disk, at once."""
         self.records.append(self.writer.append(record, samples))
 
-    def launched(self, launch: Launch, failure: str | None) -> None:
-        """One more; a failure is said now, and the experiment goes on."""
+    def launched(self, launch: Launch, said: str | None) -> None:
+        """One more; what went wrong is said now, and the experiment goes on."""
         self._bar.set_description(launch.cell.title, refresh=False)
         self._bar.update()
-        if failure is not None:
+        if said is not None:
             self._bar.clear()
-            said = f"collbench: launch {launch.sequence} ({launch.cell.title}) failed: {failure}"
-            click.echo(harmless(said), err=True)
+            click.echo(harmless(f"collbench: launch {launch.sequence} ({launch.cell.title}) {said}"), err=True)
 
     def close(self) -> None:
         """End of the bar and of the files."""
@@ -120,9 +119,13 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
         conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except CollbenchError as error:
         sink.close()
-        error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
+        if writer.lost() is None:
+            error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
+        elif not isinstance(error, RunWriteError):  # which says so itself
+            error.add_note(f" {writer.standing()}")
         raise
     sink.close()
+    writer.verify()
     cells: dict[Case, Cell] = {}
     collect(records, cells)
     click.echo(harmless(summary(cells)), nl=False)

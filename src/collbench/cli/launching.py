@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from collbench.analysis.planning import fewest_launches
+from collbench.characters import in_one_line
 from collbench.cli.terminal import harmless
 from collbench.launch import topology
 from collbench.launch.cells import Cell, cases_in, cells_of, order_of
@@ -60,7 +61,8 @@ def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how the two sides differ in anything but the container."""
     cells, launches = len(cells_of(plan)), len(order_of(plan))
     cases = sum(len(cases_in(plan, cell)) for cell in cells_of(plan)) * plan.launches
-    click.echo(f"# {plan.title or 'launch'}: {cells} cells x {plan.launches} launches = {launches} starts, "
+    title = in_one_line(plan.title or "launch")
+    click.echo(f"# {title}: {cells} cells x {plan.launches} launches = {launches} starts, "
                f"{cases} measurements, {about(plan)}", err=True)  # fmt: skip
     said = undecidable(plan)
     if said is not None:

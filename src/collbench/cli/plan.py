@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from collbench.characters import in_one_line
 from collbench.cli.launching import about, undecidable
 from collbench.launch import topology
 from collbench.launch.cells import cases_in, cells_of, order_of
@@ -23,7 +24,8 @@ def command(plan: Path) -> None:
     placements = placements_of(loaded, topology.here())
     cells = cells_of(loaded)
     cases = {cell: len(cases_in(loaded, cell)) for cell in cells}
-    click.echo(f"{loaded.title or plan.stem}: {len(cells)} cells, {loaded.launches} launches each, seed {loaded.seed}")
+    title = in_one_line(loaded.title or plan.stem)
+    click.echo(f"{title}: {len(cells)} cells, {loaded.launches} launches each, seed {loaded.seed}")
     for number, cell in enumerate(cells):
         where = _where(placements[cell], cell.isolation is None)
         click.echo(f"  {number:3d}  {cell.title}: {cases[cell]} case{'s' if cases[cell] > 1 else ''}; {where}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -21,10 +21,18 @@ from collbench.analysis.pairs import across
 from collbench.backends.parts import launcher
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.errors import LaunchFailed, RequestError, TimeOutError
+from collbench.launch import host
+from collbench.launch.identity import driver_identity
+from collbench.launch.log import Log
+from collbench.launch.stopping import Check, Stopping
+from collbench.launch.world import DRIVER, FOLDER
 from collbench.report.tested import document, tables
 
 #: The two names.
 SIDES = ("one", "other")
+
+#: How often it is looked whether a launch has ended (s).
+LOOK = 0.05
 
 
 @click.command(name="selftest")
@@ -70,21 +78,31 @@ def command(
     """
     if launcher.detect().kind != "none":
         raise RequestError("selftest starts mpirun itself. Run it without: collbench selftest")
+    stopping = Stopping()
     with ExitStack() as stack:
+        stack.enter_context(stopping.listening())
         if plan is None:
             plan = stack.enter_context(as_file(files("collbench.cli") / "selftest.toml"))
-        folder = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collbench-selftest-")))
+        folder = out or _temporary(stack)
         if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise RequestError(f"--out {out}: is not empty. Name a directory that does not exist yet.")
         cores = len(os.sched_getaffinity(0))
-        _measure(folder, plan, ranks or min(max(cores, 2), 4), launches, seed, timeout)
+        _measure(folder, plan, ranks or min(max(cores, 2), 4), launches, seed, timeout, stopping.check)
         found = _compared(folder, margin)
+        stopping.check()
     cells = [_sides(one) for one in found]
     rate, least = false_positives(cells, margin), smallest(cells, margin)
     say(tables(found, rate, least, launches), document(found, rate, least, launches), style)
 
 
-def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, timeout: float) -> None:
+def _temporary(stack: ExitStack) -> Path:
+    """A folder that goes with us; where we are killed, `launch --sweep` knows whose it was."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{FOLDER}selftest-")))
+    (folder / DRIVER).write_text(driver_identity(), encoding="ascii")
+    return folder
+
+
+def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, timeout: float, check: Check) -> None:
     from tqdm import tqdm
 
     generator = random.Random(seed)  # noqa: S311 - an order, no secret
@@ -93,7 +111,7 @@ def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, tim
     for block, name in tqdm(blocks, unit="launch", file=sys.stderr, leave=False, disable=not sys.stderr.isatty()):
         where = folder / name / f"{block:04d}"
         where.parent.mkdir(parents=True, exist_ok=True)
-        _launch([*command, "--out", str(where)], timeout)
+        _launch((*command, "--out", str(where)), timeout, check)
 
 
 def _mpirun() -> list[str]:
@@ -111,42 +129,28 @@ def _mpirun() -> list[str]:
     return [found]
 
 
-def _launch(command: list[str], timeout: float) -> None:
-    """One launch, in a process group of its own, so that nothing of it stays behind.
+def _launch(command: tuple[str, ...], timeout: float, check: Check) -> None:
+    """One launch. Its ranks end with it, with us, and when we are killed.
 
     Raises:
         RequestError, LaunchFailed, TimeOutError: the plan was wrong, it did not end well, or not in time.
+        Interrupted: told to stop.
     """
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as job:
-        try:
-            _, said = job.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired as error:
-            _end(job)
-            raise TimeOutError(f"selftest: a launch took longer than {timeout:g} s (--timeout).") from error
-        except BaseException:
-            _end(job)
-            raise
-    if job.returncode:
-        lines = said.replace("\0", "").strip().splitlines()
-        own = [line.removeprefix("collbench: ") for line in lines if line.startswith("collbench: ")]
-        text = f"selftest: a launch ended with code {job.returncode}: {'; '.join(own or lines[-3:])}"
-        raise RequestError(text) if job.returncode == 2 else LaunchFailed(text)
-
-
-def _end(job: subprocess.Popen[str]) -> None:
-    """Ask the group to end, and make it end."""
-    import signal
-
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(job.pid, number)
-            job.wait(5)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
+    log = Log()
+    job = host.execute(command, {}, log)
+    try:
+        until = time.monotonic() + timeout
+        while job.code is None:
+            check()
+            if time.monotonic() > until:
+                raise TimeOutError(f"selftest: a launch took longer than {timeout:g} s (--timeout).")
+            time.sleep(LOOK)
+    finally:
+        job.end()
+    if job.code:
+        own = [line.removeprefix("collbench: ") for line in log.lines if line.startswith("collbench: ")]
+        text = f"selftest: a launch ended with code {job.code}: {'; '.join(own or log.tail()[-3:])}"
+        raise RequestError(text) if job.code == 2 else LaunchFailed(text)
 
 
 def _compared(folder: Path, margin: float) -> list[Comparison]:

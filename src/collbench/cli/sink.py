@@ -90,7 +90,7 @@ class TerminalSink:
         """Print what the style held back, write `-J`, close the run. Safe to call twice.
 
         Raises:
-            RunWriteError: the output file cannot be written.
+            RunWriteError: the output file cannot be written, or the run is not there any more.
             Interrupted: nobody reads standard output.
         """
         if self._speaks:
@@ -104,6 +104,8 @@ class TerminalSink:
         if self._writer is not None:
             self._writer.close()
         self._print(self._style.end())
+        if self._writer is not None:
+            self._writer.verify()
         if self._document is not None and self._output_file is not None:
             document, self._document = self._document, None
             try:

@@ -8,10 +8,8 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import msgspec
-from numpy.typing import NDArray
 
 import collbench
 from collbench.errors import CollbenchError, EngineError, PlanError
@@ -19,29 +17,20 @@ from collbench.launch import topology
 from collbench.launch.cells import Cell, Launch, cases_in, cells_of, check_backends, order_of
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
+from collbench.launch.keeping import Keeper, Sink, place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import Placement, place
 from collbench.launch.sides import Sides, look_at
 from collbench.launch.specs import RUN_LABEL
 from collbench.launch.stopping import Check
 from collbench.launch.told import notes
-from collbench.launch.world import Outcome, start
+from collbench.launch.world import start
 from collbench.run import facts
 from collbench.run.describe import protocol
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Record
-
-
-class Sink(Protocol):
-    """Where records go, as they come."""
-
-    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
-        """One record and its samples [ranks, n] in ns."""
-
-    def launched(self, launch: Launch, failure: str | None) -> None:
-        """A launch is over."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ def conduct(
     """Carry out every launch that is not `done`; records that are `known` are not written twice.
 
     Raises:
-        Interrupted: told to stop. Everything of the launch that was under way is removed.
+        Interrupted: told to stop. What the launch under way has measured is kept; everything else of it is removed.
         EngineError: the engine went away and did not come back.
     """
     with _nothing_left(prepared):
@@ -104,7 +93,7 @@ def conduct(
                 continue
             if prepared.engine is not None and launch.cell.isolation is not None:
                 prepared.engine.wait(check)
-            _keep(_started(prepared, launch, check), launch, prepared, sink, known)
+            _carried_out(prepared, launch, sink, known, check)
             check()
 
 
@@ -134,49 +123,17 @@ def _left_by(prepared: Prepared) -> str | None:
     return f"{len(left)} containers and networks are left; collbench launch --sweep removes them." if left else None
 
 
-def _started(prepared: Prepared, launch: Launch, check: Check) -> Outcome:
+def _carried_out(
+    prepared: Prepared, launch: Launch, sink: Sink, known: frozenset[tuple[Case, int]], check: Check
+) -> None:
     plan, cell = prepared.plan, launch.cell
-    return start(
-        plan, launch, prepared.sides.start[cell.image], prepared.placements[cell], prepared.engine, prepared.run,
-        driver_identity(), prepared.asked[cell], check,
-    )  # fmt: skip
-
-
-def _keep(outcome: Outcome, launch: Launch, prepared: Prepared, sink: Sink, known: frozenset[tuple[Case, int]]) -> None:
-    """A failed launch is one failed record, of the first case that it did not measure."""
-    left = set(prepared.asked[launch.cell])
-    failed_inside = False
-    gpus = len(prepared.placements[launch.cell].gpus)
-    said = notes(launch.cell, prepared.sides.start[launch.cell.image], gpus)
-    for one in outcome.taken:
-        left.discard(one.record.case)
-        failed_inside |= one.record.status == "failed"
-        record = stamped(one.record, launch, outcome.transport, prepared.placements[launch.cell].crowded)
-        record = msgspec.structs.replace(record, notes=(*record.notes, *said))
-        if (record.case, record.launch) not in known:
-            sink.add(record, one.samples)
-    reason = None
-    if outcome.failure is not None and (left or not failed_inside):
-        reason = str(outcome.failure)
-        case = min(left or prepared.asked[launch.cell], key=lambda case: (case.collective, case.bytes, repr(case)))
-        record = Record(case=case, launch=0, status="failed", reason=reason, notes=outcome.failure.log)
-        sink.add(stamped(record, launch, outcome.transport, False), None)
-    sink.launched(launch, reason)
-
-
-def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool) -> Record:
-    """The record with its place: what a world cannot know of itself."""
-    case = msgspec.structs.replace(record.case, **place_of(launch.cell))
-    crowded = crowded or bool(record.oversubscribed)
-    marked = crowded if record.oversubscribed is not None else None
-    transport = record.transport or transport
-    return msgspec.structs.replace(record, case=case, launch=launch.number, transport=transport, oversubscribed=marked)
-
-
-def place_of(cell: Cell) -> dict[str, str | None]:
-    """The fields of a case that name its place."""
-    policy = cell.policy if cell.affinity == "near" else f"{cell.policy}/{cell.affinity}"
-    return {"image": cell.image, "policy": policy, "isolation": cell.isolation}
+    side, placement, asked = prepared.sides.start[cell.image], prepared.placements[cell], prepared.asked[cell]
+    said = notes(cell, side, len(placement.gpus))
+    keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
+    outcome = start(
+        plan, launch, side, placement, prepared.engine, prepared.run, driver_identity(), asked, keeper.add, check
+    )
+    keeper.finish(outcome.transport, outcome.failure)
 
 
 def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:

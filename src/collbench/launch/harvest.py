@@ -1,31 +1,38 @@
 """What a world left behind, taken over as untrusted input: a container may have written anything there.
 
-Links are not followed, only plain files below a size are read, and every record is decoded strictly and held against
-what was asked for.
+Links are not followed, only plain files are read, records line by line and within limits. Every record is decoded
+strictly and held against what was asked for, its samples against what it says of them before they are read.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from os import close
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collbench.errors import RunReadError
+import msgspec
+
+from collbench.errors import LaunchFailed, RunReadError
+from collbench.launch.plain_files import open_folder, open_plain
 from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.record import Record
+from collbench.schema.record import Record, Samples
 from collbench.schema.samples import decode_samples
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Largest file that is read (bytes): 10 million samples of 8 bytes on 64 ranks would be larger, and are not kept.
+#: Largest samples file that is read (bytes): 10 million samples of 8 bytes on 64 ranks would be larger.
 LARGEST = 1 << 30
+
+#: Longest line of records.jsonl (bytes): a record of 256 ranks takes a tenth of it.
+LONGEST_LINE = 1 << 20
+
+#: What is kept of a record's own words: so many notes, and so many characters of each and of its reason.
+MOST_NOTES, LONGEST_TEXT = 12, 2_000
 
 
 @dataclass(frozen=True)
@@ -37,59 +44,92 @@ class Taken:
 
 
 def take_over(folder: Path, asked: frozenset[Case]) -> Iterator[Taken]:
-    """The records of the run in `folder`, in order. Stops at a line that was cut off.
+    """The records of the run in `folder`, in order, one at a time. Stops at a line that was cut off.
 
     Raises:
-        RunReadError: a file is a link, no plain file, too large; a line is no record, or not of a case that was asked
-            for, or comes twice.
+        RunReadError: a file is a link, no plain file, too large; a line is too long, or no record, or not of a case
+            that was asked for, or comes twice; samples are not what their record says.
     """
-    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    root = open_folder(folder)
     try:
-        lines = read_plain(root, "records.jsonl", missing_is_empty=True).split(b"\n")
         seen: set[Case] = set()
-        for number, line in enumerate(lines[:-1], start=1):
+        for number, line in enumerate(_lines(root), start=1):
             record = records.decode(line, f"records.jsonl line {number}")
             if record.case not in asked or record.case in seen:
                 raise RunReadError(f"records.jsonl line {number}: a case that was not asked for.")
             seen.add(record.case)
-            yield Taken(record, _samples(root, record))
+            yield Taken(_cut(record), _samples(root, record))
     finally:
-        os.close(root)
+        close(root)
 
 
-def read_plain(folder: int, name: str, missing_is_empty: bool = False) -> bytes:
-    """The bytes of a plain file in an open folder.
-
-    Raises:
-        RunReadError: it is a link, a device or a pipe, too large, or cannot be read.
-    """
+def left_behind(folder: Path, asked: frozenset[Case]) -> Iterator[Taken | LaunchFailed]:
+    """As `take_over`, but whatever keeps the run from being read to its end comes last, in place of a record."""
     try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    except FileNotFoundError:
-        if missing_is_empty:
-            return b""
-        raise RunReadError(f"{name}: is missing.") from None
-    except OSError as error:
-        raise RunReadError(f"{name}: {error.strerror}; a world may only leave plain files.") from error
-    with os.fdopen(file, "rb") as opened:
-        found = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
-            raise RunReadError(f"{name}: no plain file of at most {LARGEST} bytes.")
-        return opened.read(LARGEST)
+        yield from take_over(folder, asked)
+    except RunReadError as error:
+        yield LaunchFailed(f"left a run that is not read further: {error}")
+    except Exception as error:
+        yield LaunchFailed(f"left a run that is not read further: {type(error).__name__}: {error}")
+
+
+def cut(text: str) -> str:
+    """Words of somebody else, as a record holds them: of bounded length, and in letters that can be written."""
+    plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return plain if len(plain) <= LONGEST_TEXT else f"{plain[:LONGEST_TEXT]} ..."
+
+
+def _cut(record: Record) -> Record:
+    notes = tuple(cut(note) for note in record.notes[:MOST_NOTES])
+    if (more := len(record.notes) - MOST_NOTES) > 0:
+        notes += (f"{more} more notes were left out",)
+    words = {
+        name: cut(text)
+        for name in ("reason", "transport", "algorithm", "protocol")
+        if (text := getattr(record, name)) is not None
+    }
+    return msgspec.structs.replace(record, notes=notes, **words)
+
+
+def _lines(root: int) -> Iterator[bytes]:
+    """The whole lines of records.jsonl; none where there is no such file."""
+    try:
+        opened = open_plain(root, "records.jsonl")
+    except RunReadError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return
+        raise
+    with opened as file:
+        number = 1
+        while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
+            yield line
+            number += 1
+    if len(line) == LONGEST_LINE:
+        raise RunReadError(f"records.jsonl line {number}: longer than {LONGEST_LINE} bytes; this is no record.")
 
 
 def _samples(root: int, record: Record) -> NDArray[np.int64] | None:
-    if record.samples is None or record.samples.file is None:
+    said = record.samples
+    if said is None or said.file is None:
         return None
-    folder, _, name = record.samples.file.partition("/")
+    folder, _, name = said.file.partition("/")
     if folder != "samples" or not name or "/" in name:
-        raise RunReadError(f"samples file {record.samples.file!r} is not inside samples/.")
+        raise RunReadError(f"samples file {said.file!a} is not inside samples/.")
+    inner = open_folder(folder, root)
     try:
-        inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
-    except OSError as error:
-        raise RunReadError(f"samples/: {error.strerror}.") from error
-    try:
-        content = read_plain(inner, name)
+        file = open_plain(inner, name, LARGEST)
     finally:
-        os.close(inner)
-    return decode_samples(io.BytesIO(content), record.samples.file, record)
+        close(inner)
+    with file:
+        samples = decode_samples(file, f"{said.file!a}", record)
+    _refuse_other_values(samples, said)
+    return samples
+
+
+def _refuse_other_values(samples: NDArray[np.int64], said: Samples) -> None:
+    """Samples are times of 1 ns and more; of an operation that was late at the gate every rank's is negative."""
+    late = samples < 0
+    if not (late.any(axis=0) == late.all(axis=0)).all() or int(late[0].sum()) != said.invalid:
+        raise RunReadError(f"{said.file!a}: other samples are late than the {said.invalid} that its record counts.")
+    if not samples.all():
+        raise RunReadError(f"{said.file!a}: holds a time that cannot be.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -10,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from collbench.errors import LaunchFailed, RunReadError
-from collbench.launch.harvest import read_plain
 from collbench.launch.log import Log
+from collbench.launch.patience import Patience
+from collbench.launch.plain_files import open_folder, open_plain
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Argv, Request, Starter
 
 #: How often the waiting thread looks (s): often while daemons are asked for, seldom while something is measured.
 OFTEN, SELDOM = 0.02, 0.25
-
-#: A world that says nothing for the plan's time-out, and so much longer (s), is ended from outside.
-GRACE = 15.0
 
 
 class Running(Protocol):
@@ -49,7 +48,6 @@ class Job:
     program: Argv
     environment: dict[str, str]
     relay: Path | None
-    timeout: float
 
     @property
     def starts(self) -> tuple[tuple[str | None, dict[str, str]], ...]:
@@ -66,13 +64,17 @@ class Job:
         return self.starter.local(self.ranks, self.crowded, self.program)
 
 
-def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None], check: Callable[[], None]) -> int:
+def run_job(
+    job: Job, execute: Execute, log: Log, died: Callable[[], str | None], check: Callable[[], None],
+    patience: Patience, written: Callable[[], int],
+) -> int:  # fmt: skip
     """Start a world and wait for its end; returns the exit code of its launcher.
 
     `died` says what is gone, a container or the engine; None while all are there. `check` raises when we are to stop.
+    `written` says how many bytes of records there are.
 
     Raises:
-        LaunchFailed: a container died, a daemon could not be started, or nothing was heard for too long.
+        LaunchFailed: a container died, a daemon could not be started, or the world took too long.
     """
     names = tuple(name for name, _ in job.hosts)
     asked = Daemons(job, names, log)
@@ -82,9 +84,8 @@ def run_job(job: Job, execute: Execute, log: Log, died: Callable[[], str | None]
         daemons.extend(execute(request.container, ("sh", "-c", request.shell), {}, log) for request in asked.new())
         if (lost := died()) is not None:
             raise LaunchFailed(lost, log.tail(job.starter.quiet))
-        if time.monotonic() - log.heard > job.timeout + GRACE:
-            reason = f"nothing was heard for {job.timeout + GRACE:g} s"
-            raise LaunchFailed(reason, log.tail(job.starter.quiet))
+        if (late := patience.ended(written())) is not None and head.code is None:
+            raise LaunchFailed(late, log.tail(job.starter.quiet))
         time.sleep(SELDOM if asked.complete else OFTEN)
     if (lost := died()) is not None:  # the engine may say 0 of a command whose container was killed
         raise LaunchFailed(lost, log.tail(job.starter.quiet))
@@ -129,20 +130,22 @@ class Daemons:
 
     def _relayed(self) -> list[Request]:
         assert self._job.relay is not None
-        folder = os.open(self._job.relay, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            names = [name for name in os.listdir(folder) if name.endswith(".request")]  # noqa: PTH208 - an open folder
-            return [self._taken(folder, name) for name in sorted(names)]
-        finally:
-            os.close(folder)
-
-    def _taken(self, folder: int, name: str) -> Request:
-        try:
-            content = read_plain(folder, name)
-            words = json.loads(content) if len(content) <= LARGEST else None
-        except (RunReadError, ValueError) as error:
+            folder = open_folder(self._job.relay)
+            try:
+                names = [name for name in os.listdir(folder) if name.endswith(".request")]  # noqa: PTH208 - an open folder
+                return [_taken(folder, name) for name in sorted(names)]
+            finally:
+                os.close(folder)
+        except (RunReadError, OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise LaunchFailed(f"a request for a daemon cannot be read ({error})") from error
-        os.unlink(name, dir_fd=folder)
-        if not isinstance(words, list) or len(words) < 2 or not all(isinstance(word, str) for word in words):
-            raise LaunchFailed("a request for a daemon is not one")
-        return Request(words[0], " ".join(words[1:]))
+
+
+def _taken(folder: int, name: str) -> Request:
+    """A request, taken out of the relay folder. Anything may lie there."""
+    with open_plain(folder, name, LARGEST) as file:
+        words = msgspec.json.decode(file.read(), type=list[str])
+    os.unlink(name, dir_fd=folder)
+    if len(words) < 2:
+        raise LaunchFailed("a request for a daemon is not one")
+    return Request(words[0], " ".join(words[1:]))

@@ -1,10 +1,9 @@
-"""What a world prints: kept within bounds, its last lines for messages, and when it was last heard of."""
+"""What a world prints: kept within bounds, its last lines for messages."""
 
 from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import deque
 
 #: Lines that are kept; of each at most so many characters.
@@ -22,19 +21,23 @@ class Log:
     def __init__(self) -> None:
         self._lines: deque[tuple[bool, str]] = deque(maxlen=MOST_LINES)
         self._lock = threading.Lock()
-        self.heard = time.monotonic()
 
     def add(self, is_error: bool, line: str) -> None:
         """A line of standard output or error. Control characters, which would steer a terminal, are taken out."""
         with self._lock:
             self._lines.append((is_error, _CONTROL.sub("", line)[:LONGEST_LINE]))
-            self.heard = time.monotonic()
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Everything, in the order in which it came."""
         with self._lock:
             return tuple(line for _, line in self._lines)
+
+    @property
+    def own_words(self) -> str:
+        """What the ranks' own last message says, to be added to a reason; empty where there is none."""
+        said = [line.partition("collbench: ")[2] for line in self.lines if line.startswith("collbench: ")]
+        return f": {said[-1]}" if said else ""
 
     def tail(self, quiet: object = None) -> tuple[str, ...]:
         """The last lines of standard error, or of standard output where that is empty.

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed, RunReadError
+from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed
 from collbench.launch import host
-from collbench.launch.cells import Launch, inner_plan
+from collbench.launch.cells import Cell, Launch, inner_plan
 from collbench.launch.engine import Engine
 from collbench.launch.following import Execution
-from collbench.launch.harvest import Taken, take_over
+from collbench.launch.harvest import Taken, left_behind
 from collbench.launch.identity import driver_identity
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
+from collbench.launch.patience import Limits, Patience, limits_of, written_to
 from collbench.launch.placing import Placement
+from collbench.launch.removal import remove_folder
 from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Check
@@ -47,11 +50,14 @@ UNPRIVILEGED = (1000, 1000)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a launch gave. `failure` is None where the launcher inside ended well."""
+    """How a launch ended: the transport that its library told of, and why it failed (None where it ended well)."""
 
-    taken: tuple[Taken, ...]
     transport: str | None
     failure: LaunchFailed | None
+
+
+#: Receives a record as it is taken over, with the transport; with the last one, why the launch failed, if it did.
+Keep = Callable[[Taken, str | None, LaunchFailed | None], None]
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def folders(plan: Plan, user: tuple[int, int]) -> Iterator[Folders]:
         root.chmod(0o711)
         yield found
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        remove_folder(root)
 
 
 def user_inside() -> tuple[int, int]:
@@ -107,67 +113,89 @@ def specs_for(
 
 def start(
     plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine | None, run: str, driver: str,
-    asked: frozenset[Case], check: Check,
+    asked: frozenset[Case], keep: Keep, check: Check,
 ) -> Outcome:  # fmt: skip
-    """Carry out one launch. Nothing of it is left when this returns or raises.
+    """Carry out one launch, and hand to `keep` what it measured. Nothing of it is left when this returns or raises.
+
+    Whatever goes wrong in it, or lies in its folders, is its failure and no other launch's.
 
     Raises:
-        Interrupted: told to stop.
+        Interrupted: told to stop; what was measured has been kept.
+        Exception: what `keep` raises.
     """
-    log, failure = Log(), None
-    with folders(inner_plan(plan, launch.cell), user_inside()) as there:
-        specs = specs_for(plan, launch, side, placement, run, driver, there)
-        try:
-            if specs:
-                assert engine is not None
-                _in_containers(plan, launch, side, placement, engine, specs, there, log, check)
-            else:
-                _on_host(plan, launch, side, placement, there, log, check)
-        except Interrupted:
-            raise
-        except LaunchFailed as error:
-            failure = error
-        except CollbenchError as error:
-            failure = LaunchFailed(str(error), log.tail(side.starter.quiet))
-        taken: list[Taken] = []
-        try:
-            for one in take_over(there.out, asked):
-                taken.append(one)  # noqa: PERF402 - those before a bad one are kept
-        except RunReadError as error:
-            failure = failure or LaunchFailed(
-                f"left a run that is not read further: {error}", log.tail(side.starter.quiet)
-            )
-    if failure is not None:
-        said, gpus = "\n".join((str(failure), *failure.log)), len(placement.gpus)
-        shortage = shm_shortage(launch.cell, side) or nccl_shortage(launch.cell, side, gpus, said)
-        failure = LaunchFailed(f"{failure}; {shortage}", failure.log) if shortage is not None else failure
-    if failure is None and len(taken) < len(asked):
-        reason = f"ended early, with {len(taken)} of {len(asked)} cases"
-        failure = LaunchFailed(reason, log.tail(side.starter.quiet))
+    log, told_to_stop = Log(), None
     boxes = tuple(len(box.ranks) for box in placement.boxes)
-    return Outcome(tuple(taken), side.starter.transport(log.lines, boxes), failure)
+    with contextlib.ExitStack() as stack:
+        try:
+            there = stack.enter_context(folders(inner_plan(plan, launch.cell), user_inside()))
+        except OSError as error:
+            return Outcome(None, LaunchFailed(f"temporary folder: {error}"))
+        try:
+            failure = _carried_out(plan, launch, side, placement, engine, run, driver, len(asked), there, log, check)
+        except Interrupted as error:
+            failure, told_to_stop = None, error
+        transport = side.starter.transport(log.lines, boxes)
+        count, last = 0, None
+        for one in left_behind(there.out, asked):
+            if isinstance(one, LaunchFailed):
+                failure = failure or LaunchFailed(str(one), log.tail(side.starter.quiet))
+                break
+            if last is not None:
+                keep(last, transport, None)
+            count, last = count + 1, one
+        if failure is None and told_to_stop is None and count < len(asked):
+            reason = f"ended early, with {count} of {len(asked)} cases"
+            failure = LaunchFailed(reason, log.tail(side.starter.quiet))
+        failure = _with_advice(failure, launch.cell, side, len(placement.gpus))
+        if last is not None:
+            keep(last, transport, failure)
+    if told_to_stop is not None:
+        raise told_to_stop
+    return Outcome(transport, failure)
+
+
+def _carried_out(
+    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine | None, run: str, driver: str,
+    cases: int, there: Folders, log: Log, check: Check,
+) -> LaunchFailed | None:  # fmt: skip
+    """Start the world and wait for its end; why it failed, if it did."""
+    limits = limits_of(plan, cases)
+    try:
+        if specs := specs_for(plan, launch, side, placement, run, driver, there):
+            assert engine is not None
+            _in_containers(limits, launch, side, placement, engine, specs, there, log, check)
+        else:
+            _on_host(limits, launch, side, placement, there, log, check)
+    except Interrupted:
+        raise
+    except LaunchFailed as error:
+        return LaunchFailed(f"{error}{log.own_words}", error.log)
+    except CollbenchError as error:
+        return LaunchFailed(str(error), log.tail(side.starter.quiet))
+    except Exception as error:  # of this launch alone: the next one may go well
+        if os.environ.get("COLLBENCH_TRACEBACK"):
+            traceback.print_exception(error)
+        return LaunchFailed(f"{type(error).__name__}: {error}", log.tail(side.starter.quiet))
+    return None
+
+
+def _with_advice(failure: LaunchFailed | None, cell: Cell, side: Side, gpus: int) -> LaunchFailed | None:
+    """The failure with what would help, where a library is known to die of it without a word."""
+    if failure is None:
+        return None
+    said = "\n".join((str(failure), *failure.log))
+    shortage = shm_shortage(cell, side) or nccl_shortage(cell, side, gpus, said)
+    return failure if shortage is None else LaunchFailed(f"{failure}; {shortage}", failure.log)
 
 
 def _ended(code: int, log: Log, starter: Starter) -> None:
     """Raise unless the launcher ended well; with 1 because a case failed, that case is recorded beside this."""
     if code != 0:
-        raise LaunchFailed(f"ended with exit code {code}{_own_words(log)}", log.tail(starter.quiet))
-
-
-def _own_words(log: Log) -> str:
-    """What the ranks' own message says of it, if there is one."""
-    said = [line.partition("collbench: ")[2] for line in log.lines if line.startswith("collbench: ")]
-    return f": {said[-1]}" if said else ""
+        raise LaunchFailed(f"ended with exit code {code}", log.tail(starter.quiet))
 
 
 def _on_host(
-    plan: LaunchPlan,
-    launch: Launch,
-    side: Side,
-    placement: Placement,
-    there: Folders,
-    log: Log,
-    check: Check,
+    limits: Limits, launch: Launch, side: Side, placement: Placement, there: Folders, log: Log, check: Check
 ) -> None:
     assert side.environment is not None
     programs = side.environment / "bin"
@@ -182,16 +210,20 @@ def _on_host(
     program = (str(programs / "python"), "-m", "collbench", "run", str(there.plan), "--out", str(there.out),
                "--style", "csv")  # fmt: skip
     environment = on_host(variables(launch.cell, placement, side))
-    job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None, plan.timeout_seconds)
+    job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None)
     try:
-        _ended(run_job(job, execute, log, lambda: None, check), log, side.starter)
+        code = run_job(job, execute, log, lambda: None, check, Patience(limits), written_to(there.out))
+        if code < 0:
+            ended = f"{job.argv[0]} was ended by signal {-code} ({signal.strsignal(-code)})"
+            raise LaunchFailed(ended, log.tail(side.starter.quiet))
+        _ended(code, log, side.starter)
     finally:
         for process in started:
             process.end()
 
 
 def _in_containers(
-    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine, specs: tuple[Spec, ...],
+    limits: Limits, launch: Launch, side: Side, placement: Placement, engine: Engine, specs: tuple[Spec, ...],
     there: Folders, log: Log, check: Check,
 ) -> None:  # fmt: skip
     members = [spec for spec in specs if not spec.donates]
@@ -201,7 +233,7 @@ def _in_containers(
         assert container is not None
         return engine.execute(container, argv, environment, log.add)
 
-    job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, INSIDE, {}, there.relay, plan.timeout_seconds)
+    job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, INSIDE, {}, there.relay)
     name = next(spec.network for spec in specs if spec.network is not None)
     label = f"{LAUNCH_LABEL}={dict(specs[0].labels)[LAUNCH_LABEL]}"
     with engine.watch_deaths(label) as died:
@@ -212,7 +244,7 @@ def _in_containers(
                 engine.start(alone)
             check()
             engine.start_together(tuple(members))
-            _ended(run_job(job, execute, log, died, check), log, side.starter)
+            _ended(run_job(job, execute, log, died, check, Patience(limits), written_to(there.out)), log, side.starter)
         finally:
             died.stop()
             with contextlib.suppress(EngineError):  # it is away; at the end of the experiment all is looked for again

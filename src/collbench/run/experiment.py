@@ -36,6 +36,7 @@ from collbench.run.leaving import Everywhere, Rescue, StartLimit, alone, last_wo
 from collbench.run.measure import measure
 from collbench.run.method import choose_method
 from collbench.run.sampling import Method, Watch
+from collbench.run.software import difference, software
 from collbench.run.voice import Voice
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
 from collbench.schema.case import Case
@@ -118,6 +119,7 @@ def perform(experiment: Experiment, sink: Sink) -> None:
                 begun = True
             except BackendUnavailable as error:  # found out when the ranks had met; all of them know
                 last = number == len(experiment.backends) - 1
+                error.everywhere = True
                 if experiment.plan.unusable == "refuse" or (last and not begun):
                     raise
                 refused += [_skip(case, str(error)) for case in experiment.cases[number]]
@@ -146,6 +148,7 @@ def _guarded(
         try:
             _measure_backend(experiment, number, session, sink, watch, begins)
         except Everywhere as known:
+            known.error.everywhere = True
             raise known.error from None
         except LostRankError:
             raise
@@ -158,6 +161,7 @@ def _measure_backend(
 ) -> None:
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
+    together(session, _refuse_other_software(session, backend))
     ranks = tuple(allgather(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid)))
     together(session, _refuse(experiment, session, ranks, cases, watch))
     method = choose_method(experiment.plan, ranks, backend.simulated)
@@ -178,6 +182,12 @@ def measured(case: Case, session: Session, method: Method, watch: Watch) -> tupl
         raise Everywhere(error.with_traceback(None)) from None
     except LibraryError as error:
         raise LibraryError(f"{case.collective} {format_bytes(case.bytes)} on {case.backend}: {error}") from error
+
+
+def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch | None:
+    """Before anything else is exchanged, which another version might spell differently."""
+    found = difference(allgather(session.world, software(backend)))
+    return None if found is None else WorldMismatch(f"{found}; install the same on every host.")
 
 
 def _refuse(

@@ -19,7 +19,7 @@ _ALLOWED = (
     "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_", "NCCL_", "GLOO_", "TORCH_NCCL_", "OMP_",
     "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
 )  # fmt: skip
-_NEVER = ("URI", "TOKEN", "SECRET", "PASSWORD", "KEY", "PREFIXES", "INITIAL_WDIR")
+_NEVER = ("URI", "TOKEN", "SECRET", "PASS", "KEY", "CRED", "AUTH", "PREFIXES", "INITIAL_WDIR")
 
 #: A share of the time above which tasks waiting for a CPU are called contention.
 CONTENDED_SHARE = 0.10

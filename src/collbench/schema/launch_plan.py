@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Literal, get_args
@@ -25,6 +26,9 @@ _POLICY = re.compile(r"host|single|multi|packed:[1-9][0-9]{0,3}")
 
 MOST_LAUNCHES = 1000
 MOST_RANKS = 256
+
+#: More ways to start a world than these are a slip of the keyboard; more starts take days.
+MOST_CELLS, MOST_STARTS = 5_000, 100_000
 
 
 class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,7 +94,20 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     for name, value, most in numbers:
         if not 1 <= value <= most:
             raise PlanError(f"{name} {value}: must be from 1 to {most}.")
+    _check_cells(plan)
     return plan
+
+
+def _check_cells(plan: LaunchPlan) -> None:
+    """Before they are listed, which would take memory for each."""
+    lists = (plan.images, plan.policies, plan.isolation, plan.affinity, plan.ranks or plan.workers or (2,))
+    cells = math.prod(len(set(values)) for values in lists)
+    for what, number, most in (("cells", cells, MOST_CELLS), ("starts", cells * plan.launches, MOST_STARTS)):
+        if number > most:
+            raise PlanError(
+                f"images, policies, isolation, affinity and ranks make up to {number:,} {what}, and a plan has at most "
+                f"{most:,}. Measure in several runs."
+            )
 
 
 def _check_workers(plan: LaunchPlan) -> None:

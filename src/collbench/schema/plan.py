@@ -219,7 +219,7 @@ def load_plan_of(kind: type[Kind], path: Path) -> Kind:
         document = msgspec.json.decode(text, type=dict) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise PlanError(f"plan {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         language = "JSON" if path.suffix == ".json" else "TOML"
         raise PlanError(f"plan {path}: not {language}: {error}.") from error
     _refuse_unknown(document, kind, str(path))

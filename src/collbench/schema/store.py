@@ -55,10 +55,14 @@ class RunWriter:
             if directory.is_dir() and any(directory.iterdir()):
                 raise RequestError(f"--out {directory}: is not empty. Name a directory that does not exist yet.")
             (directory / "samples").mkdir(parents=True, exist_ok=True)
-            _write_synced(directory / "manifest.json", manifests.encode(manifest))
-            self._records: BinaryIO = _locked((directory / "records.jsonl").open("xb", buffering=0))
+            content = manifests.encode(manifest)
+            manifests.decode(content, f"--out {directory}: the manifest would not be read back")
+            _write_synced(directory / "manifest.json", content)
+            self._opened(_locked((directory / "records.jsonl").open("xb", buffering=0)))
         except OSError as error:
             raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
+        except RunReadError as error:
+            raise RunWriteError(f"{error} Nothing was measured.") from error
         self.count = 0
 
     @classmethod
@@ -72,9 +76,10 @@ class RunWriter:
         writer = cls.__new__(cls)
         writer.directory = directory
         try:
-            writer._records = _locked((directory / "records.jsonl").open("ab", buffering=0))
+            file = _locked((directory / "records.jsonl").open("ab", buffering=0))
             writer.count = len(read_run(directory).records)  # nobody adds to it any more
-            writer._records.truncate((directory / "records.jsonl").read_bytes().rfind(b"\n") + 1)
+            file.truncate((directory / "records.jsonl").read_bytes().rfind(b"\n") + 1)
+            writer._opened(file)
         except BlockingIOError as error:
             raise RunWriteError(f"{directory}: another program is writing this run. Wait for it, or end it.") from error
         except OSError as error:
@@ -85,28 +90,64 @@ class RunWriter:
         """Write the samples [ranks, n] in nanoseconds, then the record; synced when this returns the record as written.
 
         Raises:
-            RunWriteError: the disk is full, or gone. The run stays readable up to the record before.
+            RunWriteError: the disk is full, the run is gone, or a reader would refuse the record. The run stays
+                readable up to the record before.
         """
+        self.verify()
         path: Path | None = None
         before = self._records.tell()
+        if samples is not None and record.samples is not None and samples.size:
+            path = self.directory / "samples" / f"{record.case.key}-{record.launch}.npy"
+            where = f"samples/{path.name}"
+            record = msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file=where))
         try:
-            if samples is not None and record.samples is not None and samples.size:
-                path = self.directory / "samples" / f"{record.case.key}-{record.launch}.npy"
+            line = _readable(record, None if path is None else samples)
+        except RunReadError as error:
+            raise RunWriteError(f"--out {self.directory}: {error} {self.standing()}") from error
+        try:
+            if path is not None and samples is not None:
                 save_samples(path, samples)
-                where = f"samples/{path.name}"
-                record = msgspec.structs.replace(record, samples=msgspec.structs.replace(record.samples, file=where))
-            rest = memoryview(records.encode(record) + b"\n")
+            rest = memoryview(line)
             while rest:  # what does not fit in one write tells why in the next
                 rest = rest[self._records.write(rest) :]
             os.fsync(self._records.fileno())
         except OSError as error:
             self._take_back(before, path)
-            raise RunWriteError(
-                f"--out {self.directory}: {error.strerror or error}. "
-                f"The {self.count} records written before are whole: collbench show {self.directory}"
-            ) from error
+            raise RunWriteError(f"--out {self.directory}: {error.strerror or error}. {self.standing()}") from error
         self.count += 1
+        self._length = before + len(line)
         return record
+
+    def verify(self) -> None:
+        """Look whether what was written is still there.
+
+        Raises:
+            RunWriteError: somebody removed, moved, replaced or cut it.
+        """
+        if self.lost() is not None:
+            raise RunWriteError(f"--out {self.directory}: {self.standing()}")
+
+    def standing(self) -> str:
+        """What there is of the run, in words."""
+        if (lost := self.lost()) is not None:
+            return f"{lost} while the run was written. Its {self.count} records cannot be read there any more."
+        return f"The {self.count} records written before are whole: collbench show {self.directory}"
+
+    def lost(self) -> str | None:
+        """What happened to the run, where what was written is not there any more; None where it is."""
+        try:
+            (self.directory / "manifest.json").stat()
+            found = (self.directory / "records.jsonl").stat()
+        except OSError as error:
+            return f"{error.filename} was removed or moved ({error.strerror})"
+        if (found.st_dev, found.st_ino) != self._file:
+            return f"{self.directory / 'records.jsonl'} was replaced"
+        return None if found.st_size >= self._length else f"{self.directory / 'records.jsonl'} was cut"
+
+    def _opened(self, records: BinaryIO) -> None:
+        """From now on this is the file, as it is."""
+        found = os.fstat(records.fileno())
+        self._records, self._file, self._length = records, (found.st_dev, found.st_ino), found.st_size
 
     def _take_back(self, length: int, path: Path | None) -> None:
         with contextlib.suppress(OSError):
@@ -127,13 +168,37 @@ class RunWriter:
         self.close()
 
 
+def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
+    """The line of a record, with samples that are written beside it.
+
+    Raises:
+        RunReadError: whoever reads the run would stop at it.
+    """
+    what = f"the record of {record.case.collective}, {record.case.bytes} B,"
+    try:
+        line = records.encode(record) + b"\n"
+    except UnicodeEncodeError as error:
+        raise RunReadError(f"{what} cannot be written: {error}.") from error
+    if len(line) >= LONGEST_LINE:
+        raise RunReadError(f"{what} is {len(line) >> 20} MiB long, and would not be read back.")
+    records.decode(line, f"{what} would not be read back")
+    if samples is not None and record.samples is not None:
+        ranks = record.case.ranks
+        rows = (ranks,) if ranks <= ALL_RANKS_LIMIT else (ranks, 2)
+        if samples.ndim != 2 or len(samples) not in rows or samples.shape[1] != record.samples.n:
+            said = f"{ranks} ranks and {record.samples.n} samples"
+            raise RunReadError(f"{what} says {said}, and there is an array {list(samples.shape)}.")
+    return line
+
+
 def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
     """Write samples [ranks, n] (above 64 ranks: [2, n], largest and smallest) as the narrowest signed integer."""
     import numpy as np
 
     if len(samples) > ALL_RANKS_LIMIT:
         samples = extremes(samples)
-    narrow = samples.astype(np.int32) if np.abs(samples).max() < 2**31 else samples
+    fits = int(samples.min()) > -(2**31) and int(samples.max()) < 2**31
+    narrow = samples.astype(np.int32 if fits else np.int64)
     content = io.BytesIO()
     np.save(content, narrow, allow_pickle=False)
     with path.open("wb") as file:

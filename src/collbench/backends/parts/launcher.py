@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from collbench.errors import RequestError
@@ -57,6 +59,32 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
         except (KeyError, ValueError):
             continue
     return Launcher("none")
+
+
+#: They end the whole job when a rank leaves with an error; others do so once the ranks have met.
+_END_ALL = ("openmpi", "torchrun")
+
+
+def rank_0_lives(us: Launcher) -> bool:
+    """Whether rank 0 has not left, as far as its fellow `us` can tell; not where it may be on another machine.
+
+    A launcher that ends the job with its first rank would have ended us too. Otherwise rank 0 is looked for among the
+    processes that the same parent started.
+    """
+    if us.rank == 0 or us.kind == "none":
+        return False
+    return us.kind in _END_ALL or any(detect(environ).rank == 0 for environ in _siblings())
+
+
+def _siblings() -> Iterator[dict[str, str]]:
+    """The environments of the processes that our parent started, as far as they can be read."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            status = (process / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+            if status[0] == "Z" or int(status[1]) != os.getppid() or int(process.name) == os.getpid():
+                continue
+            words = (process / "environ").read_bytes().decode("utf-8", "replace").split("\0")
+            yield dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def started_ranks(backend: str, asked: int | None, how: str) -> int:

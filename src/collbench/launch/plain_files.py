@@ -1,0 +1,56 @@
+"""Files in folders that a world may write to, opened as untrusted: no link, no pipe, no device, nothing too large."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from collbench.errors import RunReadError
+
+
+def open_folder(name: str | Path, parent: int | None = None) -> int:
+    """A folder, opened; `parent` is an open one that it is in. The caller closes it.
+
+    Raises:
+        RunReadError: it is a link, or no folder, or cannot be entered.
+    """
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except (OSError, ValueError) as error:
+        raise RunReadError(f"{_shown(name)}/: {_why(error)}.") from error
+
+
+def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:
+    """A plain file in an open folder, opened to be read; `largest` in bytes.
+
+    Raises:
+        RunReadError: it is missing, a link, a folder, a device or a pipe, larger, or cannot be read.
+    """
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError as error:
+        raise RunReadError(f"{_shown(name)}: is missing.") from error
+    except (OSError, ValueError) as error:  # a name may hold what no name can
+        raise RunReadError(f"{_shown(name)}: {_why(error)}; a world may only leave plain files.") from error
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise RunReadError(f"{_shown(name)}: no plain file.")
+        if largest is not None and found.st_size > largest:
+            raise RunReadError(f"{_shown(name)}: {found.st_size} bytes; at most {largest} are read.")
+    except BaseException:
+        os.close(file)
+        raise
+    return io.BufferedReader(io.FileIO(file, "rb"))
+
+
+def _shown(name: str | Path) -> str:
+    """A name that somebody else gave, in letters that every record and terminal can hold."""
+    return ascii(str(name))[1:-1]
+
+
+def _why(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)

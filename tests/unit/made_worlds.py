@@ -1,0 +1,105 @@
+"""Launches on the host whose mpirun is a script of ours: it leaves what it likes where ranks leave their records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.launch import starters
+from collbench.launch.cells import Launch, cases_in, cells_of, order_of
+from collbench.launch.conduct import Prepared, conduct
+from collbench.launch.placing import place
+from collbench.launch.sides import Sides
+from collbench.launch.stopping import Check
+from collbench.launch.told import Side
+from collbench.launch.topology import Core, Topology
+from collbench.schema import record as records
+from collbench.schema.case import Case
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.record import Record, Samples, Work
+from collbench.schema.summary import summarise
+
+PLAN = LaunchPlan(
+    collectives=("bcast",), images=("openmpi",), policies=("host",), sizes=("8", "16"), launches=2, timeout="5s",
+    gate="barrier",
+)  # fmt: skip
+
+#: The arguments are read, `good` leaves a whole run, and `first` is true in the first launch alone.
+SCRIPT = """#!/bin/sh
+here={here}
+while [ "$1" != --out ]; do shift; done
+out=$2
+good() {{ cp -r "$here/good/." "$out"; }}
+first() {{ mkdir "$here/begun" 2>/dev/null; }}
+{body}
+"""
+
+
+@dataclass
+class Heard:
+    """A sink that remembers."""
+
+    records: list[Record] = field(default_factory=list)
+    said: list[str | None] = field(default_factory=list)
+
+    def add(self, record: Record, samples: NDArray[Any] | None) -> None:
+        """Kept."""
+        records.decode(records.encode(record))  # as on its way to disk and back
+        self.records.append(record)
+
+    def launched(self, launch: Launch, said: str | None) -> None:
+        """Kept."""
+        self.said.append(said)
+
+    @property
+    def found(self) -> list[tuple[int, int, str]]:
+        """(launch, bytes, status) of every record, in order."""
+        return [(record.launch, record.case.bytes, record.status) for record in self.records]
+
+
+def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> Prepared:
+    """A plan for the host, beside an environment whose mpirun executes `body`."""
+    (cell,) = cells_of(plan)
+    asked = cases_in(plan, cell)
+    programs = place_for_it / "environment" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "mpirun").write_text(SCRIPT.format(here=place_for_it, body=body))
+    (programs / "mpirun").chmod(0o755)
+    leave_good(place_for_it / "good", asked)
+    side = Side(starters.get("openmpi", "openmpi"), "", place_for_it / "environment")
+    machine = Topology(tuple(Core(n) for n in range(4)))
+    sides = Sides({"openmpi": side}, (), (), ())
+    return Prepared(
+        plan, "cb", None, sides, {cell: place(machine, cell, plan)}, order_of(plan), {cell: frozenset(asked)}
+    )
+
+
+def leave_good(folder: Path, asked: tuple[Case, ...]) -> None:
+    """A run of these cases with two samples each."""
+    (folder / "samples").mkdir(parents=True)
+    np.save(folder / "samples" / "a.npy", np.array([[1000, 2000]] * asked[0].ranks, np.int32))
+    (folder / "records.jsonl").write_bytes(b"".join(records.encode(good(case)) + b"\n" for case in asked))
+
+
+def good(case: Case, **more: Any) -> Record:
+    """A record of a case as a world writes it."""
+    blank = Record(
+        case=case, launch=0, status="ok", work=Work(bytes=case.bytes, count=case.bytes, bus_factor=1.0),
+        samples=Samples(n=2, invalid=0, warmup=0, file="samples/a.npy"),
+        seconds=summarise(np.array([1000, 2000])),
+    )  # fmt: skip
+    return msgspec.structs.replace(blank, **more)
+
+
+def carried_out(
+    prepared: Prepared, check: Check = lambda: None, known: frozenset[tuple[Case, int]] = frozenset()
+) -> Heard:
+    """The experiment."""
+    heard = Heard()
+    conduct(prepared, heard, frozenset(), known, check)
+    return heard

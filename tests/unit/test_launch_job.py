@@ -1,0 +1,226 @@
+"""Waiting for a world: requests for daemons are hostile until read, and what a world prints is no progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.unit.made_worlds import PLAN, carried_out, made
+
+from collbench.errors import LaunchFailed
+from collbench.launch import starters
+from collbench.launch.job import Daemons, Job
+from collbench.launch.log import Log
+from collbench.launch.patience import LONGEST_PASS, Limits, Patience, written_to
+
+ROOT = Path(__file__).parents[2]
+SHORT = msgspec.structs.replace(PLAN, timeout="1s", budget="0.1s", launches=1)
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Path:
+    folder = tmp_path / "relay"
+    folder.mkdir()
+    return folder
+
+
+def asked(relay: Path) -> list[str]:
+    job = Job(starters.get("openmpi", "openmpi"), (("c0", 1), ("c1", 1)), 2, False, ("true",), {}, relay)
+    return [request.container for request in Daemons(job, ("c0", "c1"), Log()).new()]
+
+
+def test_a_request_is_taken_away(relay: Path) -> None:
+    (relay / "1.request").write_text(json.dumps(["c1", "prted", "--daemonize"]))
+    (relay / "2.draft").write_text("half")
+    assert asked(relay) == ["c1"]
+    assert [path.name for path in relay.iterdir()] == ["2.draft"]
+
+
+def linked(relay: Path) -> None:
+    (relay / os.fsdecode(b"\xff\xfe.request")).symlink_to("/etc/passwd")
+
+
+def deep(relay: Path) -> None:
+    (relay / "a.request").write_bytes(b"[" * 60_000)
+
+
+def folder(relay: Path) -> None:
+    (relay / "d.request").mkdir()
+
+
+def large(relay: Path) -> None:
+    with (relay / "a.request").open("wb") as file:
+        file.truncate(900 << 20)
+
+
+def removed(relay: Path) -> None:
+    (relay / "a.request").write_text('["c1", "prted"]')
+    relay.rename(relay.with_name("elsewhere"))
+
+
+def no_letters(relay: Path) -> None:
+    (relay / "a.request").write_bytes(b'["c1", "\\ud800"]')
+
+
+def a_number(relay: Path) -> None:
+    (relay / "a.request").write_bytes(b"7")
+
+
+def one_word(relay: Path) -> None:
+    (relay / "a.request").write_bytes(b'["c1"]')
+
+
+def pipe(relay: Path) -> None:
+    os.mkfifo(relay / "a.request")
+
+
+@pytest.mark.parametrize("leave", [linked, deep, folder, large, removed, no_letters, a_number, one_word, pipe])
+def test_a_request_that_is_none_fails_the_launch(relay: Path, leave: Callable[[Path], None]) -> None:
+    leave(relay)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(LaunchFailed, match="a request for a daemon") as failed:
+        asked(relay)
+    str(failed.value).encode()  # every record and terminal can hold it
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+def test_a_request_that_goes_while_it_is_read(relay: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (relay / "a.request").write_text('["c1", "prted"]')
+
+    def gone(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "a.request")
+
+    monkeypatch.setattr(os, "unlink", gone)
+    with pytest.raises(LaunchFailed, match="a request for a daemon"):
+        asked(relay)
+
+
+CLOSED = """
+import os, sys
+from pathlib import Path
+from collbench.errors import LaunchFailed
+from tests.unit.test_launch_job import asked
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+relay = Path(sys.argv[1]) / "relay"
+relay.mkdir(mode=0)
+try:
+    asked(relay)
+except LaunchFailed as error:
+    print(error)
+"""
+
+
+def test_a_relay_folder_that_is_closed() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o777)
+        command = [sys.executable, "-c", CLOSED, place]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert "a request for a daemon cannot be read (" in done.stdout, done.stderr
+    assert "Permission denied" in done.stdout
+
+
+class Clock:
+    """Time that a test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def waited(patience: Patience, clock: Clock, seconds: float, written: int = 0) -> str | None:
+    """What is said after so long, in passes of half a second."""
+    for _ in range(int(seconds * 2)):
+        clock.now += 0.5
+        if (said := patience.ended(written)) is not None:
+            return said
+    return None
+
+
+def test_a_record_is_progress_and_a_start_takes_longer() -> None:
+    clock = Clock()
+    patience = Patience(Limits(start=10.0, case=20.0, cases=3), clock)
+    assert waited(patience, clock, 29) is None
+    assert waited(patience, clock, 19, written=100) is None
+    assert waited(patience, clock, 19, written=150) is None
+    assert "no record came for 20 s" in (waited(patience, clock, 2, written=150) or "")
+
+
+def test_records_without_end_are_no_progress() -> None:
+    clock = Clock()
+    patience = Patience(Limits(start=10.0, case=20.0, cases=3), clock)
+    said = next(text for n in range(1, 1000) if (text := waited(patience, clock, 1, written=n)) is not None)
+    assert "took longer than 70 s, the most that 3 cases may take" in said
+    assert 69 < clock.now - 1000 < 72
+
+
+def test_a_driver_that_was_stopped_has_not_waited() -> None:
+    clock = Clock()
+    patience = Patience(Limits(start=0.0, case=20.0, cases=1), clock)
+    for _ in range(15):
+        clock.now += 3600.0
+        assert patience.ended(0) is None
+    assert "no record came" in (waited(patience, clock, 20 - 15 * LONGEST_PASS + 1) or "")
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    ask = written_to(tmp_path)
+    assert ask() == 0
+    (tmp_path / "records.jsonl").write_text("1234")
+    assert ask() == 4
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collbench.launch.patience.GRACE", 0.5)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_world_that_keeps_printing_is_ended(tmp_path: Path) -> None:
+    heard = carried_out(made(tmp_path, "while :; do echo line; sleep 0.1; done", SHORT))
+    assert heard.found == [(0, 8, "failed")]
+    assert "no record came for " in (heard.records[0].reason or "")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_ranks_own_words_stand_in_the_reason(tmp_path: Path) -> None:
+    words = "rank 0: no progress for 1 s in bcast 8 B"
+    heard = carried_out(made(tmp_path, f'echo "collbench: {words}" >&2; sleep 60', SHORT))
+    assert (heard.records[0].reason or "").endswith(f": {words}")
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from tests.unit.made_worlds import carried_out, made
+from tests.unit.test_launch_job import SHORT
+import collbench.launch.patience
+collbench.launch.patience.GRACE = 0.5
+heard = carried_out(made(Path(sys.argv[1]), sys.argv[2], SHORT))
+print(heard.found, [record.notes for record in heard.records])
+"""
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        "(sleep 8; kill -CONT $PPID) & kill -STOP $PPID; good",  # it ends while the driver is stopped
+        "kill -STOP $PPID; sleep 8; kill -CONT $PPID; sleep 0.5; good",
+    ],
+)
+def test_a_driver_that_was_stopped_records_no_false_failure(tmp_path: Path, world: str) -> None:
+    """For longer than every limit."""
+    command = [sys.executable, "-c", STOPPED, str(tmp_path), world]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    assert done.stdout == "[(0, 8, 'ok'), (0, 16, 'ok')] [(), ()]\n", done.stderr
