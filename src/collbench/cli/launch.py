@@ -118,7 +118,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     sink = RunSink(writer, len(prepared.order), len(done), records)
     try:
         conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
-    except CollbenchError as error:
+    except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
         raise
