@@ -132,8 +132,8 @@ def run_command(speaks: bool) -> int:
     except CollbenchError as error:
         _say(speaks, f"{error}{''.join(getattr(error, '__notes__', ()))}")
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort) as error:
-        _say(speaks, f"interrupted.{''.join(getattr(error, '__notes__', ()))}")
+    except (KeyboardInterrupt, click.Abort):
+        _say(speaks, "interrupted.")
         return 130
     except BrokenPipeError:
         return 130

@@ -44,6 +44,9 @@ class Api(docker.APIClient):
         while True:
             try:
                 return answer.result(max(0.0, min(SLICE, until - time.monotonic())))
+            except requests.ReadTimeout:  # the socket's own limit
+                self.silent = True
+                raise
             except StillWaiting as error:
                 if answer.done():  # meanwhile, or with an error of that kind
                     return answer.result()
@@ -56,7 +59,6 @@ class Api(docker.APIClient):
         try:
             answer.set_result(super().send(request, **settings))
         except BaseException as error:
-            self.silent = self.silent or isinstance(error, requests.ReadTimeout)
             answer.set_exception(error)
 
     def ping_within(self, limit: int, patience: Callable[[], None]) -> None:

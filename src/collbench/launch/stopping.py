@@ -47,7 +47,8 @@ class Stopping:
         """From now on signals are heard here; afterwards as before.
 
         Raises:
-            KeyboardInterrupt: somebody asked twice, and a moment has passed.
+            Interrupted: somebody asked twice, and a moment has passed. Inside, that is a KeyboardInterrupt, which
+                nothing that meets errors of the engine or of a launch takes for one of those.
         """
 
         def hear(number: int, frame: object) -> None:
@@ -60,6 +61,11 @@ class Stopping:
         before: dict[signal.Signals, Any] = {number: signal.signal(number, hear) for number in heard}
         try:
             yield
+        except KeyboardInterrupt as error:
+            told = Interrupted("interrupted.")
+            for note in getattr(error, "__notes__", ()):
+                told.add_note(note)
+            raise told from error
         finally:
             if signal.SIGALRM in before:
                 signal.setitimer(signal.ITIMER_REAL, 0)
