@@ -18,6 +18,7 @@ from collbench.errors import CollbenchError, RequestError
 from collbench.launch.cells import Launch
 from collbench.launch.conduct import conduct, finished, manifest_of, prepare
 from collbench.launch.engine import Engine
+from collbench.launch.neighbours import beside
 from collbench.launch.stopping import Check, Stopping
 from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
@@ -114,7 +115,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     else:
         writer = RunWriter(out, manifest_of(prepared, tuple(sys.argv)))
     done = finished(prepared, tuple(records))
-    show_cells(plan, prepared.sides.differences)
+    show_cells(plan, (*prepared.sides.differences, *beside(prepared.placements.values())))
     sink = RunSink(writer, len(prepared.order), len(done), records)
     try:
         conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)

@@ -10,6 +10,8 @@ import fcntl
 import itertools
 import os
 import pwd
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -60,15 +62,22 @@ def sign(folder: Path) -> IO[str]:
     return signature
 
 
+def opened(path: Path) -> IO[str]:
+    """A small text of another launch, to be read. Somebody else's folder may hold anything: no link, and no wait.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="ascii")
+
+
 def signature_of(folder: Path) -> tuple[str, bool | None]:
     """Who drives a folder, and whether the lock on it is held; None where that cannot be known.
 
     Raises:
         OSError, UnicodeDecodeError: nobody signed it.
     """
-    # somebody else's folder may hold anything
-    number = os.open(folder / DRIVER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(number, encoding="ascii") as signature:
+    with opened(folder / DRIVER) as signature:
         driver = signature.read(_LONGEST)
         try:
             fcntl.flock(signature, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -77,6 +86,18 @@ def signature_of(folder: Path) -> tuple[str, bool | None]:
         except OSError:
             return driver, None
     return driver, False
+
+
+def signed() -> Iterator[tuple[Path, str, bool | None]]:
+    """Temporary folders of launches, whoever they belong to: path, driver, whether its lock is held."""
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER}*")):
+        try:
+            if not folder.is_symlink():
+                driver, locked = signature_of(folder)
+                trusted = folder.stat().st_uid in (0, os.getuid())  # others could sign as a driver that lives
+                yield folder, driver, locked if locked or trusted else None
+        except (OSError, UnicodeDecodeError):
+            continue
 
 
 def user_inside() -> tuple[int, int]:

@@ -7,14 +7,12 @@ import datetime
 import os
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from collbench.launch.engine import Engine
-from collbench.launch.identity import FOLDER, boot, namespace, signature_of
+from collbench.launch.identity import boot, namespace, signed
 from collbench.launch.specs import DRIVER_LABEL
 
 #: What is younger (s) may belong to a launch that is just being made, by a driver of which nothing else is known.
@@ -63,18 +61,6 @@ def locks() -> dict[str, bool | None]:
     for _, driver, locked in signed():
         found[driver] = True if found.get(driver) or locked else locked
     return found
-
-
-def signed() -> Iterator[tuple[Path, str, bool | None]]:
-    """Temporary folders of launches, whoever they belong to: path, driver, whether its lock is held."""
-    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER}*")):
-        try:
-            if not folder.is_symlink():
-                driver, locked = signature_of(folder)
-                trusted = folder.stat().st_uid in (0, os.getuid())  # others could sign as a driver that lives
-                yield folder, driver, locked if locked or trusted else None
-        except (OSError, UnicodeDecodeError):
-            continue
 
 
 def is_dead(driver: str, locked: bool | None, busy: bool) -> bool:

@@ -22,11 +22,13 @@ from collbench.launch.identity import FOLDER, sign, user_inside
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
+from collbench.launch.neighbours import CORES
 from collbench.launch.placing import Placement
 from collbench.launch.specs import OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Check
 from collbench.launch.told import Side, nccl_shortage, on_host, shm_shortage, variables
+from collbench.run.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
@@ -57,12 +59,13 @@ class Folders:
 
 
 @contextlib.contextmanager
-def folders(plan: Plan, user: tuple[int, int]) -> Iterator[Folders]:
-    """Temporary ones, which only the driver and the user inside can enter."""
+def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Folders]:
+    """Temporary ones, which only the driver and the user inside can enter. Others can read which `cores` are taken."""
     root = Path(tempfile.mkdtemp(prefix=FOLDER))
     with contextlib.ExitStack() as signed:  # until all of it is gone
         try:
             signed.enter_context(sign(root))
+            (root / CORES).write_text(cores, encoding="ascii")
             found = Folders(root / "plan.json", root / "out", root / "relay")
             found.plan.write_bytes(msgspec.json.encode(plan))
             found.plan.chmod(0o644)
@@ -104,7 +107,8 @@ def start(
         Interrupted: told to stop.
     """
     log, failure = Log(), None
-    with folders(inner_plan(plan, launch.cell), user_inside()) as there:
+    cores = format_cores({core for slot in placement.slots for core in slot.cores})
+    with folders(inner_plan(plan, launch.cell), user_inside(), cores) as there:
         specs = specs_for(plan, launch, side, placement, run, driver, there)
         try:
             if specs:
