@@ -20,10 +20,11 @@ Answer = Callable[[str, str], tuple[int, Any] | None]
 
 @dataclass
 class MadeEngine:
-    """Where it listens, and what it was asked: method and path without the API's version."""
+    """Where it listens, what it was asked (method and path without the API's version), and the JSON that came along."""
 
     host: str
     asked: list[tuple[str, str]] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
 
 
 @contextmanager
@@ -41,7 +42,9 @@ def made_engine(folder: Path, answer: Answer) -> Iterator[MadeEngine]:
             return "test"
 
         def _reply(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.headers.get("Content-Type") == "application/json":
+                made.bodies.append(json.loads(body))
             path = self.path[len("/v1.41") :] if self.path.startswith("/v1.41") else self.path
             made.asked.append((self.command, path))
             status, found = answer(self.command, path) or (200, VERSION if path == "/version" else "OK")

@@ -227,6 +227,17 @@ def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str)
     )
 
 
+def test_a_network_that_cannot_be_removed_does_not_keep_others(tmp_path: Path) -> None:
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if method == "DELETE":
+            return (403, {"message": "has active endpoints"}) if path == "/networks/1" else (204, None)
+        return None
+
+    with made_engine(tmp_path, answer) as made:
+        Engine(made.host).remove([], [{"Id": "1"}, {"Id": "2"}])
+    assert made.asked[-2:] == [("DELETE", "/networks/1"), ("DELETE", "/networks/2")]
+
+
 def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
     """Its container is looked at again and again, and removed."""
 

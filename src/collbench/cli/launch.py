@@ -154,4 +154,4 @@ def _sweep(docker_host: str) -> None:
     removed, kept = sweep(Engine(docker_host))
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
-        click.echo(f"left {len(kept)}, whose launch may still run: {', '.join(kept)}")
+        click.echo(f"left {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

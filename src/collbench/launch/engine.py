@@ -87,12 +87,10 @@ class Engine(Connection):
             return objects(self.client.api.networks(filters={"label": list(labels or (RUN_LABEL,))}))
 
     def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
-        """Remove containers, at once and all together, then networks. What is gone already is no error."""
+        """Remove containers, all together, then networks. What could not be removed is listed when one looks again."""
         each(self._kill, containers, len(containers), lambda: None)
-        import docker.errors
-
         for network in networks:
-            with contextlib.suppress(docker.errors.NotFound), translated(f"network {network.get('Name')}"):
+            with contextlib.suppress(Exception):
                 self.client.api.remove_network(network["Id"])
 
     def _kill(self, found: dict[str, Any]) -> None:

@@ -26,7 +26,10 @@ _IDENTITY = re.compile(r"([^/]+)/([0-9]{1,20})/([0-9]{1,9})/([0-9]{1,20})", re.A
 
 
 def sweep(engine: Engine) -> tuple[list[str], list[str]]:
-    """Remove what dead drivers left; returns the names that were removed, and those of drivers that may be alive."""
+    """Remove what dead drivers left; returns the names that were removed, and those that are still there.
+
+    These are of drivers that may be alive, or the engine does not remove them.
+    """
     containers, networks, now = engine.labelled(), engine.networks(), engine.now()
     busy = {_driver(one) for one in containers if one.get("State") not in IDLE or is_young(one, now)}
     busy |= {_driver(one) for one in networks if is_young(one, now)}
