@@ -49,7 +49,8 @@ def clear(engine: Engine) -> int:
 def _left(engine: Engine) -> str | None:
     """Why something may be left, if so."""
     try:
-        engine.wait(lambda: None, limit=0)  # one that was silent is asked once more
+        if engine.silent:  # it is asked once more, and for no more than a ping
+            engine.wait(lambda: None, limit=0)
         number = clear(engine)
     except CollbenchError as error:
         return f"Containers may be left ({str(error).rstrip('.')}); {_ADVICE}"

@@ -98,6 +98,11 @@ class Connection:
         """On everything that is made over this connection: whose it is, and which process drives it."""
         return {RUN_LABEL: self.run, DRIVER_LABEL: driver_identity()}
 
+    @property
+    def silent(self) -> bool:
+        """Whether an answer did not come: nothing but `wait` asks it any more."""
+        return bool(self.client.api.silent)
+
     def close(self) -> None:
         """Close all connections; the next call makes new ones."""
         self.client.close()
