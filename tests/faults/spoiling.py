@@ -18,10 +18,13 @@ _ANSWERS = {
 
 
 class Spoiling:
-    """Listens at `socket`; one in `every` answers is spoiled, chosen by `seed`. `spoiled` says which, in order."""
+    """Listens at `at`; one in `every` answers is spoiled, chosen by `seed`. `spoiled` says which, in order.
+
+    From `stalled` on nothing that is asked is answered.
+    """
 
     def __init__(self, at: Path, engine: str, every: int, seed: int) -> None:
-        self.host, self.spoiled = f"unix://{at}", list[str]()
+        self.host, self.spoiled, self.stalled = f"unix://{at}", list[str](), threading.Event()
         self._engine, self._every, self._random = engine.removeprefix("unix://"), every, random.Random(seed)  # noqa: S311
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(at))
@@ -48,6 +51,10 @@ class Spoiling:
                 if not (piece := client.recv(65536)):
                     return
                 head += piece
+            if self.stalled.is_set():
+                while client.recv(65536):
+                    pass
+                return
             kind = self._random.choice(KINDS) if self._random.randrange(self._every) == 0 else None
             if kind is not None:
                 self.spoiled.append(f"{kind}: {head.split(b' HTTP', 1)[0].decode()}")

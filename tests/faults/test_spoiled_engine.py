@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.containers.worlds import LONG
+from tests.containers.conftest import Started
+from tests.containers.worlds import LONG, ranks_of, wait_for
 from tests.faults.spoiling import Spoiling
 
 from collbench.launch.connection import DEFAULT_HOST
@@ -44,3 +47,29 @@ def test_a_launch_through_an_engine_that_spoils_answers(tmp_path: Path, seed: in
     assert "Traceback" not in err, told
     if containers or networks:
         assert "--sweep" in err, told
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_when_the_engine_stalls_in_the_middle_of_a_launch(
+    tmp_path: Path, second: signal.Signals
+) -> None:
+    spoiling = Spoiling(tmp_path / "docker.sock", DEFAULT_HOST, every=10**9, seed=0)
+    plan = tmp_path / "plan.toml"
+    plan.write_text(LONG.format(image="mpich", step="strict", launches=1))
+    argv = (sys.executable, "-m", "collbench", "launch", str(plan), "--out", str(tmp_path / "run"), "--docker-host")
+    started = Started(Engine())
+    with subprocess.Popen((*argv, spoiling.host), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        started.processes.append(process.pid)
+        wait_for(lambda: ranks_of(started), 120)
+        spoiling.stalled.set()
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # or the system would make one of two that are alike
+        process.send_signal(second)
+        _, err = process.communicate(timeout=30)  # far less than the minute that an answer may take
+    spoiling.close()
+    left = started.containers(), started.networks()
+    started.engine.remove(*left)
+    assert process.returncode == 130, err
+    assert all(left)
+    assert "interrupted. Containers may be left; collbench launch --sweep removes them. 0 records are in" in err
