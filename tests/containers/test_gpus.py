@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from collbench.launch import image_store, topology
-from collbench.launch.sides import contents_of
+from collbench.launch.sides import contents_of, find
 from tests.containers.conftest import ROOT, Launch, Started, ended
 from tests.containers.test_launch import need
 from tests.processes import LIMIT
@@ -26,7 +26,7 @@ def inside(image: str, *command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.docker
 def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
     need(clean, "openmpi-cuda")
-    found = contents_of(clean.engine, "openmpi-cuda")
+    found = contents_of(clean.engine, find(clean.engine, "openmpi-cuda"))
     (nccl,) = (library for library in found.libraries if library.name == "NCCL")
     packages = {name: version for name, version in found.packages.items() if name.startswith(("cupy", "nvidia-nccl"))}
     assert found.cuda in ("12", "13")

@@ -132,7 +132,9 @@ def test_open_mpi_built_with_cuda_runs_without_a_gpu(clean: Started, launch: Lau
 def test_no_image_holds_a_compiler_or_an_sshd_or_runs_as_root(clean: Started, image: str) -> None:
     need(clean, image)
     look = "id -u; for p in cc gcc c99 clang make sshd ssh sudo; do command -v $p; done; true"
-    code, said = image_store.run_once(clean.engine, f"collbench/{image}", ("sh", "-c", look), network_mode="none")
+    code, said = image_store.run_once(
+        clean.engine, image_store.resolve(clean.engine, f"collbench/{image}"), ("sh", "-c", look), network_mode="none"
+    )
     assert (code, said.split()) == (0, ["1000"])
 
 

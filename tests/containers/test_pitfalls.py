@@ -13,6 +13,7 @@ import pytest
 
 from collbench.launch.abilities import allowed_calls
 from collbench.launch.engine import Engine
+from collbench.launch.image_store import resolve
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
@@ -48,7 +49,7 @@ def test_ranks_that_may_not_read_each_others_memory(clean: Started, launch: Laun
     found = {(record.case.isolation, record.case.bytes): record for record in records_of(launch, tmp_path, plan)}
     assert len(found) == 4
     needed = {"process_vm_readv"} if image == "mpich" else {"process_vm_readv", "kcmp"}
-    refused = bool(needed - allowed_calls(clean.engine, f"collbench/{image}"))
+    refused = bool(needed - allowed_calls(clean.engine, resolve(clean.engine, f"collbench/{image}")))
     said = {key: any("refused at this step" in note for note in record.notes) for key, record in found.items()}
     assert said == {(step, size): refused and step == "strict" for step in ("strict", "ipc") for size in (8, 131072)}
     off = {

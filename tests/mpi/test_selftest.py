@@ -98,7 +98,7 @@ def test_a_killed_selftest_takes_its_ranks_along_and_its_folder_is_swept(
     assert code == -signal.SIGKILL
     (left,) = place.glob("collbench-selftest-*")
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    assert sweep_folders() == [str(left)]
+    assert sweep_folders(set()) == [str(left)]
 
 
 def test_a_launch_that_fails_is_quoted(tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ from collbench.errors import PlanError, RequestError
 from collbench.launch import sides, starters
 from collbench.launch.cells import Cell, Launch, backends_of, cells_of, check_backends, order_of
 from collbench.launch.conduct import Prepared, placements_of
+from collbench.launch.image_store import Resolved
 from collbench.launch.images import Recipe, arguments_of, dockerfiles, labels_of
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
 from collbench.launch.sides import Sides, contents_of, differences_of
+from collbench.launch.specs import INHIBIT_ADDRESS
 from collbench.launch.told import NCCL_CONNECTION, Side, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.topology import Core, Gpu, Topology
 from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan, load_launch_plan
@@ -141,7 +143,7 @@ def test_a_dry_run_says_who_gets_which_gpu(capsys: pytest.CaptureFixture[str]) -
     _, inner, network, server, first, second, *rest = found["mpich single strict, a server and 2 workers"]
     assert '"backends":["mpi-staged","nccl"]' in inner
     assert '"staging":["pinned"]' in inner
-    assert network == "docker network create --internal " + network.split()[-1]
+    assert network == f"docker network create --internal --opt {INHIBIT_ADDRESS}=true {network.split()[-1]}"
     assert "--gpus" not in server and "nvidia.com" not in server
     for line, gpu in ((first, "GPU-a"), (second, "GPU-b")):
         assert f"""'--gpus="device={gpu}","capabilities=gpu,compute,utility"'""" in line
@@ -221,15 +223,14 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
     """Without one, every backend of GPUs would be missing in it."""
     asked: list[dict[str, Any]] = []
 
-    def run_once(engine: object, reference: str, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
+    def ask(engine: object, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
         asked.append(settings)
         return 0, msgspec.json.encode(contents()).decode()
 
-    monkeypatch.setattr(sides, "inspect", lambda engine, reference: {})
-    monkeypatch.setattr(sides, "run_once", run_once)
+    monkeypatch.setattr(sides, "ask", ask)
     nobody: Any = None
-    contents_of(nobody, "mpich", requests=["all of them"])
-    contents_of(nobody, "mpich")
+    contents_of(nobody, Resolved("mpich", "sha256:1"), requests=["all of them"])
+    contents_of(nobody, Resolved("mpich", "sha256:1"))
     assert [one.get("device_requests") for one in asked] == [["all of them"], None]
 
 

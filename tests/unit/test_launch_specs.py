@@ -142,10 +142,12 @@ def test_the_docker_command_says_it_all() -> None:
     assert " --init " in docker_command(specs("strict")[0])
     assert docker_command(member) == (
         "docker run --detach --name=cb1-0-c0 --user=1000:1000 --cap-drop=ALL --security-opt=no-new-privileges "
-        "--cpuset-cpus=0 --cpuset-mems=0 --cap-add=SYS_NICE --cap-add=SYS_PTRACE --label=collbench.run=cb1 "
-        "--label=collbench.launch=cb1-0 --label=collbench.driver=boot/1/2 --network=container:cb1-0-anchor "
-        "--ipc=container:cb1-0-anchor --pid=container:cb1-0-anchor --ulimit=memlock=-1:-1 --env=A=b "
-        "--env=COLLBENCH_CONTAINER=c0 --volume=/tmp/plan:/plan:ro --volume=/tmp/out:/out collbench/mpich sleep 660"
+        "--cpuset-cpus=0 --cpuset-mems=0 --pids-limit=4096 --log-driver=none --cap-add=SYS_NICE --cap-add=SYS_PTRACE "
+        "--label=collbench.run=cb1 --label=collbench.launch=cb1-0 --label=collbench.driver=boot/1/2 "
+        "--network=container:cb1-0-anchor --ipc=container:cb1-0-anchor --pid=container:cb1-0-anchor "
+        "--ulimit=memlock=-1:-1 --env=A=b --env=HOME=/tmp --env=USER=collbench --env=COLLBENCH_CONTAINER=c0 "
+        "--mount=type=bind,source=/tmp/plan,target=/plan,readonly --mount=type=bind,source=/tmp/out,target=/out "
+        "collbench/mpich sleep 660"
     )
 
 

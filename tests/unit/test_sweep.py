@@ -1,40 +1,181 @@
-"""What is left of a dead driver, and what may be alive."""
+"""What is left of a dead driver, and what may be alive: labels, locks, and what an engine (made up here) knows."""
 
 from __future__ import annotations
 
+import datetime
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from collbench.launch.identity import driver_identity
-from collbench.launch.sweep import is_dead, sweep_folders
+from collbench.launch.engine import Engine
+from collbench.launch.identity import boot, driver_identity, namespace, sign, signature_of
+from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
+from collbench.launch.sweep import YOUNG, is_dead, sweep, sweep_folders
+
+NOW = time.time()
+OLD = NOW - 2 * YOUNG
+
+#: A driver in a PID namespace that this test is not in, and one on another machine.
+INSIDE, REMOTE = f"{boot()}/1/17/4711", "another-boot/1/17/4711"
+
+
+class MadeUp(Engine):
+    """Lists what it is told, and forgets what is removed."""
+
+    def __init__(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
+        self.containers, self.bridges = containers, networks
+
+    def labelled(self, *labels: str) -> list[dict[str, Any]]:
+        return list(self.containers)
+
+    def networks(self, *labels: str) -> list[dict[str, Any]]:
+        return list(self.bridges)
+
+    def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
+        self.containers = [one for one in self.containers if one not in containers]
+        self.bridges = [one for one in self.bridges if one not in networks]
+
+    def now(self) -> float:
+        return NOW
+
+
+def container(name: str, driver: str, state: str, created: float = OLD) -> dict[str, Any]:
+    labels = {RUN_LABEL: "cb1", DRIVER_LABEL: driver}
+    return {"Id": name, "Names": [f"/{name}"], "State": state, "Created": int(created), "Labels": labels}
+
+
+def network(name: str, driver: str, created: float = OLD) -> dict[str, Any]:
+    made = datetime.datetime.fromtimestamp(created, datetime.UTC).isoformat()
+    return {"Id": name, "Name": name, "Created": made, "Labels": {RUN_LABEL: "cb1", DRIVER_LABEL: driver}}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder in which nobody else's launches are."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
 def test_who_is_dead() -> None:
     mine = driver_identity()
-    boot, space, number, started = mine.split("/")
-    assert not is_dead(mine, running=True)
-    assert is_dead(f"{boot}/{space}/{number}/{int(started) + 1}", running=True)  # a later process of that number
-    assert is_dead(f"{boot}/{space}/4194305/1", running=True)
-    for elsewhere in (f"another-boot/{space}/{number}/{started}", f"{boot}/1/4194305/1"):
-        assert is_dead(elsewhere, running=False)
-        assert not is_dead(elsewhere, running=True)  # from another machine, or from a container
-    assert not is_dead("strange", running=False)
+    start, space, number, started = mine.split("/")
+    assert not is_dead(mine, locked=None, busy=False)
+    assert is_dead(f"{start}/{space}/{number}/{int(started) + 1}", locked=None, busy=True)  # its number came again
+    assert is_dead(f"{start}/{space}/999999999/1", locked=None, busy=True)
+    for elsewhere in (INSIDE, REMOTE):
+        assert is_dead(elsewhere, locked=None, busy=False)
+        assert not is_dead(elsewhere, locked=None, busy=True)
+        assert not is_dead(elsewhere, locked=True, busy=False)
+    assert is_dead(INSIDE, locked=False, busy=True)  # of this machine, where locks are seen from everywhere
+    assert not is_dead(REMOTE, locked=False, busy=True)
 
 
-def test_folders_of_dead_drivers_are_removed_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    boot, space, *_ = driver_identity().split("/")
-    for name, driver in (("dead", f"{boot}/{space}/4194305/1"), ("alive", driver_identity()), ("unsigned", None)):
-        folder = tmp_path / f"collbench-{name}"
+@pytest.mark.parametrize(
+    "label", ["", "strange", "a/b/c/d", "a/1/²/3", "../1/2/3/4", f"a/1/{'9' * 5000}/2", "a/1/\u0661/2"]
+)
+def test_a_label_that_no_driver_wrote_is_left_alone(label: str) -> None:
+    assert not is_dead(label, locked=None, busy=False)
+
+
+def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc mounted with hidepid: the process of somebody else is there, and cannot be read."""
+
+    def not_ours(number: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.kill", not_ours)
+    assert not is_dead(f"{boot()}/{namespace()}/999999999/1", locked=None, busy=False)
+
+
+HOLDS = """
+import sys, pathlib
+from collbench.launch import identity
+identity.namespace = lambda: 1
+signature = identity.sign(pathlib.Path(sys.argv[1]))
+print("signed", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(place: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Another process that drives a launch: its folder is signed as by one of another PID namespace."""
+    folder = place / "collbench-held"
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "signed\n"
+        yield process, folder
+        process.kill()
+
+
+@pytest.mark.parametrize("state", ["created", "running", "paused", "restarting", "exited"])
+def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(
+    holder: tuple[subprocess.Popen[str], Path], state: str
+) -> None:
+    process, folder = holder
+    driver, locked = signature_of(folder)
+    assert (driver.split("/")[1], locked) == ("1", True)
+    engine = MadeUp([container("c0", driver, state)], [network("net", driver)])
+    assert sweep(engine) == ([], ["c0", "net"])
+    assert folder.is_dir()
+    process.kill()
+    process.wait()
+    assert signature_of(folder) == (driver, False)
+    assert sweep(engine) == (["c0", "net", str(folder)], [])
+    assert not folder.exists()
+
+
+def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:
+    with sign(place):
+        assert signature_of(place) == (driver_identity(), True)
+        assert [path.name for path in place.iterdir()] == ["driver"]
+    assert signature_of(place) == (driver_identity(), False)
+
+
+@pytest.mark.parametrize("driver", [INSIDE, REMOTE])
+@pytest.mark.parametrize(
+    ("containers", "networks"),
+    [
+        ([("c0", "running", OLD)], []),
+        ([("c0", "paused", OLD)], []),
+        ([("c0", "created", NOW)], []),
+        ([("c0", "exited", NOW)], []),
+        ([("c0", "exited", OLD), ("c1", "running", OLD)], [("net", OLD)]),
+        ([], [("net", NOW)]),
+        ([("c0", "created", OLD)], [("net", NOW)]),
+    ],
+)
+def test_of_a_driver_that_cannot_be_seen_only_what_is_old_and_idle_is_removed(
+    driver: str, containers: list[tuple[str, str, float]], networks: list[tuple[str, float]]
+) -> None:
+    there = [container(name, driver, state, made) for name, state, made in containers]
+    bridges = [network(name, driver, made) for name, made in networks]
+    names = [name for name, *_ in (*containers, *networks)]
+    assert sweep(MadeUp(there, bridges)) == ([], names)
+    for one in there:
+        one.update(State="exited", Created=int(OLD))
+    bridges = [network(name, driver) for name, _ in networks]
+    assert sweep(MadeUp(there, bridges)) == (names, [])
+
+
+def test_folders_of_dead_drivers_are_removed_and_no_others(place: Path) -> None:
+    start, space, *_ = driver_identity().split("/")
+    drivers = {"dead": f"{start}/{space}/999999999/1", "alive": driver_identity(), "unsigned": None, "young": REMOTE,
+               "busy": f"{start[::-1]}/1/2/3"}  # fmt: skip
+    for name, driver in drivers.items():
+        folder = place / f"collbench-{name}"
         folder.mkdir()
         if driver is not None:
             (folder / "driver").write_text(driver)
-    (tmp_path / "collbench-link").symlink_to(tmp_path / "collbench-dead")
-    assert sweep_folders() == [str(tmp_path / "collbench-dead")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "collbench-alive",
-        "collbench-link",
-        "collbench-unsigned",
-    ]
+    (place / "collbench-link").symlink_to(place / "collbench-dead")
+    assert sweep_folders({f"{start[::-1]}/1/2/3"}) == [str(place / "collbench-dead")]
+    left = ["collbench-alive", "collbench-busy", "collbench-link", "collbench-unsigned", "collbench-young"]
+    assert sorted(path.name for path in place.iterdir()) == left

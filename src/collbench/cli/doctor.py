@@ -82,10 +82,13 @@ def _inside(
     """Doctor in a container, as a launch would make it."""
     from collbench.launch.engine import Engine
     from collbench.launch.examine import examine
+    from collbench.launch.stopping import Stopping
 
     left_out = [word for check in without for word in ("--without", check)]
     argv = ("collbench", "doctor", *(("--json",) if as_json else ()), *left_out)
-    found = examine(Engine(docker_host), image, policy, isolation, argv)
+    stopping = Stopping()
+    with stopping.listening():
+        found = examine(Engine(docker_host, stopping.check), image, policy, isolation, argv)
     if not as_json:
         click.echo(f"image {found.title}")
         for note in found.notes:

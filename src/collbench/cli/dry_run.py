@@ -15,11 +15,11 @@ import msgspec
 
 from collbench.launch.cells import Cell, Launch, inner_plan
 from collbench.launch.conduct import Prepared, prepare
-from collbench.launch.identity import driver_identity
-from collbench.launch.specs import Spec, docker_command
+from collbench.launch.identity import driver_identity, user_inside
+from collbench.launch.specs import INHIBIT_ADDRESS, Spec, docker_command
 from collbench.launch.stopping import Check
 from collbench.launch.told import Side, on_host, variables
-from collbench.launch.world import INSIDE, Folders, specs_for, user_inside
+from collbench.launch.world import INSIDE, Folders, specs_for
 from collbench.schema.launch_plan import LaunchPlan
 
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
@@ -51,7 +51,8 @@ def _show(prepared: Prepared, launch: Launch) -> None:
         click.echo(f"env PATH={side.environment}/bin:$PATH {told} {argv}")
         return
     network = next(spec.network for spec in specs if spec.network)
-    click.echo(f"docker network create --internal {network}")
+    sealed = f" --opt {INHIBIT_ADDRESS}=true" if side.sealed else ""
+    click.echo(f"docker network create --internal{sealed} {network}")
     for spec in specs:
         click.echo(docker_command(spec))
     members = [spec for spec in specs if not spec.donates]

@@ -18,6 +18,7 @@ from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch.cells import Launch
 from collbench.launch.conduct import conduct, finished, manifest_of, prepare
 from collbench.launch.engine import Engine
+from collbench.launch.neighbours import beside
 from collbench.launch.stopping import Check, Stopping
 from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
@@ -113,11 +114,11 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     else:
         writer = RunWriter(out, manifest_of(prepared, tuple(sys.argv)))
     done = finished(prepared, tuple(records))
-    show_cells(plan, prepared.sides.differences)
+    show_cells(plan, (*prepared.sides.differences, *beside(prepared.placements.values())))
     sink = RunSink(writer, len(prepared.order), len(done), records)
     try:
         conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
-    except CollbenchError as error:
+    except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None:
             error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
@@ -156,4 +157,4 @@ def _sweep(docker_host: str) -> None:
     removed, kept = sweep(Engine(docker_host))
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
-        click.echo(f"left {len(kept)}, whose launch may still run: {', '.join(kept)}")
+        click.echo(f"left {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

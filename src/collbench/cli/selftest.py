@@ -22,10 +22,9 @@ from collbench.backends.parts import launcher
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.errors import LaunchFailed, RequestError, TimeOutError
 from collbench.launch import host
-from collbench.launch.identity import driver_identity
+from collbench.launch.identity import FOLDER, sign
 from collbench.launch.log import Log
 from collbench.launch.stopping import Check, Stopping
-from collbench.launch.world import DRIVER, FOLDER
 from collbench.report.tested import document, tables
 
 #: The two names.
@@ -98,7 +97,7 @@ def command(
 def _temporary(stack: ExitStack) -> Path:
     """A folder that goes with us; where we are killed, `launch --sweep` knows whose it was."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{FOLDER}selftest-")))
-    (folder / DRIVER).write_text(driver_identity(), encoding="ascii")
+    stack.enter_context(sign(folder))
     return folder
 
 

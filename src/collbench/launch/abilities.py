@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +12,82 @@ import msgspec
 
 from collbench.errors import EngineError
 from collbench.launch.connection import Connection
-from collbench.launch.image_store import run_once
-from collbench.launch.settings import gpu_requests
-from collbench.launch.specs import CDI_KIND
+from collbench.launch.engine import Engine
+from collbench.launch.identity import user_inside
+from collbench.launch.image_store import Resolved, run_once
+from collbench.launch.settings import bind_mounts, gpu_requests
+from collbench.launch.specs import CDI_KIND, OUT, Mount
+from collbench.launch.world import folders
+from collbench.schema.plan import Plan
 
-#: How an image is asked: as strictly as ranks are held at the first step.
-CONFINED = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "user": "1000:1000"}
+#: How an image is asked: as strictly as ranks are held at the first step, and without a network.
+CONFINED = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
 
 
-def allows_memlock(engine: Connection, reference: str) -> bool:
+def ask(engine: Connection, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
+    """Run a command in an image as a rank's user: exit code, and the end of what it printed."""
+    owner, group = user_inside()
+    return run_once(engine, image, argv, f"{owner}:{group}", **CONFINED, **settings)
+
+
+def allows_memlock(engine: Connection, image: Resolved) -> bool:
     """Whether a container may lock memory without limit: not where the engine itself may not."""
     import docker.types
 
     unlimited = docker.types.Ulimit(name="memlock", soft=-1, hard=-1)
     try:
-        return run_once(engine, reference, ("true",), ulimits=[unlimited], **CONFINED)[0] == 0
+        return ask(engine, image, ("true",), ulimits=[unlimited])[0] == 0
     except EngineError as error:
         if "rlimit" in str(error):
             return False
         raise
 
 
-def allowed_calls(engine: Connection, reference: str) -> frozenset[str]:
+def allowed_calls(engine: Connection, image: Resolved) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
-    _, said = run_once(engine, reference, ("python", "-m", "collbench.doctor.parts.attach_probe"), **CONFINED)
+    _, said = ask(engine, image, ("python", "-m", "collbench.doctor.parts.attach_probe"))
     try:
         tried = msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
         return frozenset()
     return frozenset(name for name, key in (("process_vm_readv", "readv"), ("kcmp", "kcmp")) if tried.get(key) == 0)
+
+
+def seals_networks(engine: Engine) -> bool:
+    """Whether the host can be kept without an address in a launch's network: some engines refuse the option."""
+    name = f"{engine.run}-sealed"
+    try:
+        engine.create_network(name, engine.labels)
+    except EngineError as error:
+        if "option" in str(error):
+            return False
+        raise
+    engine.remove([], engine.networks(*(f"{key}={value}" for key, value in engine.labels.items())))
+    return True
+
+
+def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> None:
+    """Mount such a folder as a launch does, and let the user inside read it and write to it.
+
+    Raises:
+        EngineError: the engine is on another machine, or in another mount namespace, or the user may not write there.
+    """
+    token = secrets.token_hex(8)
+    with folders(plan, user_inside()) as there:
+        (there.out / "token").write_text(token, encoding="ascii")
+        look = f"cat {OUT}/token && : > {OUT}/seen"
+        try:
+            code, said = ask(engine, image, ("sh", "-c", look), mounts=bind_mounts((Mount(str(there.out), OUT, True),)))
+            seen = code == 0 and said.split()[-1:] == [token]  # an image's own entry may have said something before
+        except EngineError as error:
+            if str(there.out) not in str(error):
+                raise
+            seen = False
+    if not seen:
+        raise EngineError(
+            f"temporary folder {tempfile.gettempdir()}: containers of the engine at {engine.host} cannot use it. "
+            "Engine and driver must share it: set TMPDIR to a folder that both have under the same path."
+        )
 
 
 def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
@@ -56,14 +105,14 @@ def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
     return False
 
 
-def refuse_without_gpus(engine: Connection, reference: str, gpus: tuple[str, ...], cdi: bool) -> None:
+def refuse_without_gpus(engine: Connection, image: Resolved, gpus: tuple[str, ...], cdi: bool) -> None:
     """Try a container with GPUs of these UUIDs.
 
     Raises:
         EngineError: the engine cannot give them to one.
     """
     try:
-        run_once(engine, reference, ("true",), device_requests=gpu_requests(gpus, cdi), **CONFINED)
+        ask(engine, image, ("true",), device_requests=gpu_requests(gpus, cdi))
     except EngineError as error:
         raise EngineError(
             f"{error}. The engine cannot give GPUs to containers: install NVIDIA's container toolkit on its machine, "

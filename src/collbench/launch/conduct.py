@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 import collbench
-from collbench.errors import CollbenchError, EngineError, PlanError
+from collbench.errors import PlanError
 from collbench.launch import topology
 from collbench.launch.cells import Cell, Launch, cases_in, cells_of, check_backends, order_of
+from collbench.launch.clearing import clear, nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
 from collbench.launch.keeping import Keeper, Sink, place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import Placement, place
 from collbench.launch.sides import Sides, look_at
-from collbench.launch.specs import RUN_LABEL
 from collbench.launch.stopping import Check
 from collbench.launch.told import notes
 from collbench.launch.world import start
@@ -72,10 +69,11 @@ def prepare(plan: LaunchPlan, check: Check) -> Prepared:
     asked = {cell: frozenset(cases_in(plan, cell)) for cell in placements}
     refuse_too_large(plan, asked)
     contained = any(cell.isolation is not None for cell in placements)
-    engine = Engine(plan.docker_host) if contained else None
-    run = f"cb{os.getpid():x}{datetime.datetime.now(datetime.UTC):%H%M%S}"
+    engine = Engine(plan.docker_host, check) if contained else None
     gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
-    return Prepared(plan, run, engine, look_at(plan, engine, check, gpus), placements, order_of(plan), asked)
+    with nothing_left(engine):
+        sides = look_at(plan, engine, check, gpus)
+    return Prepared(plan, "" if engine is None else engine.run, engine, sides, placements, order_of(plan), asked)
 
 
 def conduct(
@@ -87,40 +85,15 @@ def conduct(
         Interrupted: told to stop. What the launch under way has measured is kept; everything else of it is removed.
         EngineError: the engine went away and did not come back.
     """
-    with _nothing_left(prepared):
+    with nothing_left(prepared.engine):
         for launch in prepared.order:
             if (launch.cell, launch.number) in done:
                 continue
             if prepared.engine is not None and launch.cell.isolation is not None:
                 prepared.engine.wait(check)
+                clear(prepared.engine)  # what an earlier launch could not remove would run beside this one
             _carried_out(prepared, launch, sink, known, check)
             check()
-
-
-@contextlib.contextmanager
-def _nothing_left(prepared: Prepared) -> Iterator[None]:
-    """What a launch could not remove, because the engine was away, is removed at the end."""
-    try:
-        yield
-    except BaseException as error:
-        if (left := _left_by(prepared)) is not None:
-            error.add_note(f" {left}")
-        raise
-    if (left := _left_by(prepared)) is not None:
-        raise EngineError(left)
-
-
-def _left_by(prepared: Prepared) -> str | None:
-    """Remove everything of this run; why something may be left, if so."""
-    if prepared.engine is None:
-        return None
-    label = f"{RUN_LABEL}={prepared.run}"
-    try:
-        prepared.engine.remove(prepared.engine.labelled(label), prepared.engine.networks(label))
-        left = [*prepared.engine.labelled(label), *prepared.engine.networks(label)]
-    except CollbenchError as error:
-        return f"Containers may be left ({error}); collbench launch --sweep removes them."
-    return f"{len(left)} containers and networks are left; collbench launch --sweep removes them." if left else None
 
 
 def _carried_out(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
+import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from collbench.errors import EngineError
+from collbench.launch.identity import driver_identity
+from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
+from collbench.launch.stopping import Check
 
-#: Longest wait for one answer of the engine (s).
-ANSWER = 60
+#: Longest wait for one whole answer of the engine, and for that of one that may be gone (s).
+ANSWER, PING = 60, 5
 
 #: Longest wait for an engine that was there a moment ago (s).
 RESTART = 30.0
@@ -21,7 +26,7 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 @contextlib.contextmanager
 def translated(what: str) -> Iterator[None]:
-    """SDK and transport errors as ours, with what was being done."""
+    """SDK and transport errors as ours, with what was being done; and answers of a shape that no engine gives."""
     import docker.errors
     import requests.exceptions
 
@@ -31,6 +36,19 @@ def translated(what: str) -> Iterator[None]:
         raise EngineError(f"{what}: {str(error.explanation or error).strip()}") from error
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         raise EngineError(f"{what}: {_gist(error)}") from error
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise EngineError(f"{what}: the engine's answer is none ({type(error).__name__}: {_gist(error)}).") from error
+
+
+def objects(found: Any) -> list[dict[str, Any]]:
+    """A list of containers or networks as it came from an engine.
+
+    Raises:
+        TypeError, KeyError: it is none, or something in it has no identity.
+    """
+    if not isinstance(found, list) or not all(isinstance(one["Id"], str) for one in found):
+        raise TypeError("not a list of things with an Id")
+    return found
 
 
 def _title(version: dict[str, Any]) -> str:
@@ -45,32 +63,51 @@ def _gist(error: BaseException) -> str:
 
 
 class Connection:
-    """An engine that answers. `title` is its name and version.
+    """An engine that answers. `title` is its name and version, `run` what is made over this connection is called.
+
+    `check` raises when we are to stop; it is asked where nothing is being made.
 
     Raises:
         EngineError: it does not run, may not be used, or is none.
     """
 
-    def __init__(self, host: str = "") -> None:
+    def __init__(self, host: str = "", check: Check = lambda: None) -> None:
         try:
-            import docker
             import docker.errors
             import requests.exceptions
+
+            from collbench.launch.client import Client
         except ImportError as error:
             missing = "the Docker SDK for Python is not installed; in a clone: pip install '.[launch]'"
             raise EngineError(f"containers: {missing}") from error
-        self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        self.host, self.check = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST, check
+        self.run = f"cb{secrets.token_hex(4)}"
         try:
-            self.client: Any = docker.DockerClient(base_url=self.host, timeout=ANSWER)
+            self.client: Any = Client(check, base_url=self.host, timeout=ANSWER, tls=_tls(self.host))
             self.title = _title(self.client.version())
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            check()  # the SDK may have taken it for the engine's error
             raise EngineError(_unreachable(self.host, error)) from error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise EngineError(
+                f"Docker Engine at {self.host}: no engine, or no address of one: {_gist(error)}"
+            ) from error
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """On everything that is made over this connection: whose it is, and which process drives it."""
+        return {RUN_LABEL: self.run, DRIVER_LABEL: driver_identity()}
+
+    @property
+    def silent(self) -> bool:
+        """Whether an answer did not come: nothing but `wait` asks it any more."""
+        return bool(self.client.api.silent)
 
     def close(self) -> None:
         """Close all connections; the next call makes new ones."""
         self.client.close()
 
-    def wait(self, check: Callable[[], None], limit: float = RESTART) -> None:
+    def wait(self, check: Check, limit: float = RESTART) -> None:
         """Until the engine answers: it may be restarting. `check` raises when we are to stop.
 
         Raises:
@@ -82,7 +119,7 @@ class Connection:
             self.close()  # one that is shutting down answers on old connections and takes no new ones
             try:
                 with translated(f"Docker Engine at {self.host}"):
-                    self.client.api.ping()
+                    self.client.api.ping_within(PING, check)
                 return
             except EngineError:
                 if time.monotonic() > until:
@@ -92,8 +129,28 @@ class Connection:
     def describe(self) -> dict[str, Any]:
         """What it says of itself (docker info)."""
         with translated(f"Docker Engine at {self.host}"):
-            found: dict[str, Any] = self.client.api.info()
+            found: dict[str, Any] = dict(self.client.api.info())
             return found
+
+    def now(self) -> float:
+        """Its time, in s since 1970; ours, where it does not say."""
+        try:
+            return datetime.datetime.fromisoformat(str(self.describe().get("SystemTime"))).timestamp()
+        except ValueError:
+            return time.time()
+
+
+def _tls(host: str) -> Any:
+    """What DOCKER_TLS_VERIFY and DOCKER_CERT_PATH ask for, as Docker's own client takes them; False: nothing."""
+    import docker.errors
+    import docker.utils
+
+    try:
+        return docker.utils.kwargs_from_env().get("tls", False) if host.startswith(("tcp:", "http")) else False
+    except docker.errors.TLSParameterError as error:
+        where = os.environ.get("DOCKER_CERT_PATH") or "~/.docker"
+        asked = "DOCKER_TLS_VERIFY or DOCKER_CERT_PATH asks for TLS"
+        raise EngineError(f"Docker Engine at {host}: {asked}; {where} needs ca.pem, cert.pem and key.pem.") from error
 
 
 def _unreachable(host: str, error: BaseException) -> str:

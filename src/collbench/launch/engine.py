@@ -1,6 +1,6 @@
 """What runs on a container engine: networks, containers, commands in them, and what is left of them.
 
-Every call has a limit. What is created carries the run's label, so that it can be found and removed by it alone.
+Every call has a limit. What is created carries the labels of its run and its driver: by both it is found and removed.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from collbench.launch.connection import ANSWER, Connection, translated
+from collbench.launch.connection import Connection, objects, translated
 from collbench.launch.following import Deaths, Execution, Listener, lines
-from collbench.launch.settings import host_settings
+from collbench.launch.settings import NETWORK_OPTIONS, container_settings
+from collbench.launch.side_by_side import each
 from collbench.launch.specs import RUN_LABEL, Spec
 
 #: Containers that are started side by side.
@@ -23,38 +23,27 @@ STARTING = 8
 class Engine(Connection):
     """An engine, and what of a launch is on it."""
 
-    def create_network(self, name: str, labels: dict[str, str]) -> None:
-        """A network without a way out, in which containers resolve each other's names."""
+    def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
+        """A network without a way out, in which containers resolve each other's names.
+
+        `sealed`: nor has the host an address in it, by which a container would reach what listens on the host.
+        """
         with translated(f"network {name}"):
-            self.client.networks.create(name, driver="bridge", internal=True, labels=labels, check_duplicate=True)
+            self.client.api.create_network(
+                name, driver="bridge", internal=True, labels=labels, check_duplicate=True,
+                options=NETWORK_OPTIONS if sealed else None,
+            )  # fmt: skip
 
     def start(self, spec: Spec) -> None:
         """Create and start a container."""
         with translated(f"container {spec.name}"):
             api = self.client.api
-            settings = api.create_host_config(**host_settings(spec))
-            network = None
-            if spec.joins_net is None:
-                end = api.create_endpoint_config(aliases=list(spec.aliases))
-                network = api.create_networking_config({spec.network: end})
-            made = api.create_container(
-                spec.image,
-                list(spec.command),
-                name=spec.name,
-                hostname=spec.hostname,
-                user=spec.user,
-                labels=dict(spec.labels),
-                environment=dict(spec.environment),
-                host_config=settings,
-                networking_config=network,
-            )
+            made = api.create_container(**container_settings(api, spec))
             api.start(made["Id"])
 
     def start_together(self, specs: tuple[Spec, ...]) -> None:
         """Create and start containers side by side."""
-        with ThreadPoolExecutor(STARTING) as pool:
-            for started in [pool.submit(self.start, spec) for spec in specs]:
-                started.result()
+        each(self.start, specs, STARTING, self.check)
 
     def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
         """Start a command in a container; its lines go to `hear` from another thread."""
@@ -77,41 +66,33 @@ class Engine(Connection):
         execution.finished.set()
 
     @contextlib.contextmanager
-    def watch_deaths(self, label: str) -> Iterator[Deaths]:
-        """Hear of containers with a label that end. Calling what is yielded gives the first one's name, or None."""
+    def watch_deaths(self, *labels: str) -> Iterator[Deaths]:
+        """Hear of containers with all these labels that end. What is yielded gives the first one's name, or None."""
         with translated("watching containers"):
-            events = self.client.api.events(decode=True, filters={"label": label, "event": "die"})
+            events = self.client.api.events(decode=True, filters={"label": list(labels), "event": "die"})
         deaths = Deaths(events)
         try:
             yield deaths
         finally:
             deaths.stop()
 
-    def labelled(self, label: str = RUN_LABEL) -> list[dict[str, Any]]:
-        """Containers with a label (`NAME` or `NAME=VALUE`), as the engine lists them; without one, all of collbench."""
+    def labelled(self, *labels: str) -> list[dict[str, Any]]:
+        """Containers with all these labels (`NAME` or `NAME=VALUE`), as the engine lists them; without, all of ours."""
         with translated("listing containers"):
-            found: list[dict[str, Any]] = self.client.api.containers(all=True, filters={"label": label})
-            return found
+            return objects(self.client.api.containers(all=True, filters={"label": list(labels or (RUN_LABEL,))}))
 
-    def networks(self, label: str = RUN_LABEL) -> list[dict[str, Any]]:
-        """Networks with a label, as `labelled`."""
+    def networks(self, *labels: str) -> list[dict[str, Any]]:
+        """Networks with all these labels, as `labelled`."""
         with translated("listing networks"):
-            found: list[dict[str, Any]] = self.client.api.networks(filters={"label": label})
-            return found
+            return objects(self.client.api.networks(filters={"label": list(labels or (RUN_LABEL,))}))
 
     def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
-        """Remove containers, at once and all together, then networks. What is gone already is no error."""
-        workers = [threading.Thread(target=self._kill, args=(found["Id"],), daemon=True) for found in containers]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(ANSWER)
-        import docker.errors
-
+        """Remove containers, all together, then networks. What could not be removed is listed when one looks again."""
+        each(self._kill, containers, len(containers), lambda: None)
         for network in networks:
-            with contextlib.suppress(docker.errors.NotFound), translated(f"network {network['Name']}"):
+            with contextlib.suppress(Exception):
                 self.client.api.remove_network(network["Id"])
 
-    def _kill(self, number: str) -> None:
+    def _kill(self, found: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
-            self.client.api.remove_container(number, force=True, v=True)
+            self.client.api.remove_container(found["Id"], force=True, v=True)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from collbench.errors import EngineError, RequestError
+from collbench.errors import EngineError, LaunchFailed, RequestError
 from collbench.launch import starters, topology
-from collbench.launch.abilities import allowed_calls, allows_memlock
+from collbench.launch.abilities import allowed_calls, allows_memlock, refuse_unseen_folder, seals_networks
 from collbench.launch.cells import Cell, Launch, steps_of
+from collbench.launch.clearing import nothing_left
 from collbench.launch.engine import Engine
-from collbench.launch.identity import driver_identity
+from collbench.launch.identity import driver_identity, user_inside
 from collbench.launch.log import Log
 from collbench.launch.placing import place
-from collbench.launch.sides import contents_of, reference_of
-from collbench.launch.specs import LAUNCH_LABEL, Spec
+from collbench.launch.sides import contents_of, find
+from collbench.launch.specs import Spec
 from collbench.launch.starters.starter import Argv
 from collbench.launch.told import Side, notes
-from collbench.launch.world import folders, specs_for, user_inside
+from collbench.launch.world import folders, specs_for
 from collbench.schema.launch_plan import Isolation, LaunchPlan, check_launch_plan
 
-#: Longest wait for the command (s), and the ranks whose containers are made.
-LIMIT, RANKS = 120.0, 2
+#: Longest wait for the command (s), how often it is looked whether it ended, and the ranks whose containers are made.
+LIMIT, LOOK, RANKS = 120.0, 0.25, 2
+
+#: Exit codes of doctor: nothing failed, a check failed, a wrong request (an unknown check).
+ENDS = frozenset({0, 1, 2})
 
 
 @dataclass(frozen=True)
@@ -37,28 +42,36 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     """Make the containers of two ranks, run the command in the first one, remove them.
 
     Raises:
-        CollbenchError: no such image or policy, or no answer within the limit.
+        CollbenchError: no such image or policy, no answer within the limit, or another end than doctor's own.
     """
     if policy == "host":
         raise RequestError("doctor --image: policy host has no container; leave --image away.")
     asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), oversubscribe=True)
     plan = check_launch_plan(asked)
-    inside, reference = contents_of(engine, image), reference_of(image)
-    starter, memlock = starters.get(inside.vendor, image), allows_memlock(engine, reference)
-    side = Side(starter, reference, None, memlock, starter.attach - allowed_calls(engine, reference))
-    cell = Cell(image, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
+    with nothing_left(engine):
+        return _examined(engine, plan, image, isolation, argv)
+
+
+def _examined(engine: Engine, plan: LaunchPlan, name: str, isolation: Isolation, argv: Argv) -> Examined:
+    (policy,), image = plan.policies, find(engine, name)
+    refuse_unseen_folder(engine, image, plan.inner())
+    inside = contents_of(engine, image)
+    starter, memlock = starters.get(inside.vendor, name), allows_memlock(engine, image)
+    side = Side(starter, image.id, None, memlock, seals_networks(engine), starter.attach - allowed_calls(engine, image))
+    cell = Cell(name, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
     placement = place(topology.here(), cell, plan)
-    driver = driver_identity()
     with folders(plan.inner(), user_inside()) as there:
-        run = f"cbdoctor{driver.split('/')[2]}"
-        specs = specs_for(plan, Launch(cell, 0, 0), side, placement, run, driver, there)
+        specs = specs_for(plan, Launch(cell, 0, 0), side, placement, engine.run, driver_identity(), there)
         log = Log()
-        code = _run_in_first(engine, specs, (*argv, *_lone(cell)), log)
+        code = _run_in_first(engine, specs, (*argv, *_lone(cell)), log, side.sealed)
+    if code not in ENDS:
+        last = "; ".join(log.tail()[-1:]) or "it said nothing"
+        raise LaunchFailed(f"image {image.name}: {argv[0]} in a container ended with exit code {code}: {last}")
     said = notes(cell, side)
     if not memlock and cell.isolation != "strict":
         said += ("the engine cannot grant unlimited memlock; the launcher goes without",)
     boxes = len(placement.boxes)
-    title = f"{reference}, {policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
+    title = f"{image.name}, {policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
     return Examined(log.lines, code, title, said)
 
 
@@ -67,17 +80,17 @@ def _lone(cell: Cell) -> Argv:
     return () if any(len(group) > 1 for group in cell.groups) else ("--without", "cma")
 
 
-def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log) -> int:
-    labels = dict(specs[0].labels)
-    label = f"{LAUNCH_LABEL}={labels[LAUNCH_LABEL]}"
-    try:
-        engine.create_network(next(spec.network for spec in specs if spec.network), labels)
-        for spec in specs:
-            engine.start(spec)
-        first = next(spec for spec in specs if not spec.donates)
-        running = engine.execute(first.name, argv, {"COLLBENCH_PLACEMENT": ""}, log.add)
-        if not running.finished.wait(LIMIT):
+def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log, sealed: bool) -> int:
+    """Exit code of a command in the first container. `clearing.nothing_left` removes what is made here."""
+    engine.create_network(next(spec.network for spec in specs if spec.network), dict(specs[0].labels), sealed)
+    for spec in specs:
+        engine.check()
+        engine.start(spec)
+    first = next(spec for spec in specs if not spec.donates)
+    running = engine.execute(first.name, argv, {"COLLBENCH_PLACEMENT": ""}, log.add)
+    until = time.monotonic() + LIMIT
+    while not running.finished.wait(LOOK):
+        engine.check()
+        if time.monotonic() > until:
             raise EngineError(f"container {first.name}: {argv[0]} gave no answer within {LIMIT:g} s.")
-        return running.code or 0
-    finally:
-        engine.remove(engine.labelled(label), engine.networks(label))
+    return running.code or 0

@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from collbench.errors import EngineError, ImageMissing
-from collbench.launch.connection import ANSWER, Connection, translated
-from collbench.launch.identity import driver_identity
-from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
+from collbench.launch.connection import ANSWER, Connection, objects, translated
+from collbench.launch.specs import PROCESSES
 
 #: Longest wait for the next line of a build (s), and lines of a failed build that its message holds.
 BUILD_SILENCE, BUILD_LINES = 600, 8
+
+#: Lines that are read of what a container printed, and how often it is looked whether it has ended (s).
+LINES, LOOK = 200, 0.05
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An image as it was named, for messages, and the id that the name stood for when it was looked up."""
+
+    name: str
+    id: str
+
+
+def resolve(engine: Connection, reference: str) -> Resolved:
+    """An image by its name, for good: from now on another image may get that name.
+
+    Raises:
+        ImageMissing: it is not there.
+    """
+    return Resolved(reference, str(inspect(engine, reference)["Id"]))
 
 
 def inspect(engine: Connection, reference: str) -> dict[str, Any]:
@@ -27,7 +48,7 @@ def inspect(engine: Connection, reference: str) -> dict[str, Any]:
 
     with translated(f"image {reference}"):
         try:
-            found: dict[str, Any] = engine.client.api.inspect_image(reference)
+            (found,) = objects([engine.client.api.inspect_image(reference)])
         except docker.errors.ImageNotFound as error:
             raise ImageMissing(f"image {reference}: not on this engine ({engine.host}).") from error
     return found
@@ -36,8 +57,7 @@ def inspect(engine: Connection, reference: str) -> dict[str, Any]:
 def labelled(engine: Connection, label: str) -> list[dict[str, Any]]:
     """Images with a label, as the engine lists them."""
     with translated("listing images"):
-        found: list[dict[str, Any]] = engine.client.api.images(filters={"label": label})
-        return found
+        return objects(engine.client.api.images(filters={"label": label}))
 
 
 def build(
@@ -71,16 +91,46 @@ def untag(engine: Connection, tag: str) -> None:
         engine.client.api.remove_image(tag, noprune=True)
 
 
-def run_once(engine: Connection, reference: str, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
-    """A command in a container of its own: exit code, and what it printed. The container is removed."""
-    with translated(f"image {reference}: cannot run {argv[0]}"):
-        labels = {RUN_LABEL: "probe", DRIVER_LABEL: driver_identity()}  # to be swept if we are killed
-        made = engine.client.containers.create(reference, list(argv), init=True, labels=labels, **settings)
+def run_once(
+    engine: Connection, image: Resolved, argv: tuple[str, ...], user: str | None = None, **settings: Any
+) -> tuple[int, str]:
+    """A command in a container of its own: exit code, and the end of what it printed. The container is removed.
+
+    `user` is the image's where it is not given, `settings` are those of `create_host_config`. Where the container
+    cannot be removed, it is found by the labels of `engine` (`clearing.nothing_left`).
+
+    Raises:
+        EngineError: it could not be run, or did not end within `ANSWER` seconds.
+        Interrupted: told to stop.
+    """
+    what = f"image {image.name}: cannot run {argv[0]}"
+    api, number = engine.client.api, None
     try:
-        with translated(f"image {reference}: cannot run {argv[0]}"):
-            made.start()
-            code = int(made.wait(timeout=ANSWER)["StatusCode"])
-            return code, made.logs().decode("utf-8", "replace")
+        with translated(what):
+            host = api.create_host_config(init=True, log_config=_log(), pids_limit=PROCESSES, **settings)
+            made = api.create_container(image.id, list(argv), user=user, labels=engine.labels, host_config=host)
+            number = made["Id"]
+            api.start(number)
+            return _exit_code(engine, number, what), api.logs(number, tail=LINES).decode("utf-8", "replace")
     finally:
-        with contextlib.suppress(Exception):
-            made.remove(force=True)
+        if number is not None:
+            with contextlib.suppress(Exception):
+                api.remove_container(number, force=True, v=True)
+
+
+def _log() -> Any:
+    """Bounded: what an image prints is kept by the engine until the container is removed, and then read as a whole."""
+    import docker.types
+
+    return docker.types.LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"})
+
+
+def _exit_code(engine: Connection, number: str, what: str) -> int:
+    """Of a container, once it ends. It is asked for again and again: a signal is heard meanwhile."""
+    until = time.monotonic() + ANSWER
+    while (state := engine.client.api.inspect_container(number)["State"])["Status"] not in ("exited", "dead"):
+        engine.check()
+        if time.monotonic() > until:
+            raise EngineError(f"{what}: it did not end within {ANSWER} s.")
+        time.sleep(LOOK)
+    return int(state["ExitCode"])

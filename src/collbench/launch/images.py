@@ -12,6 +12,7 @@ from typing import Any
 
 from collbench.errors import RequestError
 from collbench.launch import image_store
+from collbench.launch.clearing import nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Build, Contents
 from collbench.launch.sides import contents_of, reference_of
@@ -67,12 +68,13 @@ def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
         raise RequestError(f"image {name!r}: no containers/{name}.Dockerfile. {suggestion(name, tuple(known))}")
     arguments = arguments_of(known[name], recipe)
     context = pack(tree, recipe)
-    draft = f"{reference_of(name)}:unlabelled"
-    image_store.build(engine, context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
-    try:
-        return _labelled(engine, name, known[name], draft, recipe)
-    finally:
-        image_store.untag(engine, draft)
+    draft = f"{reference_of(name)}:unlabelled-{engine.run}"  # another build of this name may run
+    with nothing_left(engine):
+        image_store.build(engine, context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
+        try:
+            return _labelled(engine, name, known[name], draft, recipe)
+        finally:
+            image_store.untag(engine, draft)
 
 
 def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
@@ -91,7 +93,7 @@ def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
 
 def _labelled(engine: Engine, name: str, dockerfile: Path, draft: str, recipe: Recipe) -> Contents:
     """Ask a draft what it holds, and tag it with labels that say so."""
-    found = contents_of(engine, draft, build=True)
+    found = contents_of(engine, image_store.resolve(engine, draft), build=True)
     labels = labels_of(found) | {"collbench.base": _base(engine, dockerfile, recipe)}
     image_store.build(
         engine, _only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None

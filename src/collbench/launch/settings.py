@@ -1,10 +1,13 @@
-"""A container's specification as the SDK's host configuration: the same as `docker_command` writes."""
+"""A container's specification in the SDK's words: the same as `docker_command` writes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from collbench.launch.specs import GPU_CAPABILITIES, Spec, cdi_names
+from collbench.launch.specs import GPU_CAPABILITIES, INHIBIT_ADDRESS, Mount, Spec, cdi_names
+
+#: Of a launch's network, beside that it is internal: the host gets no address in it.
+NETWORK_OPTIONS = {INHIBIT_ADDRESS: "true"}
 
 
 def gpu_requests(gpus: tuple[str, ...], cdi: bool) -> list[Any]:
@@ -16,6 +19,32 @@ def gpu_requests(gpus: tuple[str, ...], cdi: bool) -> list[Any]:
     if cdi:
         return [docker.types.DeviceRequest(driver="cdi", device_ids=list(cdi_names(gpus)))]
     return [docker.types.DeviceRequest(device_ids=list(gpus), capabilities=[list(GPU_CAPABILITIES)])]
+
+
+def bind_mounts(mounts: tuple[Mount, ...]) -> list[Any]:
+    """Of the type `bind`: a source that the engine does not have is refused. Those of `binds` it makes, as root."""
+    import docker.types
+
+    return [docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable) for m in mounts]
+
+
+def container_settings(api: Any, spec: Spec) -> dict[str, Any]:
+    """Keyword arguments of `create_container`."""
+    network = None
+    if spec.joins_net is None:
+        end = api.create_endpoint_config(aliases=list(spec.aliases))
+        network = api.create_networking_config({spec.network: end})
+    return {
+        "image": spec.image,
+        "command": list(spec.command),
+        "name": spec.name,
+        "hostname": spec.hostname,
+        "user": spec.user,
+        "labels": dict(spec.labels),
+        "environment": dict(spec.environment),
+        "host_config": api.create_host_config(**host_settings(spec)),
+        "networking_config": network,
+    }
 
 
 def host_settings(spec: Spec) -> dict[str, Any]:
@@ -36,7 +65,9 @@ def host_settings(spec: Spec) -> dict[str, Any]:
         "cpuset_cpus": spec.cores,
         "cpuset_mems": spec.nodes,
         "ulimits": limits,
-        "binds": [f"{m.source}:{m.target}:{'rw' if m.writable else 'ro'}" for m in spec.mounts],
+        "pids_limit": spec.processes,
+        "log_config": docker.types.LogConfig(type="none"),  # what ranks print is read from the commands themselves
+        "mounts": bind_mounts(spec.mounts),
         **({"device_requests": devices} if devices else {}),
         **(joined if spec.joins_ipc else own),
     }

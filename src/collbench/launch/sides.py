@@ -12,10 +12,18 @@ import collbench
 from collbench import backends
 from collbench.errors import ImageMissing, PlanError
 from collbench.launch import host, starters
-from collbench.launch.abilities import CONFINED, allowed_calls, allows_memlock, knows_cdi, refuse_without_gpus
+from collbench.launch.abilities import (
+    allowed_calls,
+    allows_memlock,
+    ask,
+    knows_cdi,
+    refuse_unseen_folder,
+    refuse_without_gpus,
+    seals_networks,
+)
 from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
-from collbench.launch.image_store import inspect, run_once
+from collbench.launch.image_store import Resolved, inspect, resolve
 from collbench.launch.probe import Contents
 from collbench.launch.settings import gpu_requests
 from collbench.launch.stopping import Check
@@ -49,24 +57,32 @@ def look_at(plan: LaunchPlan, engine: Engine | None, check: Check, gpus: tuple[s
 
     Raises:
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
+        EngineError: the engine cannot give what every launch needs.
         PlanError: no environment of the same MPI stands beside an image.
     """
-    first = reference_of(plan.images[0])
+    images = {name: None if engine is None else find(engine, name) for name in plan.images}
+    first = images[plan.images[0]]
     cdi = engine is not None and bool(gpus) and knows_cdi(engine.describe())
-    if engine is not None and gpus:
-        refuse_absent(engine, plan.images[0])
-        refuse_without_gpus(engine, first, gpus, cdi)
+    if engine is not None and first is not None:
+        refuse_unseen_folder(engine, first, plan.inner())
+        if gpus:
+            refuse_without_gpus(engine, first, gpus, cdi)
     requests = gpu_requests(gpus, cdi) if engine is not None else []
     looks = []
-    for name in dict.fromkeys(plan.images):
+    for name, image in images.items():
         check()
-        looks.append(_look(plan, engine, name, check, requests))
-    memlock = engine is None or set(plan.isolation) == {"strict"} or allows_memlock(engine, first)
+        looks.append(_look(plan, engine, name, image, check, requests))
     differences = [line for look in looks for line in look.differences]
+    memlock = sealed = True
+    if engine is not None and first is not None:
+        memlock = set(plan.isolation) == {"strict"} or allows_memlock(engine, first)
+        sealed = seals_networks(engine)
     if not memlock:
         differences.append("the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)")
+    if not sealed:
+        differences.append("the engine cannot keep the host's address off a network: ranks reach what listens there")
     return Sides(
-        {look.name: replace(look.side, memlock=memlock, cdi=cdi) for look in looks},
+        {look.name: replace(look.side, memlock=memlock, sealed=sealed, cdi=cdi) for look in looks},
         tuple(look.image for look in looks if look.image is not None),
         tuple(look.environment for look in looks if look.environment is not None),
         tuple(differences),
@@ -84,9 +100,10 @@ class _Look:
     differences: tuple[str, ...]
 
 
-def _look(plan: LaunchPlan, engine: Engine | None, name: str, check: Check, requests: list[Any]) -> _Look:
-    reference = reference_of(name)
-    inside = None if engine is None else contents_of(engine, name, requests=requests)
+def _look(
+    plan: LaunchPlan, engine: Engine | None, name: str, image: Resolved | None, check: Check, requests: list[Any]
+) -> _Look:
+    inside = None if engine is None or image is None else contents_of(engine, image, requests=requests)
     beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
     known = inside or beside
     assert known is not None
@@ -95,47 +112,51 @@ def _look(plan: LaunchPlan, engine: Engine | None, name: str, check: Check, requ
     check()
     starter, refused = starters.get(known.vendor, name), frozenset[str]()
     shares = any(policy not in ("host", "single") for policy in plan.policies)
-    if engine is not None and shares and starter.attach:
-        refused = starter.attach - allowed_calls(engine, reference)
+    if engine is not None and image is not None and shares and starter.attach:
+        refused = starter.attach - allowed_calls(engine, image)
     differences = () if inside is None or beside is None else differences_of(beside, inside)
     return _Look(
         name,
-        Side(starter, reference, where, refused=refused, nccl=any("nccl" in one for one in backends_of(plan, name))),
-        None if engine is None or inside is None else _image(name, inside, inspect(engine, reference)),
+        Side(
+            starter,
+            name if image is None else image.id,
+            where,
+            refused=refused,
+            nccl=any("nccl" in one for one in backends_of(plan, name)),
+        ),
+        None if engine is None or image is None or inside is None else _image(name, inside, inspect(engine, image.id)),
         None if beside is None else _image(name, beside),
         tuple(f"{name} differs besides the container: {line}" for line in differences),
     )
 
 
-def refuse_absent(engine: Engine, name: str) -> None:
-    """Raises `ImageMissing`, with how to get it, where an image is not on the engine."""
+def find(engine: Engine, name: str) -> Resolved:
+    """The image that a plan names; raises `ImageMissing`, with how to get it, where it is not on the engine."""
     try:
-        inspect(engine, reference_of(name))
+        return resolve(engine, reference_of(name))
     except ImageMissing as error:
         hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
         raise ImageMissing(f"{error} {hint}") from error
 
 
-def contents_of(engine: Engine, name: str, build: bool = False, requests: list[Any] | None = None) -> Contents:
+def contents_of(engine: Engine, image: Resolved, build: bool = False, requests: list[Any] | None = None) -> Contents:
     """What an image says of itself, from inside; with `build`, how its MPI was built too.
 
     `requests` are the engine's device requests: without a GPU, backends that need one are missing.
 
     Raises:
-        ImageMissing: it is not there, or cannot say.
+        ImageMissing: it cannot say.
     """
-    reference = reference_of(name)
-    refuse_absent(engine, name)
     argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()))
-    code, said = run_once(engine, reference, argv, **CONFINED, **({"device_requests": requests} if requests else {}))
+    code, said = ask(engine, image, argv, **({"device_requests": requests} if requests else {}))
     try:
         found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
     except msgspec.DecodeError as error:
         last = said.strip().splitlines()[-1][:200] if said.strip() else f"exit code {code}"
-        raise ImageMissing(f"image {reference}: does not hold collbench ({last}).") from error
+        raise ImageMissing(f"image {image.name}: does not hold collbench ({last}).") from error
     if found.collbench != collbench.__version__:
-        held = f"image {reference}: holds collbench {found.collbench}, this is {collbench.__version__}."
-        raise ImageMissing(f"{held} Build it again: collbench image build {name}")
+        held = f"image {image.name}: holds collbench {found.collbench}, this is {collbench.__version__}."
+        raise ImageMissing(f"{held} Build it again: collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}")
     return found
 
 

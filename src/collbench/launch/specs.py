@@ -15,7 +15,16 @@ PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
 #: Labels on everything that a launch creates: the run, this launch of it, and the process that drives it.
 RUN_LABEL, LAUNCH_LABEL, DRIVER_LABEL = "collbench.run", "collbench.launch", "collbench.driver"
 
+#: What the image's accounts would say of the user inside, who has none there.
+ACCOUNT = (("HOME", "/tmp"), ("USER", "collbench"))  # noqa: S108 - in the container
+
 _SECURITY = "no-new-privileges"
+
+#: The engine's option for a bridge on which the host has no address.
+INHIBIT_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
+
+#: Processes and threads that a container may have: so many, or so many for each of its ranks where that is more.
+PROCESSES, PROCESSES_PER_RANK = 4096, 256
 
 #: What NVIDIA's runtime is to put into a container beside the device: the driver's library, and NVML's.
 GPU_CAPABILITIES = ("gpu", "compute", "utility")
@@ -37,7 +46,8 @@ class Mount:
 class Spec:
     """One container, as it will be created. `joins_ipc` and `joins_net` name the container whose namespaces it enters.
 
-    `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives` is the
+    `image` is an id: a name may come to mean another image between two launches. `processes` is the most that it may
+    have. `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives` is the
     longest that it may live, in seconds: what a killed driver leaves behind ends by itself.
     """
 
@@ -59,6 +69,7 @@ class Spec:
     capabilities: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     mounts: tuple[Mount, ...]
+    processes: int
     gpus: tuple[str, ...] = ()
     cdi: bool = False
 
@@ -167,8 +178,9 @@ def _spec(
         shm_bytes=sharing.shm_bytes,
         unlimited_memlock=sharing.unlimited_memlock,
         capabilities=sharing.capabilities,
-        environment=(*world.environment.items(), ("COLLBENCH_CONTAINER", box.name)),
+        environment=(*world.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
         mounts=mounts,
+        processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)),
         gpus=gpus,
         cdi=world.cdi,
     )
@@ -186,7 +198,8 @@ def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
 
 def _flags(spec: Spec) -> Iterator[str]:
     yield from (f"--name={spec.name}", f"--user={spec.user}", "--cap-drop=ALL", f"--security-opt={_SECURITY}")
-    yield from (f"--cpuset-cpus={spec.cores}", f"--cpuset-mems={spec.nodes}")
+    yield from (f"--cpuset-cpus={spec.cores}", f"--cpuset-mems={spec.nodes}", f"--pids-limit={spec.processes}")
+    yield "--log-driver=none"
     yield from (f"--cap-add={name}" for name in spec.capabilities)
     yield from (f"--label={name}={value}" for name, value in spec.labels)
     if spec.joins_net is not None:
@@ -206,4 +219,5 @@ def _flags(spec: Spec) -> Iterator[str]:
         yield f'--gpus="device={",".join(spec.gpus)}","capabilities={",".join(GPU_CAPABILITIES)}"'
     yield from (f"--env={name}={value}" for name, value in spec.environment)
     for mount in spec.mounts:
-        yield f"--volume={mount.source}:{mount.target}{'' if mount.writable else ':ro'}"
+        only = "" if mount.writable else ",readonly"
+        yield f"--mount=type=bind,source={mount.source},target={mount.target}{only}"

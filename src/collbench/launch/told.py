@@ -20,17 +20,18 @@ from collbench.units import format_bytes
 
 @dataclass(frozen=True)
 class Side:
-    """What a cell runs in: a reference that the engine knows, or an environment on the host; and its MPI's starter.
+    """What a cell runs in: an image by its id on the engine, or an environment on the host; and its MPI's starter.
 
     `memlock`: the engine can grant unlimited locked memory. `refused`: calls that the library needs to read another
-    rank's memory, and that the engine does not allow without SYS_PTRACE.
-    `cdi`: it knows GPUs by their CDI names. `nccl`: some of what is measured goes over NCCL.
+    rank's memory, and that the engine does not allow without SYS_PTRACE. `sealed`: it can keep the host's address off a
+    network. `cdi`: it knows GPUs by their CDI names. `nccl`: some of what is measured goes over NCCL.
     """
 
     starter: Starter
-    reference: str
+    image: str
     environment: Path | None
     memlock: bool = True
+    sealed: bool = True
     refused: frozenset[str] = frozenset()
     cdi: bool = False
     nccl: bool = False

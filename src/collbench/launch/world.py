@@ -19,17 +19,19 @@ from collbench.launch.cells import Cell, Launch, inner_plan
 from collbench.launch.engine import Engine
 from collbench.launch.following import Execution
 from collbench.launch.harvest import Taken, left_behind
-from collbench.launch.identity import driver_identity
+from collbench.launch.identity import FOLDER, sign, user_inside
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
+from collbench.launch.neighbours import CORES
 from collbench.launch.patience import Limits, Patience, limits_of, written_to
 from collbench.launch.placing import Placement
 from collbench.launch.removal import remove_folder
-from collbench.launch.specs import LAUNCH_LABEL, OUT, PLAN, RELAY, Mount, Spec, World, specs_of
+from collbench.launch.specs import OUT, PLAN, RELAY, Mount, Spec, World, specs_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import Check
 from collbench.launch.told import Side, nccl_shortage, on_host, shm_shortage, variables
+from collbench.run.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
@@ -37,15 +39,8 @@ from collbench.schema.plan import Plan
 #: A container lives so long (s), for nobody knows how long a world takes: what a killed driver leaves ends by itself.
 LIVES = 24 * 3600
 
-#: How temporary folders begin, and the file in each that says who drives it.
-FOLDER, DRIVER = "collbench-", "driver"
-
 #: What every rank in a container runs.
 INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
-
-#: The user inside when the driver is root. On the host it may be the number of somebody, who can then enter a launch's
-#: folder for what ranks write.
-UNPRIVILEGED = (1000, 1000)
 
 
 @dataclass(frozen=True)
@@ -70,27 +65,24 @@ class Folders:
 
 
 @contextlib.contextmanager
-def folders(plan: Plan, user: tuple[int, int]) -> Iterator[Folders]:
-    """Temporary ones, which only the driver and the user inside can enter."""
+def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Folders]:
+    """Temporary ones, which only the driver and the user inside can enter. Others can read which `cores` are taken."""
     root = Path(tempfile.mkdtemp(prefix=FOLDER))
-    try:
-        (root / DRIVER).write_text(driver_identity(), encoding="ascii")
-        found = Folders(root / "plan.json", root / "out", root / "relay")
-        found.plan.write_bytes(msgspec.json.encode(plan))
-        found.plan.chmod(0o644)
-        for folder in (found.out, found.relay):
-            folder.mkdir(mode=0o700)
-            if os.getuid() == 0:
-                os.chown(folder, *user)
-        root.chmod(0o711)
-        yield found
-    finally:
-        remove_folder(root)
-
-
-def user_inside() -> tuple[int, int]:
-    """The driver's own user, or an unprivileged one where that is root."""
-    return UNPRIVILEGED if os.getuid() == 0 else (os.getuid(), os.getgid())
+    with contextlib.ExitStack() as signed:  # until all of it is gone
+        try:
+            signed.enter_context(sign(root))
+            (root / CORES).write_text(cores, encoding="ascii")
+            found = Folders(root / "plan.json", root / "out", root / "relay")
+            found.plan.write_bytes(msgspec.json.encode(plan))
+            found.plan.chmod(0o644)
+            for folder in (found.out, found.relay):
+                folder.mkdir(mode=0o700)
+                if os.getuid() == 0:
+                    os.chown(folder, *user)
+            root.chmod(0o711)
+            yield found
+        finally:
+            remove_folder(root)
 
 
 def specs_for(
@@ -103,7 +95,7 @@ def specs_for(
     user = user_inside()
     environment = variables(cell, placement, side)
     name = f"{run}-{launch.sequence}"
-    world = World(run, name, driver, side.reference, f"{user[0]}:{user[1]}", LIVES, environment, side.cdi)
+    world = World(run, name, driver, side.image, f"{user[0]}:{user[1]}", LIVES, environment, side.cdi)
     first = placement.boxes[0].name
     everywhere: tuple[Mount, ...] = (Mount(str(there.plan), PLAN),)
     alone = (Mount(str(there.out), OUT, True), Mount(str(there.relay), RELAY, True))
@@ -124,10 +116,11 @@ def start(
         Exception: what `keep` raises.
     """
     log, told_to_stop = Log(), None
+    cores = format_cores({core for slot in placement.slots for core in slot.cores})
     boxes = tuple(len(box.ranks) for box in placement.boxes)
     with contextlib.ExitStack() as stack:
         try:
-            there = stack.enter_context(folders(inner_plan(plan, launch.cell), user_inside()))
+            there = stack.enter_context(folders(inner_plan(plan, launch.cell), user_inside(), cores))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))
         try:
@@ -235,10 +228,10 @@ def _in_containers(
 
     job = Job(side.starter, hosts, launch.cell.ranks, placement.crowded, INSIDE, {}, there.relay)
     name = next(spec.network for spec in specs if spec.network is not None)
-    label = f"{LAUNCH_LABEL}={dict(specs[0].labels)[LAUNCH_LABEL]}"
-    with engine.watch_deaths(label) as died:
+    labels = tuple(f"{label}={value}" for label, value in specs[0].labels)
+    with engine.watch_deaths(*labels) as died:
         try:
-            engine.create_network(name, dict(specs[0].labels))
+            engine.create_network(name, dict(specs[0].labels), side.sealed)
             check()
             for alone in (spec for spec in specs if spec.donates):
                 engine.start(alone)
@@ -248,4 +241,4 @@ def _in_containers(
         finally:
             died.stop()
             with contextlib.suppress(EngineError):  # it is away; at the end of the experiment all is looked for again
-                engine.remove(engine.labelled(label), engine.networks(label))
+                engine.remove(engine.labelled(*labels), engine.networks(*labels))

@@ -1,0 +1,73 @@
+"""doctor in a container: interrupted, and with an image whose doctor ends in its own way."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from collbench.launch import image_store
+from collbench.launch.engine import Engine
+from tests.containers.conftest import LIMIT, Started, ended
+from tests.containers.worlds import wait_for
+
+
+def doctor(image: str) -> subprocess.Popen[str]:
+    argv = (sys.executable, "-m", "collbench", "doctor", "--image", image)
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("times", [1, 2])
+def test_interrupted_with_its_network_made(started: Started, times: int) -> None:
+    """Once: nothing is left. Twice: what could not be removed in a moment is said, and a network is no exception."""
+    process = doctor("mpich")
+    started.processes.append(process.pid)
+    wait_for(lambda: [one for one in started.networks() if one["Name"].endswith("-0-net")])
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.05)  # or the system would make one of both
+    code, _, err = ended(process)
+    assert (code, err.splitlines()[1:]) == (130, [])
+    left = [*started.containers(), *started.networks()]
+    if times == 1:
+        assert left == []
+    if left:
+        assert "collbench launch --sweep removes them" in err
+        started.engine.remove(started.containers(), started.networks())
+
+
+#: Its collbench ends as no doctor does; the probe is another program.
+OTHER = """\
+FROM collbench/mpich
+USER root
+RUN printf '#!/bin/sh\\necho no doctor here >&2\\nexit 77\\n' > /opt/collbench/bin/collbench
+USER collbench
+"""
+
+
+@pytest.fixture
+def other(engine: Engine) -> Iterator[str]:
+    name, context = f"collbench-test/other:{engine.run}", io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        member = tarfile.TarInfo("Dockerfile")
+        member.size = len(OTHER)
+        tar.addfile(member, io.BytesIO(OTHER.encode()))
+    image_store.build(engine, context.getvalue(), "Dockerfile", name, {}, False, {}, lambda line: None)
+    yield name
+    image_store.untag(engine, name)
+
+
+@pytest.mark.docker
+def test_an_end_that_is_not_doctors_is_an_error(clean: Started, other: str) -> None:
+    done = doctor(other)
+    clean.processes.append(done.pid)
+    code, out, err = ended(done, LIMIT)
+    assert (code, out) == (1, "")
+    assert err == f"collbench: image {other}: collbench in a container ended with exit code 77: no doctor here\n"

@@ -1,0 +1,97 @@
+"""What a sweep leaves alone: a launch that lives, wherever its driver is and however far it has come."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collbench.launch.engine import Engine
+from collbench.launch.sweep import sweep
+from collbench.schema.store import read_run
+from tests.containers.conftest import LIMIT, skip_or_fail
+from tests.containers.worlds import LONG, wait_for
+
+#: A PID namespace of its own, as a job in a container has it.
+ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+class Ours(Engine):
+    """Sees what was made since: others may use the same engine, and theirs are not this test's to sweep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: frozenset[str] = frozenset()
+        self.others = frozenset(one["Id"] for one in (*self.labelled(), *self.networks()))
+
+    def labelled(self, *labels: str) -> list[dict[str, Any]]:
+        return [one for one in super().labelled(*labels) if one["Id"] not in self.others]
+
+    def networks(self, *labels: str) -> list[dict[str, Any]]:
+        return [one for one in super().networks(*labels) if one["Id"] not in self.others]
+
+
+@pytest.fixture
+def ours(engine: Engine) -> Engine:
+    return Ours()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """`elsewhere(toml)`: a launch that is driven from another PID namespace, with the temporary folder of this test."""
+    if subprocess.run((*ELSEWHERE, "true"), capture_output=True, check=False).returncode:
+        skip_or_fail("a PID namespace of one's own takes root")
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    begun: list[subprocess.Popen[str]] = []
+
+    def start(plan: str) -> subprocess.Popen[str]:
+        path = tmp_path / "plan.toml"
+        path.write_text(plan)
+        argv = (*ELSEWHERE, sys.executable, "-m", "collbench", "launch", str(path), "--out", str(tmp_path / "run"))
+        begun.append(subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(folder)}, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True))  # fmt: skip
+        return begun[0]
+
+    yield start
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+def test_sweeps_all_along_a_launch_in_another_pid_namespace(
+    ours: Engine, elsewhere: Any, tmp_path: Path, image: str
+) -> None:
+    process = elsewhere(LONG.format(image=image, step="ipc", launches=2).replace('"10s"', '"0.2s"'))
+    removed, kept = [], set()
+    while process.poll() is None:
+        gone, left = sweep(ours)
+        removed += gone
+        kept.update(left)
+    out, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, (out, err)
+    assert removed == []
+    assert len(kept) > 6  # probes, and of each launch three containers and a network
+    assert [record.status for record in read_run(tmp_path / "run").records] == ["ok"] * 12
+
+
+@pytest.mark.docker
+def test_what_a_killed_driver_of_another_pid_namespace_left_is_swept(ours: Engine, elsewhere: Any) -> None:
+    process = elsewhere(LONG.format(image="mpich", step="strict", launches=1))
+    names = wait_for(lambda: [one["Names"][0].lstrip("/") for one in ours.labelled() if "-c1" in one["Names"][0]])
+    assert sweep(ours)[0] == []
+    process.kill()  # and with it what it has started
+    process.communicate()
+    removed, kept = sweep(ours)
+    assert set(names) <= set(removed)
+    assert kept == []
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []

@@ -1,0 +1,262 @@
+"""An engine that says something else, too little, or nothing: one error, within a limit, and nothing is left unsaid."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
+
+from collbench.errors import EngineError, Interrupted
+from collbench.launch import connection
+from collbench.launch.clearing import clear, nothing_left
+from collbench.launch.engine import Engine
+from collbench.launch.identity import driver_identity
+from collbench.launch.image_store import Resolved, inspect, run_once
+
+pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
+
+IMAGE = Resolved("some/image", "sha256:1")
+
+#: The state of a container that did what it was to do.
+ENDED = {"Status": "exited", "ExitCode": 0}
+
+#: What no engine answers, and some did.
+ODD: tuple[Any, ...] = (None, [], {}, 42, "text", [None], [[]], {"Id": None}, [{"Id": 1}], {"State": None})
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        {}, None, [], 42, "text", {"ApiVersion": "1.41"}, {"Version": "1"}, {**VERSION, "ApiVersion": "banana"},
+        {**VERSION, "ApiVersion": 1.41}, {**VERSION, "Components": "Engine"}, {**VERSION, "Components": [{}]},
+        {**VERSION, "Components": 7},
+    ],
+)  # fmt: skip
+def test_a_version_of_another_shape_is_no_engine(tmp_path: Path, version: Any) -> None:
+    with made_engine(tmp_path, lambda method, path: (200, version)) as made, pytest.raises(EngineError) as caught:
+        Engine(made.host)
+    assert str(caught.value).startswith(f"Docker Engine at {made.host}: ")
+
+
+#: What is asked, by the path that is.
+QUESTIONS: dict[str, Callable[[Engine], Any]] = {
+    "/images/": lambda engine: inspect(engine, "some/image"),
+    "/containers/json": lambda engine: engine.labelled(),
+    "/networks": lambda engine: engine.networks(),
+    "/containers/create": lambda engine: run_once(engine, IMAGE, ("true",)),
+    "/containers/1/json": lambda engine: run_once(engine, IMAGE, ("true",)),
+}
+
+
+@pytest.mark.parametrize("odd", [odd for odd in ODD if odd != []])  # an empty list is what one answers that has none
+@pytest.mark.parametrize("what", QUESTIONS)
+def test_an_answer_of_another_shape_is_an_error_of_the_engine(tmp_path: Path, odd: Any, what: str) -> None:
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith(what):
+            return 200, odd
+        return (201, {"Id": "1"}) if path.startswith("/containers/create") else None
+
+    with made_engine(tmp_path, answer) as made:
+        engine = Engine(made.host)
+        with pytest.raises(EngineError):
+            QUESTIONS[what](engine)
+
+
+@pytest.mark.parametrize("host", ["tcp://[::1", "tcp://a:99999", "tcp://a:80:80", "tcp://", "nonsense://x"])
+def test_an_address_of_no_engine(host: str) -> None:
+    with pytest.raises(EngineError, match="Docker Engine at"):
+        Engine(host)
+
+
+@pytest.mark.parametrize("host", ["tcp://127.0.0.1:1", "http://127.0.0.1:1"])
+def test_tls_that_is_asked_for_is_not_left_out(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+    with pytest.raises(EngineError, match=r"asks for TLS; .* needs ca\.pem, cert\.pem and key\.pem"):
+        Engine(host)
+
+
+def test_tls_is_for_engines_that_are_reached_over_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+    with made_engine(tmp_path, lambda method, path: None) as made:
+        assert Engine(made.host).title == "Docker Engine 20.10.24"
+
+
+# An engine that does not answer ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test waits one second where a launch waits a minute."""
+    monkeypatch.setattr(connection, "ANSWER", 1)
+    monkeypatch.setattr(connection, "PING", 1)
+
+
+def trickle(connection: Any) -> None:
+    """A byte, and another, for ever: none is late."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9999999\r\n\r\n")
+    while True:
+        connection.sendall(b" ")
+        time.sleep(0.05)
+
+
+def silence(connection: Any) -> None:
+    while connection.recv(4096):
+        pass
+
+
+@pytest.mark.parametrize("talk", [trickle, silence])
+def test_a_whole_answer_has_a_limit(tmp_path: Path, soon: None, talk: Any) -> None:
+    with raw_engine(tmp_path, talk) as made, pytest.raises(EngineError, match=r"no answer within 1 s|timed out"):
+        Engine(made.host)
+
+
+@pytest.fixture
+def stalling(tmp_path: Path, soon: None) -> Iterator[tuple[Engine, MadeEngine, threading.Event]]:
+    """An engine that answers until its event is set, and then no more."""
+    stalled, over = threading.Event(), threading.Event()
+
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if stalled.is_set():
+            over.wait(60)
+        return (200, []) if path.startswith(("/containers/json", "/networks")) else None
+
+    with made_engine(tmp_path, answer) as made:
+        yield Engine(made.host), made, stalled
+        over.set()
+
+
+def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
+    stalling: tuple[Engine, MadeEngine, threading.Event],
+) -> None:
+    engine, made, stalled = stalling
+    made.asked.clear()
+    stalled.set()
+    with pytest.raises(EngineError, match="no answer within 1 s") as caught, nothing_left(engine):
+        engine.labelled()
+    assert "Containers may be left (" in "".join(caught.value.__notes__)
+    assert "collbench launch --sweep removes them" in "".join(caught.value.__notes__)
+    assert [path for _, path in made.asked if not path.startswith("/containers/json")] == ["/_ping"]
+    assert len(made.asked) == 2
+    with pytest.raises(EngineError, match="does not answer any more"):
+        engine.networks()
+    assert len(made.asked) == 2
+
+
+def test_an_engine_that_answers_again_is_asked_again(stalling: tuple[Engine, MadeEngine, threading.Event]) -> None:
+    engine, _, stalled = stalling
+    stalled.set()
+    with pytest.raises(EngineError):
+        engine.labelled()
+    stalled.clear()
+    engine.wait(lambda: None)
+    assert engine.labelled() == []
+
+
+def test_one_who_asked_twice_to_stop_is_not_kept_waiting_by_the_engine(
+    stalling: tuple[Engine, MadeEngine, threading.Event],
+) -> None:
+    engine, made, _ = stalling
+    made.asked.clear()
+    with pytest.raises(KeyboardInterrupt) as caught, nothing_left(engine):
+        raise KeyboardInterrupt
+    assert "Containers may be left" in "".join(caught.value.__notes__)
+    assert made.asked == []
+
+
+def test_a_stop_is_heard_while_a_silent_engine_is_asked_for_its_version(tmp_path: Path) -> None:
+    def check() -> None:
+        raise Interrupted("interrupted.")
+
+    with raw_engine(tmp_path, silence) as made, pytest.raises(Interrupted):
+        Engine(made.host, check)
+
+
+# What is made is found again ------------------------------------------------------------------------------------------
+
+
+def test_two_runs_have_two_names_and_both_labels_choose_what_is_removed(tmp_path: Path) -> None:
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        return (200, []) if path.startswith(("/containers/json", "/networks")) else None
+
+    with made_engine(tmp_path, answer) as made:
+        engines = [Engine(made.host) for _ in range(20)]
+        assert len({engine.run for engine in engines}) == 20
+        made.asked.clear()
+        assert clear(engines[0]) == 0
+    for _, path in made.asked:
+        assert f"collbench.run%3D{engines[0].run}" in path
+        assert f"collbench.driver%3D{driver_identity().replace('/', '%2F')}" in path
+    assert len(made.asked) == 4
+
+
+@pytest.mark.parametrize(
+    "spoiled", ["/containers/create", "/containers/1/start", "/containers/1/json", "/containers/1/logs"]
+)
+def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str) -> None:
+    """It was made, an answer went wrong, and so did the one to its removal."""
+    made_one = threading.Event()
+
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith("/containers/create"):
+            made_one.set()
+        if path.startswith(spoiled) or method == "DELETE":
+            return 500, {"message": "spoiled"}
+        if path.startswith("/containers/json"):
+            return 200, [{"Id": "1", "Names": ["/x"]}] if made_one.is_set() else []
+        known: dict[str, tuple[int, Any]] = {
+            "/containers/create": (201, {"Id": "1"}),
+            "/containers/1/start": (204, None),
+            "/containers/1/json": (200, {"Id": "1", "Config": {"Tty": False}, "State": ENDED}),
+            "/networks": (200, []),
+        }
+        return next((found for begin, found in known.items() if path.startswith(begin)), None)
+
+    with made_engine(tmp_path, answer) as made:
+        engine = Engine(made.host)
+        with pytest.raises(EngineError, match="spoiled") as caught, nothing_left(engine):
+            run_once(engine, IMAGE, ("true",))
+    assert "1 containers and networks are left; collbench launch --sweep removes them" in "".join(
+        caught.value.__notes__
+    )
+
+
+def test_a_network_that_cannot_be_removed_does_not_keep_others(tmp_path: Path) -> None:
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if method == "DELETE":
+            return (403, {"message": "has active endpoints"}) if path == "/networks/1" else (204, None)
+        return None
+
+    with made_engine(tmp_path, answer) as made:
+        Engine(made.host).remove([], [{"Id": "1"}, {"Id": "2"}])
+    assert made.asked[-2:] == [("DELETE", "/networks/1"), ("DELETE", "/networks/2")]
+
+
+def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
+    """Its container is looked at again and again, and removed."""
+
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith("/containers/create"):
+            return 201, {"Id": "1"}
+        if path.startswith("/containers/1/json"):
+            return 200, {"Id": "1", "State": {"Status": "running"}}
+        return (204, None) if method in ("POST", "DELETE") else None
+
+    asked = iter((False, False, True))
+
+    def check() -> None:
+        if next(asked):
+            raise Interrupted("interrupted.")
+
+    with made_engine(tmp_path, answer) as made:
+        engine = Engine(made.host)
+        engine.check = check
+        with pytest.raises(Interrupted):
+            run_once(engine, IMAGE, ("sleep", "1000"))
+    assert made.asked[-1][0] == "DELETE"
