@@ -132,7 +132,7 @@ def provide(here: GpuInstallation, found: Libraries, source: Path, carried: Path
         wanted = [name for name in names if not (here.ranks == 1 and _carried(name, carried, found, programs))]
         if not wanted:
             continue
-        scratch = OUT / "build" / names[0]
+        scratch = OUT / "build" / ("floor" if names == (FLOOR,) else "nccl-tests")
         scratch.mkdir(parents=True, exist_ok=True)
         try:
             make(scratch)

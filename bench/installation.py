@@ -136,6 +136,9 @@ def _end(process: subprocess.Popen[str], mark: Mark) -> None:
         process.wait(timeout=5)
     mark.end()
     process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def installation(directory: str) -> Installation:

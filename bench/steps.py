@@ -62,11 +62,9 @@ class Session:
             file.write(text + "\n")
 
     def run(self, steps: Sequence[Step]) -> None:
-        """All of them. What later steps were promised is not given to an earlier one."""
+        """All of them, in this order."""
         for number, step in enumerate(steps):
-            left = self._until - time.monotonic()
-            promised = sum(later.limit for later in steps[number + 1 :])
-            allowed = min(left, max(step.limit, left - promised) if step.stretches else step.limit)
+            allowed = allowance(step, steps[number + 1 :], self._until - time.monotonic())
             if allowed < SHORTEST:
                 self._failure(f"SKIP  {step.name}: no time left")
                 continue
@@ -98,6 +96,12 @@ class Session:
         if left:
             self.say(f"      these of its processes cannot be ended: {', '.join(map(str, left))}")
         return code in step.codes
+
+
+def allowance(step: Step, later: Sequence[Step], left: float) -> float:
+    """Seconds for a step, of those that are left for it and for later ones, to whom stays what they were promised."""
+    spare = left - sum(one.limit for one in later)
+    return min(left, max(step.limit, spare) if step.stretches else step.limit)
 
 
 def _execute(step: Step, allowed: float, log: Path) -> tuple[int | str, list[int]]:
