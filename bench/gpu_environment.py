@@ -50,9 +50,16 @@ class Environment:
         return subprocess.run(argv, check=True, cwd="/", stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def install(self, *what: str) -> None:
-        """With pip: from the carried wheels alone."""
+        """With pip: from the carried wheels alone.
+
+        Raises:
+            subprocess.SubprocessError: pip failed, and has said why.
+        """
         origin = ("--no-index", "--find-links", str(self.carried), "--no-deps", "--no-build-isolation")
-        subprocess.run((self.python, "-m", "pip", "install", "--quiet", *origin, *what), check=True, cwd=ROOT)
+        done = subprocess.run((self.python, "-m", "pip", "install", "--quiet", *origin, *what), cwd=ROOT, check=False)
+        if done.returncode != 0:
+            text = f"pip cannot install {' '.join(what)}: what {sys.executable} lacks must be in {self.carried}"
+            raise subprocess.SubprocessError(f"{text}, which bench/carry.sh fills")
 
     def take_mpi(self, carried: bool) -> None:
         """Leave a working mpirun in bin/.

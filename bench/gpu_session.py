@@ -6,7 +6,7 @@ Makes the environment, and then runs the steps whose name contains one of the WO
 all of them, the numbers before the tests. OUT gets steps.txt (a line per step), the pages, and gpu.tar.gz: logs, pages
 with every number, and the runs. The limits of all steps add up to no more than --seconds, so that none is skipped for
 another's sake; runs to keep and tests also get what earlier steps left. What the tests do not finish, a second call
-with the word `tests` does.
+with another OUT and the word `tests` does.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=None, help="one for each GPU [as many as nvidia-smi lists]")
     parser.add_argument("--mpi", choices=("any", "carried"), default="any", help="take the carried one anyway [any]")
     parser.add_argument("--module", default="collbench", help="what is run as collbench [collbench]")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     end_on_sigterm()
     work, out = OUT / "gpu-work", asked.out.absolute()
     shutil.rmtree(work, ignore_errors=True)

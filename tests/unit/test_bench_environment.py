@@ -61,3 +61,12 @@ def test_an_mpirun_whose_ranks_do_not_meet_is_not_taken(tmp_path: Path, capsys: 
     assert not environment._meets("/bin/false")
     assert not environment._meets("/no/such/mpirun")
     assert "cannot be started" in capsys.readouterr().out
+
+
+def test_what_is_not_carried_is_said_with_what_would_help(tmp_path: Path) -> None:
+    environment = bench("gpu_environment").Environment(tmp_path, tmp_path / "carried")
+    environment.python = sys.executable
+    with pytest.raises(
+        subprocess.SubprocessError, match=r"cannot install no-such: .* lacks must be in .*bench/carry.sh"
+    ):
+        environment.install("no-such")
