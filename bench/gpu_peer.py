@@ -124,12 +124,12 @@ def rows_of(text: str, operation: str, size: int) -> list[Median]:
         LaunchFailed: there are no rows, or one has wrong elements.
     """
     rows = [line.split() for line in text.splitlines() if re.match(r"\s*\d+\s+\d+\s+float\s", line)]
-    if not rows or any(len(row) < 13 for row in rows):
+    if not rows or any(len(row) < 9 for row in rows):
         raise LaunchFailed(f"{OPERATIONS[operation]} printed no whole rows")
     if any(row[8] not in ("0", "N/A") for row in rows):
         raise LaunchFailed(f"{OPERATIONS[operation]} found wrong results")
     found = [Median("nccl-tests", operation, size, median(float(row[5]) for row in rows) * 1e-6)]
-    if all(re.fullmatch(r"[\d.]+", row[9]) for row in rows):
+    if all(len(row) > 9 and re.fullmatch(r"[\d.]+", row[9]) for row in rows):
         found.append(Median("nccl-tests", operation + IN_PLACE, size, median(float(row[9]) for row in rows) * 1e-6))
     return found
 

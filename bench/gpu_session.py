@@ -156,6 +156,9 @@ def main() -> None:
     session.say(f"{len(gpus())} GPU(s), {len(hold_open())} held open, {os.cpu_count()} cores, {asked.seconds:g} s")
     try:
         session.run(steps)
+    except SystemExit:
+        session.say("told to end before all steps were done")
+        raise
     finally:
         pack()
     sys.exit(session.failed > 0)
