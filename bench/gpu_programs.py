@@ -49,9 +49,9 @@ class Programs:
         return file.exists() and name in file.read_text(encoding="ascii").split()
 
     def start(self, name: str, here: GpuInstallation, *arguments: object) -> tuple[str, ...]:
-        """Its argv: a rank for each GPU where it can have one, else one process."""
+        """Its argv: a rank for each GPU if it is built with MPI, else one process, and no mpirun that loses output."""
         argv = (str(self.path(name)), *map(str, arguments))
-        return here.on_all(argv) if self.with_mpi(name) or here.ranks == 1 else argv
+        return here.on_all(argv) if self.with_mpi(name) else argv
 
     def add(self, name: str, built: Path, mpi: bool) -> None:
         """Put it into the folder; it is there whole or not at all."""

@@ -99,7 +99,9 @@ def test_carried_programs_are_taken_where_one_gpu_is_and_they_start(
     assert sum("-o" in line or line[0] == "make" for line in builder.lines) == built
     assert all(there.path(name).exists() for name in programs.TRIALS)
     assert not any(map(there.with_mpi, programs.TRIALS))  # no mpicc is beside this mpirun
-    assert (there.start("gpu_floor", here, "allreduce")[0] == str(out / "bin" / "mpirun")) == (ranks == 1)
+    assert there.start("gpu_floor", here, "allreduce") == (str(out / "programs" / "gpu_floor"), "allreduce")
+    there.add("gpu_floor", out / "carried" / "gpu_floor", mpi=True)
+    assert there.start("gpu_floor", here, "allreduce")[0] == str(out / "bin" / "mpirun")
 
 
 def test_one_program_that_cannot_be_had_hides_no_other(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
