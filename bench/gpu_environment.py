@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from installation import LaunchFailed, end_on_sigterm, run
+from installation import LaunchFailed, as_root, end_on_sigterm, run
 
 ROOT = Path(__file__).resolve().parents[1]
 CARRIED = ROOT / "bench" / "carried"
@@ -84,7 +84,7 @@ class Environment:
 
     def _meets(self, mpirun: str) -> bool:
         try:
-            run((mpirun, "-n", "2", self.python, "-c", MEET), MEETING_LIMIT, dict(os.environ))
+            run((mpirun, "-n", "2", self.python, "-c", MEET), MEETING_LIMIT, os.environ | as_root())
         except LaunchFailed as error:
             print(f"{mpirun}: {error}", flush=True)
             return False

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from installation import OUT, Installation, LaunchFailed
+from installation import OUT, Installation, LaunchFailed, as_root
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of collbench")
     asked = parser.parse_args()
     argv = here_of(asked).start(*asked.arguments)
-    os.execv(argv[0], argv)  # noqa: S606 - the signals of whoever ends this program are mpirun's
+    os.execve(argv[0], argv, os.environ | as_root())  # noqa: S606 - whoever ends this program ends mpirun
 
 
 if __name__ == "__main__":

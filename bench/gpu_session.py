@@ -21,11 +21,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpu_installation import gpus
-from installation import HERE, OUT, end_on_sigterm
+from installation import HERE, OUT, as_root, end_on_sigterm
 from steps import Session, Step, archive, copy_new
 
 ROOT = HERE.parent
 SECONDS = 580.0
+VARIABLES = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_ROOT_USER_ACTION": "ignore",
+    "PYTHONUNBUFFERED": "1",
+}
 STUCK = "30s"  # without progress, a run ends by itself
 SMOKE = "launch/choi2021-gpu-smoke.toml"
 SWEEP = """\
@@ -113,10 +119,10 @@ def chosen(steps: list[Step], words: list[str]) -> list[Step]:
     return [step for step in steps if step.needed or not words or any(word in step.name for word in words)]
 
 
-def hold_open() -> list[int]:
+def hold_open(devices: Path = Path("/dev")) -> list[int]:
     """Keep the GPUs' device files open, else the driver starts a GPU anew for every launch. Needs no context on it."""
     held = []
-    for path in sorted(Path("/dev").glob("nvidia[0-9]*")):
+    for path in sorted(devices.glob("nvidia[0-9]*")):
         with contextlib.suppress(OSError):
             held.append(os.open(path, os.O_RDWR))
     return held
@@ -139,10 +145,7 @@ def main() -> None:
     work.mkdir(parents=True)
     out.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)
-    os.environ.update({"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PYTHONUNBUFFERED": "1"})
-    os.environ.update(
-        {"OPENBLAS_NUM_THREADS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
-    )
+    os.environ.update(as_root() | VARIABLES)
     began = time.time()
 
     def pack() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,16 @@ def test_the_steps_fit_into_the_time_and_numbers_come_before_tests(tmp_path: Pat
     ]  # fmt: skip
     with pytest.raises(SystemExit, match="no step is called flor; there are environment, "):
         session.chosen(steps, ["flor"])
+
+
+def test_every_gpu_is_held_open_until_the_session_ends(tmp_path: Path) -> None:
+    """And by no process that it starts."""
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    held = bench("gpu_session").hold_open(tmp_path)
+    try:
+        assert [Path(f"/proc/self/fd/{one}").resolve().name for one in held] == ["nvidia0", "nvidia1"]
+        assert not any(map(os.get_inheritable, held))
+    finally:
+        for one in held:
+            os.close(one)
