@@ -78,8 +78,13 @@ def test_sigterm_ends_a_program_with_what_it_started(tmp_path: Path) -> None:
         process.kill()
 
 
-@pytest.mark.parametrize("program", ["native_floor", "startup", "size", "launch_speed", "gpu_peer", "gpu_floor",
-                                     "gpu_copies", "gpu_programs", "gpu_environment", "gpu_session"])  # fmt: skip
+STARTING = (
+    "native_floor", "startup", "size", "launch_speed", "million_records", "gpu_peer", "gpu_floor", "gpu_copies",
+    "gpu_programs", "gpu_environment", "gpu_session",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("program", STARTING)
 def test_every_program_with_launches_ends_by_sigterm(program: str) -> None:
     assert "    end_on_sigterm()\n" in (BENCH / f"{program}.py").read_text(encoding="utf-8")
 
