@@ -89,8 +89,9 @@ class Plan:
         return self.program("gpu_installation.py", *flags, "run", plan, *where)
 
     def plan(self, name: str, text: str) -> Path:
-        """Written down."""
-        path = self.work / f"{name}.toml"
+        """Written down, beside `work`, which is emptied before the first step."""
+        path = self.work.with_name("gpu-plans") / f"{name}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
 
@@ -141,6 +142,7 @@ def main() -> None:
     asked = parser.parse_intermixed_args()
     end_on_sigterm()
     work, out = OUT / "gpu-work", asked.out.absolute()
+    steps = chosen(list(Plan(work, asked.module, asked.ranks or max(len(gpus()), 1), asked.mpi).steps()), asked.words)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     out.mkdir(parents=True, exist_ok=True)
@@ -154,7 +156,6 @@ def main() -> None:
         copy_new(pages, began, work / "pages")
         archive(out / "gpu.tar.gz", {name: work / name for name in ("log", "results", "pages")})
 
-    steps = chosen(list(Plan(work, asked.module, asked.ranks or max(len(gpus()), 1), asked.mpi).steps()), asked.words)
     session = Session(work, out, asked.seconds, pack)
     session.say(f"{len(gpus())} GPU(s), {len(hold_open())} held open, {os.cpu_count()} cores, {asked.seconds:g} s")
     try:
