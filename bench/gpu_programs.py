@@ -14,7 +14,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gpu_installation import GpuInstallation, add_here, gpus, here_of
@@ -28,6 +30,7 @@ CARRIED = HERE / "carried"
 TRIALS = dict.fromkeys(NCCL_TESTS, ("-b", "8", "-e", "8", "-n", "2", "-g", "1")) | {
     FLOOR: ("allreduce", "8", "2", "2", "2")
 }
+HOPPER = "90"  # its compute capability
 BUILD_LIMIT, TRIAL_LIMIT = 300.0, 30.0  # s
 
 
@@ -121,28 +124,48 @@ def starts(program: Path, arguments: tuple[str, ...], found: Libraries) -> str |
     return None
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """Programs that are built together, by a function that leaves them in a folder; whether with MPI."""
+
+    names: tuple[str, ...]
+    mpi: bool
+    build: Callable[[Path], None]
+
+    def add_to(self, programs: Programs, wanted: Sequence[str]) -> None:
+        """Build, in an empty folder: nothing of other libraries is to be linked.
+
+        Raises:
+            LaunchFailed: as the function.
+        """
+        scratch = OUT / "build" / self.names[0]
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        self.build(scratch)
+        for name in wanted:
+            programs.add(name, scratch / name, self.mpi)
+            print(f"{name}: built {'with' if self.mpi else 'without'} MPI", flush=True)
+
+
+def recipes(found: Libraries, source: Path, targets: list[str], mpicc: str | None, mpi: Path | None) -> list[Recipe]:
+    """All programs; with MPI where there is a compiler for it, and the folder above its include/mpi.h."""
+    return [
+        Recipe((FLOOR,), mpicc is not None, partial(build_floor, found, mpicc)),
+        Recipe(NCCL_TESTS, mpi is not None, partial(build_nccl_tests, found, source, mpi, targets)),
+    ]
+
+
 def provide(here: GpuInstallation, found: Libraries, source: Path, carried: Path, programs: Programs) -> list[str]:
     """Fill the folder; returns what could not be had. Each program is there as soon as it can be."""
     missing: list[str] = []
-    for names, make in (
-        ((FLOOR,), lambda scratch: build_floor(found, here.mpicc if here.ranks > 1 else None, scratch)),
-        (NCCL_TESTS, lambda scratch: build_nccl_tests(
-            found, source, mpi_home(here) if here.ranks > 1 else None, architectures(), scratch)),
-    ):  # fmt: skip
-        wanted = [name for name in names if not (here.ranks == 1 and _carried(name, carried, found, programs))]
-        if not wanted:
-            continue
-        scratch = OUT / "build" / ("floor" if names == (FLOOR,) else "nccl-tests")
-        scratch.mkdir(parents=True, exist_ok=True)
+    with_mpi = (here.mpicc, mpi_home(here)) if here.ranks > 1 else (None, None)
+    for recipe in recipes(found, source, architectures(), *with_mpi):
+        wanted = [name for name in recipe.names if here.ranks > 1 or not _carried(name, carried, found, programs)]
         try:
-            make(scratch)
+            if wanted:
+                recipe.add_to(programs, wanted)
         except LaunchFailed as failure:
             missing.append(f"{', '.join(wanted)}: {failure}")
-            continue
-        mpi = here.ranks > 1 and (here.mpicc if names == (FLOOR,) else mpi_home(here)) is not None
-        for name in wanted:
-            programs.add(name, scratch / name, mpi)
-            print(f"{name}: built {'with' if mpi else 'without'} MPI", flush=True)
     return missing
 
 
@@ -158,19 +181,18 @@ def _carried(name: str, carried: Path, found: Libraries, programs: Programs) -> 
 
 def architectures() -> list[str]:
     """Of the GPUs here, as nvcc names them; that of Hopper where there is none."""
-    return sorted({line.split(",")[1].strip().replace(".", "") for line in gpus()}) or ["90"]
+    return sorted({line.split(",")[1].strip().replace(".", "") for line in gpus()}) or [HOPPER]
 
 
 def carry(asked: argparse.Namespace) -> None:
-    """For a machine that may have no compiler: against these two libraries, without MPI, nothing is started."""
-    found, scratch, programs = libraries(asked.nccl, asked.cudart), OUT / "build" / "carried", Programs(asked.carry)
-    for folder in (scratch, asked.carry):
-        folder.mkdir(parents=True, exist_ok=True)
-    build_floor(found, None, scratch)
-    programs.add(FLOOR, scratch / FLOOR, mpi=False)
-    build_nccl_tests(found, asked.source.resolve(), None, ["90"], scratch)
-    for name in NCCL_TESTS:
-        programs.add(name, scratch / name, mpi=False)
+    """For a machine that may have no compiler: against these two libraries, without MPI, nothing is started.
+
+    Raises:
+        LaunchFailed: one cannot be built; those before it are there.
+    """
+    asked.carry.mkdir(parents=True, exist_ok=True)
+    for recipe in recipes(libraries(asked.nccl, asked.cudart), asked.source.resolve(), [HOPPER], None, None):
+        recipe.add_to(Programs(asked.carry), recipe.names)
 
 
 def main() -> None:

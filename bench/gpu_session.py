@@ -58,7 +58,7 @@ class Plan:
         yield Step("environment", 60, make, stretches=True, needed=True)
         yield Step("facts", 20, self.program("gpu_facts.py"))
         yield Step("smoke", 40, self.collbench(self.ranks, "smoke", SMOKE))
-        yield Step("programs", 40, self.program("gpu_programs.py", *self.here()))
+        yield Step("programs", 40, self.program("gpu_programs.py", *self.here()), stretches=True)
         yield Step("peer", 150, self.program("gpu_peer.py", *self.here(), "--rounds", "6", "--limit", "125"))
         yield Step("floor", 80, self.program("gpu_floor.py", *self.here(), "--limit", "60"))
         yield Step("copies", 60, self.program("gpu_copies.py", *self.here(), "--limit", "45"))
