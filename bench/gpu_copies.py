@@ -3,8 +3,8 @@
     python bench/gpu_copies.py
 
 The plain side is a program of its own (`--plain`): cudaMemcpyAsync through CuPy between two events, 20 times each way.
-The other side is what collbench records as legs `device to host` and `host to device` of an all-reduce on one rank.
-Interleaved launches; what is compared are launch medians.
+The other side is what collbench records as legs `device to host` and `host to device` of an all-reduce on one rank, in
+place: then MPI itself moves nothing. Interleaved launches; what is compared are launch medians.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from statistics import median
 from typing import Any
 
 from gpu_installation import GpuInstallation, add_here, describe_gpus, here_of
-from gpu_rounds import Group, Median, Rounds, failures_text, interleaved, shown
-from installation import OUT, LaunchFailed
+from gpu_rounds import Failed, Group, Median, Rounds, failures_text, interleaved, launch, shown
+from installation import OUT, end_on_sigterm
 from machine import describe
-from results import keep, table
+from results import table, write
 
 TARGET = 0.95  # of the plain bandwidth, at least
 SIZES = (64 << 20, 1 << 30)
@@ -33,6 +33,7 @@ title = "copies"
 collectives = ["allreduce"]
 backends = ["mpi-staged"]
 staging = ["pinned"]
+in_place = [true]
 sizes = {sizes}
 warmup = {warmup}
 iters = {copies}
@@ -75,20 +76,20 @@ def plain(here: GpuInstallation) -> list[Median]:
     return [Median("plain", way, size, seconds) for size, ways in told for way, seconds in ways.items()]
 
 
-def staged(here: GpuInstallation, plan: Path) -> list[Median]:
+def staged(here: GpuInstallation, plan: Path) -> list[Median | Failed]:
     """One launch of collbench, on one rank.
 
     Raises:
-        LaunchFailed: it failed, or a driver fell back.
+        LaunchFailed: it failed as a whole.
     """
-    records = here.document(LIMIT, "run", plan)["records"]
-    if any(record["driver"] != "native" for record in records):
-        raise LaunchFailed(f"driver {records[0]['driver']}: {records[0]['notes']}")
-    return [
-        Median("mpi-staged", way, record["work"]["bytes"], record["legs"][way]["p50"])
-        for record in records
-        for way in DIRECTIONS
-    ]
+
+    def take(record: dict[str, Any]) -> list[Median | Failed]:
+        if record["driver"] != "native":
+            return [Failed("mpi-staged", f"driver {record['driver']}: {record['notes']}")]
+        legs = record["legs"]
+        return [Median("mpi-staged", way, record["work"]["bytes"], legs[way]["p50"]) for way in DIRECTIONS]
+
+    return launch(here, None, plan, LIMIT, take)
 
 
 HEAD = ("copy", "launches", "plain ms", "mpi-staged ms", "plain GB/s", "of it", "rounds", "target", "")
@@ -132,20 +133,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_here(parser)
     parser.add_argument("--plain", action="store_true", help="be the plain side: print its times")
+    parser.add_argument("--seed", type=int, default=1, help="of the order [1]")
     parser.add_argument("--rounds", type=int, default=5, help=f"launches of each kind, at least {ENOUGH} [5]")
     parser.add_argument("--limit", type=float, default=90.0, help="begin nothing new after so many s [90]")
     asked = parser.parse_args()
     if asked.plain:
         print_plain()
         return
+    end_on_sigterm()
     OUT.mkdir(exist_ok=True)
     asked.ranks = 1
     here = here_of(asked)
     plan = OUT / "gpu_copies.toml"
     plan.write_text(PLAN.format(sizes=list(SIZES), warmup=WARMUP, copies=COPIES), encoding="utf-8")
     kinds = {"plain": lambda: plain(here), "mpi-staged": lambda: staged(here, plan)}
-    outcome = interleaved([Group(kinds)], asked.rounds, asked.seed, asked.limit)
-    keep("gpu_copies", report(asked, outcome), outcome.data(asked))
+
+    def keep(outcome: Rounds) -> None:
+        write("gpu_copies", outcome.data(asked), lambda: report(asked, outcome))
+
+    outcome = interleaved([Group(kinds)], asked.rounds, asked.seed, asked.limit, keep)
+    print(report(asked, outcome))
     outcome.require()
 
 

@@ -1,38 +1,43 @@
-"""The host's part of a call on a GPU: ncclAllReduce of 8 bytes, collbench over plain C, interleaved launches.
+"""The host's part of a call on a GPU: an operation of 8 bytes, collbench over plain C, interleaved launches.
 
-    python bench/gpu_floor.py
+    python bench/gpu_programs.py && python bench/gpu_floor.py
 
-gpu_floor.c is compiled against the libnccl and libcudart that backend nccl uses: with the mpicc beside mpirun a rank
-for each GPU, without one a single rank. Every round starts it, collbench with driver native, and collbench with driver
-python, in random order, and every other round torch-nccl too. All do the same: barrier, call, wait for the stream. What
-is compared are launch medians.
+All-reduce, and sendrecv, which even on one GPU is a kernel of NCCL's. Every round starts gpu_floor (gpu_floor.c) and
+collbench with both drivers, in random order, and every other round torch-nccl too. All do the same: barrier, call, wait
+for the stream. What is compared are launch medians. gpu_floor has a rank for each GPU where it was built with MPI; else
+all are measured with one rank.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from gpu_installation import GpuInstallation, Libraries, add_here, describe_gpus, find_libraries, here_of
-from gpu_rounds import Group, Median, Rounds, failures_text, interleaved, shown
-from installation import HERE, OUT, LaunchFailed
+from gpu_installation import GpuInstallation, add_here, describe_gpus, here_of
+from gpu_libraries import Libraries, add_libraries, known, libraries_or_reason
+from gpu_programs import FLOOR, Programs
+from gpu_rounds import Failed, Group, Median, Rounds, failures_text, interleaved, launch, shown
+from installation import OUT, LaunchFailed, end_on_sigterm
 from machine import clock_step, describe
-from results import keep, table, verdict
+from results import table, verdict, write
 
 TARGET = 1.1
-BYTES, SAMPLES, WARMUP, BURST = 8, 2000, 20, 20
+BYTES, SAMPLES, WARMUP, BURST = 8, 1000, 20, 20
 ENOUGH = 5  # launches of each kind
 LIMIT = 60.0  # s, one launch
-KINDS = ("c", "native", "python", "torch-nccl")
+OPERATIONS = ("allreduce", "sendrecv")
+#: What the C program says, under the name of a kind.
+SAID = {"isolated": "C", "isolated polling": "C, polling", "issue": "C, the call alone", "streaming": "C, in bursts"}
+KINDS = ("C", "C, polling", "native", "python", "torch-nccl")
 
 PLAN = """\
 title = "over plain C"
-collectives = ["allreduce"]
+collectives = {collectives}
 backends = ["{backend}"]
-drivers = ["{driver}"]
+drivers = {drivers}
 sizes = [{bytes}]
 gate = "barrier"
 warmup = {warmup}
@@ -40,69 +45,70 @@ iters = {samples}
 """
 
 
-def compile_floor(here: GpuInstallation, libraries: Libraries) -> Path:
-    """gpu_floor.c, linked to exactly these libraries.
-
-    Raises:
-        LaunchFailed: no compiler, no header, or it does not compile.
-    """
-    compiler = here.mpicc or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise LaunchFailed("there is no C compiler")
-    program = OUT / "gpu_floor"
-    includes = {libraries.header(name).parent for name in ("nccl.h", "cuda_runtime_api.h")}
-    linked = (libraries.nccl, libraries.cudart)
-    options = ("-DUSE_MPI",) if here.mpicc else ()
-    argv = (compiler, *options, "-O2", "-Wall", "-Wextra", "-o", str(program), str(HERE / "gpu_floor.c"),
-            *(f"-I{folder}" for folder in includes), *map(str, linked),
-            *(f"-Wl,-rpath,{library.parent}" for library in linked))  # fmt: skip
-    here.run(argv, LIMIT)
-    return program
-
-
-def plain(here: GpuInstallation, libraries: Libraries, program: Path) -> list[Median]:
-    """One launch of the C program.
+def plain(
+    here: GpuInstallation, libraries: Libraries, programs: Programs, operation: str, numbers: tuple[int, ...]
+) -> dict[str, Any]:
+    """What one launch of the C program says; `numbers`: bytes, samples, warm-ups, calls of a burst.
 
     Raises:
         LaunchFailed: it failed, or met another NCCL or another number of ranks than collbench.
     """
-    told = json.loads(here.run(here.on_all((str(program), *map(str, (BYTES, SAMPLES, WARMUP, BURST)))), LIMIT))
+    argv = programs.start(FLOOR, here, operation, *numbers)
+    told: dict[str, Any] = json.loads(here.run(argv, LIMIT, LD_LIBRARY_PATH=libraries.path))
     version = f"{told['nccl'] // 10000}.{told['nccl'] // 100 % 100}.{told['nccl'] % 100}"
-    if libraries.version[:1].isdigit() and version != libraries.version:
+    if libraries.version not in ("unknown", version):
         raise LaunchFailed(f"gpu_floor runs NCCL {version}, collbench {libraries.version}")
     if told["ranks"] != here.ranks:
         raise LaunchFailed(f"gpu_floor has {told['ranks']} ranks, collbench {here.ranks}")
-    return [Median("c", what, BYTES, told[what]) for what in ("isolated", "issue", "streaming")]
+    return told
 
 
-def collbench(here: GpuInstallation, kind: str) -> list[Median]:
-    """One launch.
+def floor(here: GpuInstallation, libraries: Libraries | str, programs: Programs, operation: str) -> list[Median]:
+    """One launch of the C program.
 
     Raises:
-        LaunchFailed: it failed, or a driver fell back.
+        LaunchFailed: as `plain`.
     """
-    backend, driver = ("torch-nccl", "python") if kind == "torch-nccl" else ("nccl", kind)
-    plan = OUT / f"gpu_floor-{kind}.toml"
-    text = PLAN.format(backend=backend, driver=driver, bytes=BYTES, warmup=WARMUP, samples=SAMPLES)
+    told = plain(here, known(libraries), programs, operation, (BYTES, SAMPLES, WARMUP, BURST))
+    return [Median(kind, operation, BYTES, told[what]) for what, kind in SAID.items()]
+
+
+def collbench(here: GpuInstallation, libraries: Libraries | str, backend: str) -> list[Median | Failed]:
+    """One launch: both drivers of nccl, or torch-nccl.
+
+    Raises:
+        LaunchFailed: it failed as a whole.
+    """
+    drivers = ["native", "python"] if backend == "nccl" else ["python"]
+    plan = OUT / f"gpu_floor-{backend}.toml"
+    lists = {"collectives": json.dumps(OPERATIONS), "drivers": json.dumps(drivers)}
+    text = PLAN.format(backend=backend, **lists, bytes=BYTES, warmup=WARMUP, samples=SAMPLES)
     plan.write_text(text, encoding="utf-8")
-    (record,) = here.document(LIMIT, "run", plan)["records"]
-    if (record["driver"], record["gate"]) != (driver, "barrier"):
-        raise LaunchFailed(f"{kind}: driver {record['driver']}, gate {record['gate']}: {record['notes']}")
-    return [Median(kind, "isolated", BYTES, record["seconds"]["p50"])]
+
+    def take(record: dict[str, Any]) -> list[Median | Failed]:
+        case, driver = record["case"], record["driver"]
+        kind = driver if backend == "nccl" else backend
+        if (driver, record["gate"]) != (case["driver"], "barrier"):
+            return [Failed(f"{kind}", f"driver {driver}, gate {record['gate']}: {record['notes']}")]
+        return [Median(kind, case["collective"], BYTES, record["seconds"]["p50"])]
+
+    same = libraries if isinstance(libraries, Libraries) and backend == "nccl" else None
+    return launch(here, same, plan, LIMIT, take)
 
 
 HEAD = ("", "launches", "us", "over C", "rounds", "target", "")
 
 
-def row(outcome: Rounds, kind: str) -> list[str]:
-    """A line of the table; the target is for the native driver alone."""
-    seconds = outcome.seconds(kind, "isolated", BYTES)
-    ratio = outcome.ratio((kind, "isolated"), ("c", "isolated"), BYTES) if kind != "c" else None
+def row(here: GpuInstallation, outcome: Rounds, operation: str, kind: str) -> list[str]:
+    """A line of the table; the target is for the native driver alone. In place, one rank of torch has nothing to do."""
+    seconds = outcome.seconds(kind, operation, BYTES)
+    compared = kind != "C" and (here.ranks > 1 or kind != "torch-nccl")
+    ratio = outcome.ratio((kind, operation), ("C", operation), BYTES) if compared else None
     word = ""
     if kind == "native":
         word = "too few launches" if len(seconds) < ENOUGH or ratio is None else verdict(ratio.value, TARGET)
     return [
-        kind,
+        f"{operation}, {kind}",
         str(len(seconds)),
         shown(seconds, 1e-6, 3),
         "-" if ratio is None else f"{ratio.value:.3f}",
@@ -112,41 +118,58 @@ def row(outcome: Rounds, kind: str) -> list[str]:
     ]
 
 
-def report(here: GpuInstallation, libraries: Libraries, asked: argparse.Namespace, outcome: Rounds) -> str:
+def report(here: GpuInstallation, version: str, asked: argparse.Namespace, outcome: Rounds) -> str:
     """The page."""
-    issue, burst = (shown(outcome.seconds("c", what, BYTES), 1e-6, 3) for what in ("issue", "streaming"))
+    rows = [row(here, outcome, operation, kind) for operation in OPERATIONS for kind in KINDS]
+    alone = [_alone(outcome, operation) for operation in OPERATIONS]
     return f"""# The host's part of a call on a GPU
 
-{describe()}; {describe_gpus()}; NCCL {libraries.version}; {here.ranks} rank(s), one GPU each.
-ncclAllReduce of {BYTES} B, float32, sum, out of place (torch-nccl in place), gate barrier. A sample is a call and the
-wait for it; {SAMPLES} in a launch. Medians of launch medians (smallest .. largest), order from seed {asked.seed};
-`rounds`: smallest and largest ratio of launches that were neighbours in time. The clock moves in steps of
-{clock_step() * 1e9:.0f} ns.
+{describe()}; {describe_gpus()}; NCCL {version}; {here.ranks} rank(s), one GPU each.
+{BYTES} B, float32, sum, out of place (torch-nccl in place), gate barrier. A sample is a call and the wait for it, in
+cudaStreamSynchronize but for `polling`, which asks cudaStreamQuery until the stream is idle; {SAMPLES} in a launch.
+Medians of launch medians (smallest .. largest), order from seed {asked.seed}; `rounds`: smallest and largest ratio of
+launches that were neighbours in time. The clock moves in steps of {clock_step() * 1e9:.0f} ns.
 
-{table(HEAD, [row(outcome, kind) for kind in KINDS])}
-In C, of {BURST} calls in a row: {issue} us for a call alone, when nothing is waited for; {burst} us for each, with one
-wait at the end.
-{failures_text(outcome)}"""
+{table(HEAD, rows)}
+{"".join(alone)}{failures_text(outcome)}"""
+
+
+def _alone(outcome: Rounds, operation: str) -> str:
+    kinds = (SAID["issue"], SAID["streaming"])
+    issue, burst = (shown(outcome.seconds(kind, operation, BYTES), 1e-6, 3) for kind in kinds)
+    return (
+        f"In C, of {BURST} times {operation} in a row: {issue} us for a call alone, when nothing is waited for;\n"
+        f"{burst} us for each, with one wait at the end.\n"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_here(parser)
+    add_libraries(parser)
+    parser.add_argument("--programs", type=Path, default=OUT / "programs", help="what gpu_programs.py made")
+    parser.add_argument("--seed", type=int, default=1, help="of the order [1]")
     parser.add_argument("--rounds", type=int, default=7, help=f"launches of each kind, at least {ENOUGH} [7]")
     parser.add_argument("--limit", type=float, default=120.0, help="begin nothing new after so many s [120]")
     asked = parser.parse_args()
+    end_on_sigterm()
     OUT.mkdir(exist_ok=True)
+    programs = Programs(asked.programs.resolve())
     here = here_of(asked)
-    here = here if here.mpicc else replace(here, ranks=1)
-    libraries = find_libraries(here, asked)
-    program = compile_floor(here, libraries)
-    kinds = {
-        "c": lambda: plain(here, libraries, program),
-        **{kind: lambda kind=kind: collbench(here, kind) for kind in ("native", "python")},  # type: ignore[misc]
-    }
-    groups = [Group(kinds), Group({"torch-nccl": lambda: collbench(here, "torch-nccl")}, every=2)]
-    outcome = interleaved(groups, asked.rounds, asked.seed, asked.limit)
-    keep("gpu_floor", report(here, libraries, asked, outcome), outcome.data(asked, nccl=libraries.version))
+    here = here if programs.with_mpi(FLOOR) else replace(here, ranks=1)
+    libraries = libraries_or_reason(here, asked)
+    version = libraries.version if isinstance(libraries, Libraries) else "unknown"
+    floors = {f"C {name}": lambda name=name: floor(here, libraries, programs, name) for name in OPERATIONS}
+    groups = [
+        Group(floors | {"nccl": lambda: collbench(here, libraries, "nccl")}),
+        Group({"torch-nccl": lambda: collbench(here, libraries, "torch-nccl")}, every=2),
+    ]
+
+    def keep(outcome: Rounds) -> None:
+        write("gpu_floor", outcome.data(asked, nccl=version), lambda: report(here, version, asked, outcome))
+
+    outcome = interleaved(groups, asked.rounds, asked.seed, asked.limit, keep)
+    print(report(here, version, asked, outcome))
     outcome.require()
 
 

@@ -1,6 +1,9 @@
-"""collbench on a machine with GPUs: how its ranks are started there, and which libraries of NVIDIA it measures.
+"""collbench on a machine with GPUs: how its ranks are started there.
 
-Unlike `installation.Installation` it takes whichever interpreter sees the GPUs, with the mpirun beside it or on PATH.
+    python bench/gpu_installation.py --ranks 2 run launch/choi2021-gpu-smoke.toml
+
+starts collbench as the programs beside this one do. Unlike `installation.Installation` it takes whichever interpreter
+sees the GPUs, with the mpirun beside it or on PATH.
 """
 
 from __future__ import annotations
@@ -12,18 +15,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from installation import OUT, Installation, LaunchFailed
-
-#: Prints where libcudart is, as backend nccl finds it.
-_CUDART = """
-import cupy
-from collbench.backends.parts.gpu.shared_library import load
-major = cupy.cuda.runtime.runtimeGetVersion() // 1000
-print(load("cudart", f"libcudart.so.{major}", only=False).path)
-"""
+from installation import OUT, Installation, LaunchFailed, as_root
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,9 @@ class GpuInstallation(Installation):
     def on_all(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         """`argv` with a rank for each GPU, not bound: NCCL and torch have threads of their own beside a rank's."""
         binding = ("--bind-to", "none") if self.name == "openmpi" else ("-bind-to", "none")
-        return (str(self.bin / "mpirun"), *binding, "-n", str(self.ranks), *argv)
+        crowded = self.name == "openmpi" and self.ranks > len(os.sched_getaffinity(0))
+        mapping = ("--map-by", ":OVERSUBSCRIBE") if crowded else ()
+        return (str(self.bin / "mpirun"), *mapping, *binding, "-n", str(self.ranks), *argv)
 
     def run(self, argv: tuple[str, ...], limit: float, **environment: str) -> str:
         """See `Installation.run`; a PYTHONPATH, by which collbench may have to be found, is kept."""
@@ -62,72 +60,29 @@ class GpuInstallation(Installation):
         return super().run(argv, limit, **({} if path is None else {"PYTHONPATH": path}) | environment)
 
     def document(self, limit: float, *arguments: str | Path) -> dict[str, Any]:
-        """The json document of a launch: `manifest` and `records`.
+        """The json document of a launch: `manifest` and `records`, some of which may not be ok.
+
+        It is read from a file: of a long standard output, mpirun may lose the end.
 
         Raises:
-            LaunchFailed: an error, a time-out, or a case that was not measured.
+            LaunchFailed: an error other than a case that failed, a time-out, or no whole document.
         """
-        printed: dict[str, Any] = json.loads(self.run(self.start(*arguments, "--style", "json"), limit))
-        for record in printed["records"]:
-            if record["status"] != "ok":
-                raise LaunchFailed(f"{record['case']['backend']}: {record['reason']}")
-        return printed
+        OUT.mkdir(exist_ok=True)
+        file = OUT / "gpu-launch.json"
+        file.unlink(missing_ok=True)
+        try:
+            self.run(self.start(*arguments, "-J", file), limit)
+        except LaunchFailed as failure:
+            if failure.code != 1 or not file.exists():
+                raise
+        try:
+            document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise LaunchFailed(f"collbench left no whole document: {error}") from None
+        return document
 
 
-@dataclass(frozen=True)
-class Libraries:
-    """NVIDIA's libraries that backend nccl measures, and the folders of their headers."""
-
-    nccl: Path
-    version: str
-    cudart: Path
-    includes: tuple[Path, ...]
-    nvcc: Path | None
-
-    def links(self) -> Path:
-        """A folder laid out as NCCL_HOME, with the names that a linker looks for."""
-        home = OUT / "nccl"
-        shutil.rmtree(home, ignore_errors=True)
-        (home / "lib").mkdir(parents=True)
-        for library, name in ((self.nccl, "libnccl.so"), (self.cudart, "libcudart.so")):
-            (home / "lib" / library.name).symlink_to(library)
-            if library.name != name:
-                (home / "lib" / name).symlink_to(library)
-        (home / "include").symlink_to(self.header("nccl.h").parent)
-        return home
-
-    def header(self, name: str) -> Path:
-        """Where a header is.
-
-        Raises:
-            LaunchFailed: it is in none of the folders.
-        """
-        for folder in self.includes:
-            if (folder / name).exists():
-                return folder / name
-        raise LaunchFailed(f"no {name} in {', '.join(map(str, self.includes))}")
-
-
-def find_libraries(here: GpuInstallation, asked: argparse.Namespace) -> Libraries:
-    """What a first launch of backend nccl says that it measured; --nccl and --cudart overrule it.
-
-    Raises:
-        LaunchFailed: that launch failed.
-    """
-    if asked.nccl is None:
-        plain = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2")
-        told = {one["name"]: one for one in here.document(120.0, *plain)["manifest"]["libraries"]}
-        nccl, version = Path(told["NCCL"]["path"]).resolve(), str(told["NCCL"]["version"])
-    else:
-        nccl, version = asked.nccl.resolve(), "not asked"
-    cudart = asked.cudart or Path(here.run((here.python, "-c", _CUDART), 60.0).split()[-1])
-    found = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-    nvcc = None if found is None else Path(found).resolve()
-    homes = (nccl.parent.parent, cudart.resolve().parent.parent, *(() if nvcc is None else (nvcc.parent.parent,)))
-    includes = (*(home / "include" for home in homes), Path("/usr/local/cuda/include"), Path("/usr/include"))
-    return Libraries(nccl, version, cudart.resolve(), tuple(path for path in includes if path.is_dir()), nvcc)
-
-
+@cache
 def gpus() -> tuple[str, ...]:
     """What nvidia-smi says of each GPU: name, compute capability, driver."""
     query = "name,compute_cap,driver_version"
@@ -152,9 +107,6 @@ def add_here(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", default=sys.executable, help="an interpreter with collbench and CuPy [this one]")
     parser.add_argument("--module", default="collbench", help="what is run as collbench [collbench]")
     parser.add_argument("--ranks", type=int, default=None, help="one for each GPU [as many as nvidia-smi lists]")
-    parser.add_argument("--nccl", type=Path, default=None, help="libnccl.so.2 [the one that backend nccl measures]")
-    parser.add_argument("--cudart", type=Path, default=None, help="libcudart.so [the one that backend nccl uses]")
-    parser.add_argument("--seed", type=int, default=1, help="of the order [1]")
 
 
 def here_of(asked: argparse.Namespace) -> GpuInstallation:
@@ -171,3 +123,17 @@ def here_of(asked: argparse.Namespace) -> GpuInstallation:
     name = "openmpi" if "Open MPI" in text else "mpich"
     ranks = asked.ranks or max(len(gpus()), 1)
     return GpuInstallation(Path(found).parent.parent, name, asked.python, asked.module, ranks)
+
+
+def main() -> None:
+    """Become the mpirun that starts collbench."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_here(parser)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of collbench")
+    asked = parser.parse_args()
+    argv = here_of(asked).start(*asked.arguments)
+    os.execve(argv[0], argv, os.environ | as_root())  # noqa: S606 - whoever ends this program ends mpirun
+
+
+if __name__ == "__main__":
+    main()

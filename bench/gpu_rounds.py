@@ -7,10 +7,12 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpu_installation import describe_gpus
+from gpu_installation import GpuInstallation, describe_gpus
+from gpu_libraries import Libraries
 from installation import LaunchFailed
 from machine import describe
 
@@ -27,6 +29,14 @@ class Median:
     bytes: int
     seconds: float
     round: int = 0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a launch was to measure and did not: the others of its numbers count."""
+
+    what: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class Ratio:
         return f"{min(self.rounds):.3f} .. {max(self.rounds):.3f}" if self.rounds else "-"
 
 
-Launch = Callable[[], list[Median]]
+Launch = Callable[[], Sequence[Median | Failed]]
 
 
 @dataclass(frozen=True)
@@ -85,8 +95,13 @@ class Group:
     every: int = 1
 
 
-def interleaved(groups: Sequence[Group], rounds: int, seed: int, limit: float) -> Rounds:
-    """A round starts the programs of its groups once, in random order. Nothing new begins after `limit` seconds."""
+def interleaved(
+    groups: Sequence[Group], rounds: int, seed: int, limit: float, keep: Callable[[Rounds], None]
+) -> Rounds:
+    """A round starts the programs of its groups once, in random order. Nothing new begins after `limit` seconds.
+
+    After every launch `keep` gets what there is: whoever ends this program finds it on disk.
+    """
     order, until = random.Random(seed), time.monotonic() + limit  # noqa: S311 - an order, not a secret
     outcome = Rounds([], [])
     failed: dict[str, int] = {}
@@ -98,14 +113,51 @@ def interleaved(groups: Sequence[Group], rounds: int, seed: int, limit: float) -
                     return outcome
                 if name not in worked and failed.get(name, 0) >= HOPELESS:
                     continue
-                try:
-                    outcome.found.extend(replace(one, round=number) for one in group.launches[name]())
+                if _once(group.launches[name], name, number, outcome):
                     worked.add(name)
-                except LaunchFailed as failure:
+                else:
                     failed[name] = failed.get(name, 0) + 1
-                    outcome.failures.append(f"round {number}, {name}: {failure}")
+                keep(outcome)
         print(f"round {number + 1} of {rounds}, {len(outcome.failures)} launches failed", flush=True)
     return outcome
+
+
+def _once(launch: Launch, name: str, number: int, outcome: Rounds) -> bool:
+    """Whether the launch measured anything. One that goes wrong in any way at all must not take the others along."""
+    try:
+        told = launch()
+    except Exception as error:
+        reason = str(error) if isinstance(error, LaunchFailed) else f"{type(error).__name__}: {error}"
+        told = (Failed(name, reason),)
+    found = [replace(one, round=number) for one in told if isinstance(one, Median)]
+    outcome.found.extend(found)
+    outcome.failures.extend(f"round {number}, {one.what}: {one.reason}" for one in told if isinstance(one, Failed))
+    return bool(found)
+
+
+def launch(
+    here: GpuInstallation,
+    libraries: Libraries | None,
+    plan: Path,
+    limit: float,
+    take: Callable[[dict[str, Any]], Sequence[Median | Failed]],
+) -> list[Median | Failed]:
+    """One launch of collbench: what `take` makes of each record that is ok, and why the others are not.
+
+    Raises:
+        LaunchFailed: the launch failed as a whole, or measured another NCCL than these libraries.
+    """
+    document = here.document(limit, "run", plan)
+    if libraries is not None:
+        libraries.check(document["manifest"])
+    found: list[Median | Failed] = []
+    for record in document["records"]:
+        case = record["case"]
+        if record["status"] == "ok":
+            found.extend(take(record))
+        else:
+            found.append(Failed(f"{case['backend']} {case['collective']} {case['bytes']} B", record["reason"]))
+    return found
 
 
 def shown(values: Mapping[int, float], unit: float, digits: int) -> str:

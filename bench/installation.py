@@ -8,15 +8,33 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+from marks import Mark
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "out"
 
 
 class LaunchFailed(Exception):
-    """A program ended with an error, or did not end in time."""
+    """A program ended with an error, whose exit code is `code`, or did not end in time."""
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def end_on_sigterm() -> None:
+    """SIGTERM ends this program as Ctrl-C does: by an exception, on whose way out its launches are ended."""
+
+    def leave(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the ending
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
 
 
 @dataclass(frozen=True)
@@ -57,27 +75,7 @@ class Installation:
         """
         # -X importtime and the like must not reach our ranks from the environment of whoever measures.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        if self.name == "openmpi" and os.geteuid() == 0:
-            clean |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        process = subprocess.Popen(
-            argv,
-            env=clean | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            printed, complaint = process.communicate(timeout=limit)
-        except BaseException as error:
-            _end(process)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise LaunchFailed(f"{Path(argv[0]).name}: more than {limit:.0f} s") from None
-            raise
-        if process.returncode != 0:
-            raise LaunchFailed(f"{Path(argv[0]).name}: exit code {process.returncode}: {_reason(complaint, printed)}")
-        return printed
+        return run(argv, limit, clean | as_root() | environment)
 
     def compile(self, source: Path) -> Path:
         """Compile a C file of ours with this library's mpicc -O2."""
@@ -88,6 +86,45 @@ class Installation:
         return program
 
 
+def as_root() -> dict[str, str]:
+    """Variables without which Open MPI starts nothing as root; none for others."""
+    return {} if os.geteuid() else {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def run(argv: tuple[str, ...], limit: float, environment: dict[str, str]) -> str:
+    """Run a program with this environment; returns what it printed. One that fails leaves no process behind.
+
+    Raises:
+        LaunchFailed: an error, or more than `limit` seconds.
+    """
+    mark = Mark("BENCH_LAUNCH", uuid.uuid4().hex)
+    try:
+        process = subprocess.Popen(
+            argv,
+            env=environment | mark.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise LaunchFailed(f"{argv[0]} cannot be started: {error.strerror}") from None
+    try:
+        printed, complaint = process.communicate(timeout=limit)
+    except BaseException as error:
+        _end(process, mark)
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise LaunchFailed(f"{Path(argv[0]).name}: more than {limit:.0f} s") from None
+        raise
+    if process.returncode != 0:
+        mark.end()
+        code = process.returncode
+        raise LaunchFailed(f"{Path(argv[0]).name}: exit code {code}: {_reason(complaint, printed)}", code)
+    return printed
+
+
 def _reason(complaint: str, printed: str) -> str:
     """The line that says why: collbench's own, or a record's, or whatever was said last."""
     lines = [line.strip() for line in (complaint + printed).splitlines() if any(map(str.isalpha, line))]
@@ -95,14 +132,16 @@ def _reason(complaint: str, printed: str) -> str:
     return (telling or lines or [""])[-1]
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Ask first: mpirun then ends its ranks. Whatever is left in its group is killed."""
+def _end(process: subprocess.Popen[str], mark: Mark) -> None:
+    """Ask first: mpirun then ends its ranks. Whatever is left of the launch is killed."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=10)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=5)
+    mark.end()
     process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def installation(directory: str) -> Installation:

@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL, Popen, TimeoutExpired
 
-from installation import add_env
+from installation import add_env, end_on_sigterm
 from machine import describe
 from results import keep, table, verdict
 
@@ -47,17 +47,30 @@ def once(program: Path, folder: Path, image: str, step: str, ranks: int) -> tupl
     began = time.monotonic()
     process = Popen([program, "launch", plan, "--out", folder / "run"], stdout=DEVNULL, stderr=DEVNULL)
     first = None
-    while process.poll() is None and time.monotonic() - began < LIMIT:
-        if first is None:
-            made = set(Path(tempfile.gettempdir()).glob("collbench-*")) - known
-            if any(_has_record(path) for path in made):
-                first = time.monotonic()
-        time.sleep(0.01)
-    ended = time.monotonic()
-    if process.poll() != 0 or first is None:
-        process.kill()
-        raise SystemExit(f"the launch of {ranks} containers of {image} failed (exit code {process.poll()})")
+    try:
+        while process.poll() is None and time.monotonic() - began < LIMIT:
+            if first is None:
+                made = set(Path(tempfile.gettempdir()).glob("collbench-*")) - known
+                if any(_has_record(path) for path in made):
+                    first = time.monotonic()
+            time.sleep(0.01)
+        ended = time.monotonic()
+    finally:
+        _end(process)
+    if process.returncode != 0 or first is None:
+        raise SystemExit(f"the launch of {ranks} containers of {image} failed (exit code {process.returncode})")
     return first - began, ended - first
+
+
+def _end(process: Popen[bytes]) -> None:
+    """A launch that is asked to end removes its containers."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(timeout=30)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _has_record(folder: Path) -> bool:
@@ -73,6 +86,7 @@ def main() -> None:
     add_env(parser)
     parser.add_argument("--rounds", type=int, default=7, help="repetitions [7]")
     asked = parser.parse_args()
+    end_on_sigterm()
     program = asked.installations[0].directory / "bin" / "collbench"
     cells = [(image, step, ranks) for image in ("openmpi", "mpich") for step in ("strict", "net") for ranks in TARGET]
     found: dict[tuple[str, str, int], list[tuple[float, float]]] = {cell: [] for cell in cells}

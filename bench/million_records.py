@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from installation import end_on_sigterm
 from machine import describe
 from results import keep, table, verdict
 
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="repetitions [3]")
     parser.add_argument("--summarise", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    end_on_sigterm()
     if asked.summarise is not None:
         print(json.dumps(summarise(asked.summarise)))
         return

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from installation import HERE, OUT, Installation, LaunchFailed, add_env
+from installation import HERE, OUT, Installation, LaunchFailed, add_env, end_on_sigterm
 from machine import BUSY_SHARE, FURTHER, Watched, clock_step, core_distance, describe
 from results import keep, table, verdict
 
@@ -202,6 +202,7 @@ def main() -> None:
     parser.add_argument("--quiet", type=float, default=2.0, help="wait so long (s) for other processes to rest [2]")
     parser.add_argument("--limit", type=float, default=330.0, help="begin nothing new after so many s [330]")
     asked = parser.parse_args()
+    end_on_sigterm()
     step = clock_step()
     watched = Watched(core_distance(asked.installations[0]))
     found, failures = measure(asked, watched)

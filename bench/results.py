@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,15 @@ def _cells(line: list[str], widths: list[int]) -> list[str]:
 def keep(name: str, text: str, data: dict[str, Any]) -> None:
     """Print the text; write results-NAME.md and results-NAME.json beside this file."""
     print(text)
-    (HERE / f"results-{name}.md").write_text(text, encoding="utf-8")
-    (HERE / f"results-{name}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    write(name, data, lambda: text)
+
+
+def write(name: str, data: dict[str, Any], page: Callable[[], str]) -> None:
+    """The two files without printing, the numbers first, each file whole: the program may be cut off."""
+    for suffix, make in (("json", lambda: json.dumps(data, indent=1) + "\n"), ("md", page)):
+        path = HERE / f"results-{name}.{suffix}"
+        path.with_suffix(".new").write_text(make(), encoding="utf-8")
+        path.with_suffix(".new").replace(path)
 
 
 def verdict(value: float, target: float) -> str:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from installation import HERE, OUT, Installation, LaunchFailed, add_env
+from installation import HERE, OUT, Installation, LaunchFailed, add_env, end_on_sigterm
 from machine import describe
 from results import keep, table, verdict
 
@@ -149,6 +149,7 @@ def main() -> None:
     add_env(parser)
     parser.add_argument("--seed", type=int, default=1, help="of the synthetic samples [1]")
     asked = parser.parse_args()
+    end_on_sigterm()
     OUT.mkdir(exist_ok=True)
     data: dict[str, Any] = {"seed": asked.seed, "machine": describe()}
     for here in asked.installations:

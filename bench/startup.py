@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from import_time import PACKAGES, times_of
-from installation import HERE, OUT, Installation, add_env
+from installation import HERE, OUT, Installation, add_env, end_on_sigterm
 from machine import Watched, core_distance, describe
 from results import keep, table, verdict
 
@@ -168,6 +168,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11, help="repetitions, at least 7 [11]")
     parser.add_argument("--seed", type=int, default=1, help="of the order [1]")
     asked = parser.parse_args()
+    end_on_sigterm()
     order = random.Random(asked.seed)  # noqa: S311 - an order, not a secret
     watched = Watched(core_distance(asked.installations[0]))
     data: dict[str, Any] = {"seed": asked.seed, "machine": describe()}

@@ -78,10 +78,14 @@ class Gpus:
     openmpi: bool
 
     def command(self, ranks: int, *arguments: str, program: tuple[str, ...] = ("-m", MODULE)) -> list[str]:
-        """So many ranks of collbench, or of another Python program."""
+        """So many ranks of collbench, or of another Python program, free to use every core.
+
+        NCCL and torch have threads of their own, which on one core would wait for the rank that waits for them.
+        """
         crowded = ranks > len(os.sched_getaffinity(0))
-        flags = ["--map-by", ":OVERSUBSCRIBE"] if self.openmpi and crowded else []
-        return [str(self.program), *flags, "-n", str(ranks), sys.executable, *program, *arguments]
+        mapping = ["--map-by", ":OVERSUBSCRIBE"] if self.openmpi and crowded else []
+        binding = ["--bind-to" if self.openmpi else "-bind-to", "none"]
+        return [str(self.program), *mapping, *binding, "-n", str(ranks), sys.executable, *program, *arguments]
 
     def run(self, ranks: int, *arguments: str, env: dict[str, str] | None = None, limit: float = LIMIT) -> Ended:
         """To the end, within the limit."""

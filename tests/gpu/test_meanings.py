@@ -81,6 +81,18 @@ def test_every_dtype_and_reduction(gpus: Gpus, backend: str, tmp_path: Path) -> 
     assert {op for _, op in found} == {"sum", "prod", "min", "max", "avg"}
 
 
+def test_algorithms_and_protocols(gpus: Gpus, tmp_path: Path) -> None:
+    """Each has a communicator of its own, between two ranks."""
+    path = plan(
+        tmp_path, collectives=["allreduce"], backends=["nccl"], algorithms=["", "Ring", "Tree"],
+        protocols=["LL", "Simple"], sizes=["4100"], share_gpu=gpus.count < 2,
+    )  # fmt: skip
+    records = measured(gpus.run(2, "run", path, "--style", "json"))
+    asked = {(record["case"]["algorithm"], record["case"]["protocol"]) for record in records}
+    assert asked == {(algorithm, protocol) for algorithm in (None, "Ring", "Tree") for protocol in ("LL", "Simple")}
+    assert [record["reason"] for record in records if record["status"] != "ok"] == []
+
+
 @pytest.mark.parametrize("root", [0, 1])
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
 def test_a_server_without_a_gpu(gpus: Gpus, backend: str, root: int, tmp_path: Path) -> None:

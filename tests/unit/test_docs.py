@@ -31,7 +31,7 @@ PAGES = {
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md")))
 }
 #: Flags in the manual that belong to other programs: mpirun, torchrun, pytest, mypy, bench/.
-FOREIGN = {"--map-by", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env"}
+FOREIGN = {"--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env"}
 PARENT = click.Context(cli, **cli.context_settings)
 
 

@@ -212,7 +212,7 @@ def test_ranks_are_looked_at_together(machine: Machine, install: Install) -> Non
     assert gpus.run(started).status == "ok"
     write(machine, "proc/11/status", "Name:\tprterun\nPPid:\t1\nCpus_allowed_list:\t0-1\n")
     fix = only(gpus.run(started), "warn").fix
-    assert fix == "numactl --cpunodebind=0-1 mpirun --map-by numa --bind-to core ..."
+    assert fix == "numactl --cpunodebind=0-1 mpirun --map-by numa --bind-to numa ..."
 
 
 def test_mig(machine: Machine, install: Install) -> None:

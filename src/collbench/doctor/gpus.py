@@ -18,11 +18,12 @@ from collbench.units import format_bytes
 
 _NODES = "sys/devices/system/node"
 
-#: How each launcher spreads its ranks over the memory nodes.
+#: How each launcher spreads its ranks over the memory nodes. A rank gets all cores of its node: on a single one NCCL's
+#: threads would wait for it.
 _SPREAD = {
-    "openmpi": "mpirun --map-by numa --bind-to core",
-    "mpich": "mpiexec -bind-to core -map-by numa",
-    "slurm": "srun --distribution=*:cyclic --cpu-bind=cores",
+    "openmpi": "mpirun --map-by numa --bind-to numa",
+    "mpich": "mpiexec -bind-to numa -map-by numa",
+    "slurm": "srun --distribution=*:cyclic --cpu-bind=ldoms",
     "torchrun": "torchrun",
 }
 
