@@ -52,9 +52,9 @@ def sweep_folders(busy: set[str]) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # its driver removed it meanwhile
             about = folder.stat()
             young = time.time() - about.st_mtime < YOUNG
-            if about.st_uid == os.getuid() and is_dead(driver, locked, driver in busy or young):
-                if remove_folder(folder):
-                    removed.append(str(folder))
+            ours = about.st_uid == os.getuid()
+            if ours and is_dead(driver, locked, driver in busy or young) and remove_folder(folder):
+                removed.append(str(folder))
     return removed
 
 
