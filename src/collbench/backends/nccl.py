@@ -24,6 +24,7 @@ from collbench.errors import LibraryError
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
+from collbench.timing.halt import Halt
 
 
 class NcclSession(DeviceMpiSession):
@@ -43,7 +44,7 @@ class NcclSession(DeviceMpiSession):
         os.environ.update(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
         self._comms: dict[tuple[Any, ...], Communicator | None] = {}
         self._last: Communicator | None = None
-        self._given_up = False
+        self._halt = Halt()
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
@@ -90,7 +91,7 @@ class NcclSession(DeviceMpiSession):
         wait = device.native(C("cudaStreamSynchronize", device.stream))
         completion = Stage(device.synchronize, None if wait is None else (wait,))
         libraries = AllOf((self._nccl, device))
-        return make_call(prepared, libraries, (arguments,), completion, device.stopwatch())
+        return make_call(prepared, libraries, (arguments,), completion, device.stopwatch(), self._halt)
 
     def _with_server(
         self, dialect: Callable[[Any], Prepared], comm: Communicator | None, case: Case, row: Collective, count: int
@@ -105,7 +106,7 @@ class NcclSession(DeviceMpiSession):
             arguments = WorkerArguments(self._mpi, self._nccl, comm, device, case, row, count, rank)
         prepared = dialect(arguments)
         libraries = (MpiSymbols(self._mpi), self._nccl, *(() if device is None else (device,)))
-        call = make_call(prepared, AllOf(libraries), (arguments,))
+        call = make_call(prepared, AllOf(libraries), (arguments,), halt=self._halt)
         observe = partial(self._log.observe, self._reread)
         return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
 
@@ -142,12 +143,16 @@ class NcclSession(DeviceMpiSession):
 
     def trouble(self) -> str | None:
         """What ncclCommGetAsyncError says of any communicator."""
+        self._halt.stay_if_set()
         found = (comm.async_error() for comm in list(self._comms.values()) if comm is not None)
         return next((f"NCCL: {error}" for error in found if error), None)
 
     def break_off(self) -> None:
-        """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end."""
-        self._given_up = True
+        """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end.
+
+        It also frees the communicator, and lets the main thread out of its wait: that one must not make another call.
+        """
+        self._halt.set()
         for comm in dict.fromkeys((self._last, *self._comms.values())):
             if comm is not None:
                 comm.abort()
@@ -160,11 +165,12 @@ class NcclSession(DeviceMpiSession):
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""
-        return self._given_up or "remote process exited" in str(error)
+        return self._halt.is_set or "remote process exited" in str(error)
 
 
 def _perform(call: Call) -> None:
     for stage in (*call.stages, *(() if call.completion is None else (call.completion,))):
+        call.halt.stay_if_set()
         stage.python()
 
 
@@ -172,7 +178,12 @@ def _captured(call: Call, device: Device, operations: int) -> Call:
     """The call in a graph that holds it so many times; launching the graph takes the call's place."""
     (stage,) = call.stages
     return Call(
-        (device.capture(stage.python, operations),), call.completion, call.stopwatch, call.why_not_native, (call,)
+        (device.capture(stage.python, operations),),
+        call.completion,
+        call.stopwatch,
+        call.why_not_native,
+        (call,),
+        call.halt,
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from collbench.timing.halt import Halt
 
 #: A C function's address, then its arguments as machine words.
 Words = tuple[int, ...]
@@ -54,7 +56,8 @@ class Call:
 
     Without `completion` the last stage returns when this rank's part is complete. With it, stages only issue work, and
     many operations may be issued before one completion; the completion is part of every sample. `why_not_native` says
-    why there is no C form. `keep` holds whatever must stay alive while the words are in use.
+    why there is no C form. `keep` holds whatever must stay alive while the words are in use. `halt` is looked at before
+    every call, and before the loop is left.
     """
 
     stages: tuple[Stage, ...]
@@ -62,6 +65,7 @@ class Call:
     stopwatch: Stopwatch | None = None
     why_not_native: str | None = None
     keep: tuple[object, ...] = ()
+    halt: Halt = field(default_factory=Halt)
 
     @property
     def has_native(self) -> bool:

@@ -76,7 +76,7 @@ class Registered:
 
     def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
         self._device, self._size = device, size
-        self._nccl, self._comm = nccl, ctypes.c_void_p(comm.address)
+        self._nccl, self._owner, self._comm = nccl, comm, ctypes.c_void_p(comm.address)
         self._pointer, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("ncclMemAlloc", ctypes.byref(self._pointer), ctypes.c_size_t(size))
         self.address = self._pointer.value or 0
@@ -93,7 +93,7 @@ class Registered:
             raise LibraryError(f"{function} returned error {code}")
 
     def __del__(self) -> None:
-        if self._handle:
+        if self._handle and not self._owner.aborted:
             self._nccl.call("ncclCommDeregister", self._comm, self._handle)
         if self._pointer:
             self._nccl.call("ncclMemFree", self._pointer)

@@ -25,9 +25,13 @@ OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 
 class Communicator(Protocol):
-    """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order."""
+    """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order.
+
+    From `abort` on, which sets `aborted` first, nothing may be asked of it.
+    """
 
     address: int
+    aborted: bool
     all_reduce: Callable[..., object]
     reduce: Callable[..., object]
     broadcast: Callable[..., object]
@@ -40,7 +44,7 @@ class Communicator(Protocol):
         """What went wrong behind the back of a call that returned."""
 
     def abort(self) -> None:
-        """Give up what is under way, without the other ranks."""
+        """Give up what is under way, without the other ranks, and free the communicator."""
 
 
 class Nccl(Protocol):
@@ -77,7 +81,7 @@ class CupyCommunicator:
     """See `Communicator`; the calls are CuPy's own methods, so that they cost what a CuPy user pays."""
 
     def __init__(self, comm: Any) -> None:
-        self._comm = comm
+        self._comm, self.aborted = comm, False
         self.address = int(comm.comm)
         self.all_reduce, self.reduce, self.broadcast = comm.allReduce, comm.reduce, comm.broadcast
         self.all_gather, self.reduce_scatter = comm.allGather, comm.reduceScatter
@@ -93,6 +97,7 @@ class CupyCommunicator:
 
     def abort(self) -> None:
         """ncclCommAbort."""
+        self.aborted = True
         with contextlib.suppress(RuntimeError):
             self._comm.abort()
 
