@@ -417,3 +417,22 @@ def test_a_graph_that_does_not_fit_on_one_rank_fails_on_all(mpirun: Command) -> 
     ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
     assert ended.code == 1
     assert "are asked for" in one(ended)["reason"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("driver", ["native", "python"])
+@pytest.mark.parametrize("graph", [0, 1])
+def test_a_call_that_fails_inside_a_group_leaves_no_group_open(
+    mpirun: Command, driver: str, graph: int, tmp_path: Path
+) -> None:
+    """In an open group the next case's calls would be collected, and never be launched."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'collectives = ["sendrecv", "allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        f'drivers = ["{driver}"]\ncudagraph = {graph}\n'
+    )
+    command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
+    ended = finish(command, env={"DOUBLE_FAILS": "ncclRecv:5"})
+    assert ended.code == 1, ended.err
+    assert [record["status"] for record in ended.records] == ["failed", "ok"], ended.out
+    assert "error 5" in ended.records[0]["reason"]

@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from tests.mpi.jobs import skip_or_fail
+from tests.unit.nvidia_process import need_libraries, run
 
 pytestmark = pytest.mark.cuda
-
-#: In a process of its own: libraries that are loaded here would be found by other tests.
-HEAD = """
-import ctypes, os, pathlib
-from types import SimpleNamespace
-import numpy as np
-from collbench.backends.parts.gpu.nccl_log import NcclLog
-from collbench.backends.parts.gpu.shared_library import load, loaded
-from collbench.collectives.row import C
-log = NcclLog()
-log.begin()
-from collbench.backends.parts.gpu.nccl_library import cupy_nccl
-nccl = cupy_nccl()
-cudart = load("cudart", "libcudart.so.12", only=False)
-"""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _libraries() -> None:
-    try:
-        import cupy  # noqa: F401
-        import nvidia.nccl  # noqa: F401
-    except ImportError:
-        skip_or_fail("cuda", "CuPy and NCCL are not installed in this environment (extra cuda12)")
-
-
-def run(body: str) -> str:
-    done = subprocess.run((sys.executable, "-c", HEAD + body), capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    need_libraries()
 
 
 def test_one_libnccl_in_the_process_and_its_version() -> None:

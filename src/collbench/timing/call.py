@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,10 +17,19 @@ Words = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Native:
-    """One call of a C function. `explain` turns the error code that it returns into the library's words."""
+    """One call of a C function. `explain` turns the error code that it returns into the library's words.
+
+    `after_error` is called once if this one fails.
+    """
 
     words: Words
     explain: Callable[[int], str] | None = None
+    after_error: Native | None = None
+
+    def __call__(self) -> int:
+        """Make the call at once, outside of the loop; returns its code."""
+        address, *arguments = self.words
+        return int(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(arguments))(address)(*arguments))
 
 
 @dataclass(frozen=True)

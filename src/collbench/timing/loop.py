@@ -116,6 +116,8 @@ def run_loop(
     culprit = reading[0] if failed == -2 and reading is not None else made.get(failed)
     explain = gate.signals.explain if failed == -1 else None if culprit is None else culprit.explain
     words = "" if explain is None else f" ({explain(code)})"
+    if culprit is not None and culprit.after_error is not None:
+        culprit.after_error()
     raise LibraryError(f"the library returned error {code}{words} in operation {done + 1} of {len(stamps.late)}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from collbench.collectives.row import C, Collective, Dialect, Part, Prepared
@@ -46,9 +47,16 @@ def make_call(
 
 def stage_of(part: Part, symbols: Symbols) -> Stage:
     """A part with its C calls as words."""
-    found = None if part.c is None else tuple(symbols.native(call) for call in part.c)
+    found = None if part.c is None else tuple(_native(call, symbols) for call in part.c)
     native = None if found is None or None in found else tuple(call for call in found if call is not None)
     return Stage(part.python, native, part.name)
+
+
+def _native(call: C, symbols: Symbols) -> Native | None:
+    found = symbols.native(call)
+    if found is None or call.after_error is None:
+        return found
+    return replace(found, after_error=symbols.native(call.after_error))
 
 
 class AllOf:

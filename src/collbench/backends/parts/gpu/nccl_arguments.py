@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from functools import cached_property, partial
 from typing import Any
@@ -57,18 +58,27 @@ class NcclArguments:
         return Step(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))
 
     def grouped(self, *steps: Step) -> Step:
-        """Between ncclGroupStart and ncclGroupEnd."""
+        """Between ncclGroupStart and ncclGroupEnd, which is called after a failure too.
+
+        A group that stays open takes in every later call of this thread, and none of them is ever launched.
+        """
         start, end = self._nccl.group_start, self._nccl.group_end
         pythons = tuple(step.python for step in steps)
 
         def python() -> None:
             start()
-            for one in pythons:
-                one()
+            try:
+                for one in pythons:
+                    one()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # it repeats the error
+                    end()
+                raise
             end()
 
-        calls = tuple(call for step in steps for call in step.c)
-        return Step(python, (C("ncclGroupStart"), *calls, C("ncclGroupEnd")))
+        close = C("ncclGroupEnd")
+        calls = (C(call.function, *call.arguments, after_error=close) for step in steps for call in step.c)
+        return Step(python, (C("ncclGroupStart"), *calls, close))
 
 
 class Registered:
