@@ -434,5 +434,19 @@ def test_a_call_that_fails_inside_a_group_leaves_no_group_open(
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
     ended = finish(command, env={"DOUBLE_FAILS": "ncclRecv:5"})
     assert ended.code == 1, ended.err
-    assert [record["status"] for record in ended.records] == ["failed", "ok"], ended.out
+    assert [record["status"] for record in ended.records] == ["failed", "ok"]
     assert "error 5" in ended.records[0]["reason"]
+
+
+@pytest.mark.mpi
+def test_list_goes_on_where_a_library_cannot_be_loaded(mpirun: Command) -> None:
+    ended = finish(mpirun(1, "list", program=DOUBLE), env={"DOUBLE_WITHOUT_NCCL": "all"})
+    assert ended.code == 0, ended.err
+    listed = {
+        line.split()[1]: line.split()[0]
+        for line in ended.out.splitlines()
+        if line.startswith("  ") and len(line.split()) > 1
+    }
+    assert (listed["nccl"], listed["mpi-staged"]) == ("no", "yes")
+    assert "libnccl was not found" in ended.out
+    assert "collectives" in ended.out

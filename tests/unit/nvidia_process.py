@@ -32,8 +32,10 @@ def need_libraries() -> None:
         skip_or_fail("cuda", "CuPy and NCCL are not installed in this environment (extra cuda12)")
 
 
-def run(body: str) -> str:
-    """What a program prints that begins with `HEAD`."""
-    done = subprocess.run((sys.executable, "-c", HEAD + body), capture_output=True, text=True, timeout=120, check=False)
+def run(body: str, before: str = "") -> str:
+    """What a program prints that begins with `before` and `HEAD`."""
+    done = subprocess.run(
+        (sys.executable, "-c", before + HEAD + body), capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -68,3 +68,16 @@ print(files.parent.exists())
     assert "driver" in failed
     assert switched == "3.log True"
     assert gone == "False"
+
+
+def test_wheels_are_found_where_cudas_path_finder_does_not_look() -> None:
+    """It looks in the interpreter's own folders only: not in those that a .pth file or PYTHONPATH adds."""
+    hidden = """
+import site
+site.getsitepackages = site.getusersitepackages = lambda: []
+"""
+    found = run("from cupy.cuda import nccl as cupys\nprint(nccl.path, cudart.path, cupys.get_version() > 0)", hidden)
+    nccl, cudart, cupys = found.split()
+    assert nccl.endswith("/nvidia/nccl/lib/libnccl.so.2")
+    assert cudart.endswith("/nvidia/cuda_runtime/lib/libcudart.so.12")
+    assert cupys == "True"

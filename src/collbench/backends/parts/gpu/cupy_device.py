@@ -14,7 +14,7 @@ import numpy as np
 
 from collbench.backends.parts import nvml
 from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Memory, no_room
-from collbench.backends.parts.gpu.shared_library import SharedLibrary, load
+from collbench.backends.parts.gpu.shared_library import HOW_TO_INSTALL, SharedLibrary, load
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 from collbench.schema.manifest import Gpu
@@ -22,13 +22,12 @@ from collbench.timing.call import Native, Stage, Stopwatch
 from collbench.units import format_bytes
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_INSTALL = "in a clone: pip install '.[cuda12]', or '.[cuda13]' for a driver that supports CUDA 13"
 
 
 def missing() -> str | None:
     """Why CuPy finds no GPU here; None when it does. Makes no context."""
     if importlib.util.find_spec("cupy") is None:
-        return f"CuPy is not installed; {_INSTALL}"
+        return f"CuPy is not installed; {HOW_TO_INSTALL}"
     import cupy
 
     runtime = cupy.cuda.runtime
