@@ -1,6 +1,7 @@
 """collbench whose torch-nccl has host tensors and gloo underneath: everything of the backend but the GPU.
 
-`python -m tests.double.torch_main collbench-arguments...`, under mpirun or torchrun.
+`python -m tests.double.torch_main collbench-arguments...`, under mpirun or torchrun. Variables: DOUBLE_GPUS (how many
+every rank sees), DOUBLE_SAYS_MEMORY (when torch's allocator gives back what it kept).
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ def stopwatch(_: Any) -> Stopwatch:
     return Stopwatch(note(0), note(1), lambda: (at[1] - at[0]) * 1e3)
 
 
+def empty_cache() -> None:
+    if "DOUBLE_SAYS_MEMORY" in os.environ:
+        os.write(2, b"double: torch gave its memory back\n")
+
+
 def install() -> None:
     """Host memory and gloo in the GPU's place."""
     gpus = tuple(f"GPU-{number}" for number in range(int(os.environ.get("DOUBLE_GPUS", "8"))))
@@ -46,6 +52,7 @@ def install() -> None:
     plain.empty = lambda *shape, dtype, device: empty(*shape, dtype=dtype)
     cuda: Any = torch.cuda
     cuda.set_device = lambda number: None
+    cuda.empty_cache = empty_cache
     cuda.current_stream = lambda: SimpleNamespace(synchronize=lambda: None)
     plain.Tensor.pin_memory = lambda self: self
 

@@ -326,6 +326,34 @@ def test_torch_nccl_with_a_server_and_one_gpu(mpirun: Command, torchrun: object)
 
 
 @pytest.mark.mpi
+@pytest.mark.torch
+def test_another_backend_of_torch_follows_one_that_was_refused(
+    mpirun: Command, torchrun: object, tmp_path: Path
+) -> None:
+    """It is refused when the ranks have met, in torch's only default group."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'collectives = ["allreduce"]\nbackends = ["torch-nccl", "torch-gloo"]\nsizes = ["8"]\niters = 2\n'
+        'gate = "barrier"\nunusable = "skip"\n'
+    )
+    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=TORCH), env={"DOUBLE_GPUS": "1"})
+    assert ended.code == 0, ended.err
+    assert {record["case"]["backend"]: record["status"] for record in ended.records} == {
+        "torch-gloo": "ok", "torch-nccl": "skipped",
+    }  # fmt: skip
+
+
+@pytest.mark.mpi
+@pytest.mark.torch
+def test_torch_gives_its_memory_back(mpirun: Command, torchrun: object) -> None:
+    """Its allocator keeps what was freed; another backend in this process would miss it."""
+    arguments = ("allreduce", "--backend", "torch-nccl", "-b", "8", "-e", "8", "-n", "2", "--gate", "barrier")
+    ended = finish(mpirun(1, *arguments, program=TORCH), env={"DOUBLE_SAYS_MEMORY": "1"})
+    assert ended.code == 0, ended.err
+    assert "double: torch gave its memory back" in ended.err
+
+
+@pytest.mark.mpi
 def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_path: Path) -> None:
     """Each pair gets a communicator of its own, made with these settings; they do not outlive it."""
     path = tmp_path / "plan.toml"

@@ -25,7 +25,7 @@ from collbench.backends.parts.interface import Operation, Options, Session
 from collbench.backends.parts.torch_arguments import TorchArguments, TorchBuffer
 from collbench.backends.parts.torch_world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.row import Collective, Part
-from collbench.errors import Unsupported
+from collbench.errors import BackendUnavailable, Unsupported
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call, Stage
@@ -143,12 +143,18 @@ class TorchNcclBackend(TorchBackend):
         return (own, Library(name="NCCL", version=nccl.version, path=nccl.path))
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """Rendezvous over gloo, body, and the group is taken down."""
+        """Rendezvous over gloo, body, and the group is taken down, with the memory that torch's allocator kept."""
         import torch
 
         level = join(self.name, torch.distributed, launcher.detect(), options)
-        body(TorchNcclSession(torch, level, options))
+        try:
+            session = TorchNcclSession(torch, level, options)
+        except BackendUnavailable:  # known to all ranks, and the next backend may be torch's too
+            torch.distributed.destroy_process_group()
+            raise
+        body(session)
         torch.distributed.destroy_process_group()
+        torch.cuda.empty_cache()  # else it is missing to the next backend on this GPU
 
 
 BACKEND = TorchNcclBackend()
