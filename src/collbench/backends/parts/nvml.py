@@ -19,7 +19,7 @@ from collbench.schema.gpu import Reading
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
 _P2P_READ, _P2P_WRITE = 0, 1
 _P2P_OK, _P2P_UNKNOWN = 0, 6
-_REMOTE_IS_SWITCH = 1
+_REMOTE_IS_SWITCH = 2
 _MOST_LINKS = 36
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
