@@ -14,6 +14,7 @@ from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
 from collbench.backends.parts import nvml
 from collbench.backends.parts.gpu.nccl_library import SONAME
+from collbench.backends.parts.gpu.shared_library import package_folders
 from collbench.backends.parts.launcher import Launcher
 from collbench.doctor import gpus, nccl, peers
 from collbench.doctor.nccl import Library
@@ -413,9 +414,9 @@ def test_a_library_is_loaded_in_a_child(machine: Machine, tmp_path: Path, monkey
 
 
 def test_packages_that_are_not_there_have_no_folder() -> None:
-    assert nccl.package_folders("nvidia_of_nobody.nccl") == ()
-    assert nccl.package_folders("nobody_has_this") == ()
-    assert nccl.package_folders("collbench.doctor") == (Path(nccl.__file__).parent,)
+    assert package_folders("nvidia_of_nobody.nccl") == ()
+    assert package_folders("nobody_has_this") == ()
+    assert package_folders("collbench.doctor") == (Path(nccl.__file__).parent,)
 
 
 def test_nccl_looks_for_itself(machine: Machine, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

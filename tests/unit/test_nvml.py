@@ -231,11 +231,11 @@ def test_numbers_are_those_of_pynvml() -> None:
         real.NVML_TOPOLOGY_INTERNAL: "PIX", real.NVML_TOPOLOGY_SINGLE: "PIX", real.NVML_TOPOLOGY_MULTIPLE: "PXB",
         real.NVML_TOPOLOGY_HOSTBRIDGE: "PHB", real.NVML_TOPOLOGY_NODE: "NODE", real.NVML_TOPOLOGY_SYSTEM: "SYS",
     }  # fmt: skip
-    assert nvml._SLOWDOWNS == {
+    assert {
         real.nvmlClocksEventReasonSwPowerCap: "power cap",
         real.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
         real.nvmlClocksEventReasonSyncBoost: "sync boost",
         real.nvmlClocksEventReasonSwThermalSlowdown: "thermal (software)",
         real.nvmlClocksEventReasonHwThermalSlowdown: "thermal (hardware)",
         real.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
-    }
+    } == nvml._SLOWDOWNS

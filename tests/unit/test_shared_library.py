@@ -87,7 +87,7 @@ def test_of_several_the_first_of_the_version_that_is_needed(
     own = "/env/lib/libcudart-9335f6a2.so.12.0.107"
     put(monkeypatch, "/cuda/libcudart.so.13", "/cuda/libcudart.so.120", own, "/usr/libcudart.so.12")
     monkeypatch.setattr(shared_library, "_opened", str)
-    assert load("cudart", "libcudart.so.12", only=False) == own
+    assert str(load("cudart", "libcudart.so.12", only=False)) == own
     assert brought == []
 
 
