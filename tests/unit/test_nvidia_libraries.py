@@ -43,17 +43,16 @@ def test_cupys_communicator_has_the_calls_of_ours() -> None:
 
 
 def test_the_log_goes_where_we_read_it_and_can_be_switched() -> None:
-    """Without a GPU a communicator fails: the warning is found, and the library reads its settings again."""
+    """Without a GPU a communicator fails: the warning is found, again after the library has read its settings anew."""
     body = """
-log.observe(lambda: nccl.call("ncclResetDebugInit") is not None, lambda: None)
-try:
-    nccl.communicator(1, nccl.unique_id(), 0)
-except RuntimeError as error:
-    print("failed", log.last_warning())
-files = pathlib.Path(os.environ["NCCL_DEBUG_FILE"])
-print(files.name, files.exists())
-log.close()
-print(files.parent.exists())
+def fails():
+    try:
+        nccl.communicator(1, nccl.unique_id(), 0)
+    except RuntimeError as error:
+        print("failed", log.last_warning())
+log.observe(lambda: nccl.call("ncclResetDebugInit") is not None, fails)
+log._warning = None
+fails()
 """
     import pynvml
 
@@ -63,11 +62,10 @@ print(files.parent.exists())
         pass
     else:
         pytest.skip("there is a driver here, so a communicator of one rank does not fail")
-    failed, switched, gone = run(body).strip().splitlines()
-    assert failed.startswith("failed ")
-    assert "driver" in failed
-    assert switched == "3.log True"
-    assert gone == "False"
+    lines = run(body).strip().splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("failed ") and "driver" in line
 
 
 def test_wheels_are_found_where_cudas_path_finder_does_not_look() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,6 @@ class NcclSession(DeviceMpiSession):
         super().__init__(mpi, level, options)
         self._log = NcclLog()
         self._log.begin()
-        atexit.register(self._log.close)
         self._nccl = on_all(self.world, self.backend, runtime().nccl)
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
@@ -156,12 +155,6 @@ class NcclSession(DeviceMpiSession):
         for comm in dict.fromkeys((self._last, *self._comms.values())):
             if comm is not None:
                 comm.abort()
-        self._log.close()
-
-    def abort(self, code: int) -> None:
-        """MPI_Abort, which leaves no time to tidy up."""
-        self._log.close()
-        super().abort(code)
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""
@@ -177,14 +170,7 @@ def _perform(call: Call) -> None:
 def _captured(call: Call, device: Device, operations: int) -> Call:
     """The call in a graph that holds it so many times; launching the graph takes the call's place."""
     (stage,) = call.stages
-    return Call(
-        (device.capture(stage.python, operations),),
-        call.completion,
-        call.stopwatch,
-        call.why_not_native,
-        (call,),
-        call.halt,
-    )
+    return replace(call, stages=(device.capture(stage.python, operations),), keep=(call,))
 
 
 class NcclBackend(DeviceMpiBackend):

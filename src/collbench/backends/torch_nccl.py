@@ -5,7 +5,6 @@ Control plane and gates are gloo's, and so is a parameter server's leg: torch ha
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import os
 from collections.abc import Callable
@@ -45,7 +44,6 @@ class TorchNcclSession(TorchSession):
         self._log = NcclLog()
         self._log.begin()
         self._nccl.reread_settings()  # it may be loaded already, with another log
-        atexit.register(self._log.close)
         os.environ.update(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
         self.gpu = on_all(self.world, "torch-nccl", self._open)
         # Longer than the watchdog's, which knows what was being done.
