@@ -201,7 +201,7 @@ class DoubleComm:
                 crash("a receive without a send in the same group")
             _, data = everybody[peer].pop(number)
             if (data.size, data.dtype) != (count, _DTYPE[kind]):
-                crash(f"{data.size} elements were sent, and {count} are received")
+                crash(f"{data.size} elements were sent, and {count} are received as {_DTYPE[kind]}")
             self._held(at, count, kind)[...] = data
         if any(target == self.rank for messages in everybody for target, _ in messages):
             crash("a send without a receive in the same group")

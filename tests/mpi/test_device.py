@@ -33,10 +33,10 @@ def breadth(ranks: int) -> str:
     return f'dtypes = {FEW}\nops = ["all"]\nsizes = ["0", "4100"]\nin_place = [false, true]\n'
 
 
-def run(command: list[str], tmp_path: Path) -> list[dict[str, Any]]:
+def run(command: list[str], tmp_path: Path, **variables: str) -> list[dict[str, Any]]:
     """The records of a job that must end well, by way of a file: mpirun may lose the end of a long output."""
     kept = tmp_path / "records.json"
-    ended = finish([*command, "-J", str(kept)])
+    ended = finish([*command, "-J", str(kept)], env=variables)
     assert ended.code == 0, ended.err
     records: list[dict[str, Any]] = json.loads(kept.read_text())["records"]
     return records
@@ -90,6 +90,16 @@ def test_every_case_of_staged_mpi(mpirun: Command, tmp_path: Path, ranks: int) -
 
 
 @pytest.mark.mpi
+def test_every_case_of_an_mpi_that_takes_device_memory(mpirun: Command, tmp_path: Path) -> None:
+    """It may read and write the double's memory here, at the addresses that it is given."""
+    path = plan(tmp_path, "mpi-cuda", f'dtypes = {FEW}\nops = ["sum"]\nsizes = ["4100"]\nroots = [1]\n')
+    records = run(mpirun(2, "run", path, program=DOUBLE), tmp_path, DOUBLE_CUDA_AWARE="1")
+    assert reasons(records) == set()
+    measured = {record["case"]["collective"] for record in records if record["status"] == "ok"}
+    assert measured == set(collectives.names())
+
+
+@pytest.mark.mpi
 @pytest.mark.parametrize("driver", ["native", "python"])
 @pytest.mark.parametrize(
     ("kind", "backend"),
@@ -106,6 +116,43 @@ def test_a_mistake_is_noticed(mpirun: Command, kind: str, backend: str, driver: 
     ended = measure(mpirun, 2, *arguments, DOUBLE_SPOIL=kind)
     assert ended.code == 1
     assert one(ended)["reason"].startswith("wrong result before timing")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("driver", ["native", "python"])
+def test_a_group_that_stays_open_is_noticed(mpirun: Command, driver: str) -> None:
+    arguments = ("sendrecv", "--backend", "nccl", "--driver", driver, "-b", "64", "-e", "64", "-n", "2")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_SPOIL="leaves groups open")
+    assert ended.code == 1
+    assert one(ended)["reason"].startswith("wrong result before timing")
+
+
+@pytest.mark.mpi
+def test_a_pair_that_does_not_agree_is_noticed(mpirun: Command) -> None:
+    arguments = ("sendrecv", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2")
+    ended = measure(mpirun, 2, *arguments, DOUBLE_SPOIL="receives as another type")
+    assert ended.code != 0
+    assert "double: 16 elements were sent, and 16 are received as int8" in ended.err
+
+
+@pytest.mark.mpi
+def test_what_nccl_chose_is_read_from_its_log(mpirun: Command) -> None:
+    record = one(measure(mpirun, 2, "allreduce", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2"))
+    assert (record["transport"], record["algorithm"], record["protocol"]) == ("P2P/DOUBLE", "RING", "LL")
+    record = one(measure(mpirun, 2, "sendrecv", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2"))
+    assert (record["transport"], record["algorithm"], record["protocol"]) == ("P2P/DOUBLE", None, None)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("version", ["2.28.9", "2.30.1"])
+def test_ranks_that_share_a_gpu_say_so_as_each_version_asks(mpirun: Command, version: str) -> None:
+    """Before 2.30 they must seem to be on different hosts, from then on a variable allows it."""
+    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2", "--share-gpu")
+    variables = {"DOUBLE_GPUS": "1", "DOUBLE_NCCL_VERSION": version}
+    assert one(measure(mpirun, 2, *arguments, **variables))["status"] == "ok"
+    refused = measure(mpirun, 2, *arguments, **variables, DOUBLE_SPOIL="does not say that GPUs are shared")
+    assert refused.code == 1
+    assert "no communicator of 2 ranks" in one(refused)["reason"] and "Duplicate GPU" in one(refused)["reason"]
 
 
 @pytest.mark.mpi
