@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def test_what_a_capture_refuses(device: DoubleDevice, forbidden: str) -> None:
     memory = device.allocate(4)
     wait = device.native(C("cudaStreamSynchronize", device.stream))
     assert wait is not None
-    does = {
+    does: dict[str, Callable[[], object]] = {
         "synchronize": device.synchronize, "allocate": lambda: device.allocate(8), "pinned": lambda: device.pinned(8),
         "read": lambda: device.read(memory.address, np.zeros(4, np.uint8)), "wait by C": wait,
     }  # fmt: skip
@@ -89,7 +90,7 @@ device.copy(memory.address, values.ctypes.data, 4, 1)
 del memory
 device.synchronize()
 """,
-    "beyond the end of device memory": "memory = device.allocate(4); device.read(memory.address, np.zeros(8, np.uint8))",
+    "beyond the end of device memory": "held = device.allocate(4); device.read(held.address, np.zeros(8, np.uint8))",
     "": "memory = device.allocate(4); ctypes.c_uint8.from_address(memory.address).value",
 }
 

@@ -239,3 +239,10 @@ def test_numbers_are_those_of_pynvml() -> None:
         real.nvmlClocksEventReasonHwThermalSlowdown: "thermal (hardware)",
         real.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
     } == nvml._SLOWDOWNS
+
+
+def test_a_uuid_is_spelled_as_what_it_names(install: Install) -> None:
+    install(MadeNvml((MadeGpu("GPU-1"),), parts=(MadeGpu("MIG-2"),)))
+    assert [nvml.spelled(uuid) for uuid in ("1", "2", "3")] == ["GPU-1", "MIG-2", "GPU-3"]
+    install(MadeNvml(start=real.NVML_ERROR_LIBRARY_NOT_FOUND))
+    assert nvml.spelled("2") == "GPU-2"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,9 +11,10 @@ from collbench.backends.parts.calls import AllOf, dialect_of, make_call
 from collbench.backends.parts.gpu.device import Device, device_buffers
 from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator, settings
+from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator, says_lost, settings
 from collbench.backends.parts.gpu.nccl_log import NcclLog
 from collbench.backends.parts.gpu.opening import agree, on_all, runtime
+from collbench.backends.parts.gpu.own_variables import set_own
 from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
 from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.interface import Operation, Options, Session, allgather
@@ -40,7 +40,7 @@ class NcclSession(DeviceMpiSession):
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, self.backend, "NCCL", f"{version} ({self._nccl.path})")
-        os.environ.update(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
+        set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
         self._comms: dict[tuple[Any, ...], Communicator | None] = {}
         self._last: Communicator | None = None
         self._halt = Halt()
@@ -158,7 +158,7 @@ class NcclSession(DeviceMpiSession):
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""
-        return self._halt.is_set or "remote process exited" in str(error)
+        return self._halt.is_set or says_lost(error)
 
 
 def _perform(call: Call) -> None:

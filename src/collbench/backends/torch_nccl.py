@@ -6,7 +6,6 @@ Control plane and gates are gloo's, and so is a parameter server's leg: torch ha
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -15,8 +14,10 @@ from typing import Any, Literal
 from collbench.backends.parts import launcher
 from collbench.backends.parts.calls import dialect_of
 from collbench.backends.parts.gpu import torch_gpu
+from collbench.backends.parts.gpu.nccl_library import says_lost
 from collbench.backends.parts.gpu.nccl_log import NcclLog
 from collbench.backends.parts.gpu.opening import agree, on_all, take_seats
+from collbench.backends.parts.gpu.own_variables import set_own
 from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.gpu.torch_served import GpuTorchArguments, ServedTorchArguments
 from collbench.backends.parts.host_buffers import as_parts
@@ -44,7 +45,7 @@ class TorchNcclSession(TorchSession):
         self._log = NcclLog()
         self._log.begin()
         self._nccl.reread_settings()  # it may be loaded already, with another log
-        os.environ.update(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
+        set_own(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
         self.gpu = on_all(self.world, "torch-nccl", self._open)
         # Longer than the watchdog's, which knows what was being done.
         self._timeout = timedelta(seconds=options.timeout + 10)
@@ -96,6 +97,10 @@ class TorchNcclSession(TorchSession):
 
     def _wait(self) -> None:
         self._torch.cuda.current_stream().synchronize()
+
+    def is_lost_rank(self, error: BaseException) -> bool:
+        """Gloo's words, or NCCL's."""
+        return super().is_lost_rank(error) or says_lost(error)
 
     @property
     def transport(self) -> str | None:

@@ -292,7 +292,8 @@ static PyObject *measure(PyObject *module, PyObject *args) {
     PyObject *result = NULL;
     (void)module;
     if (!PyArg_ParseTuple(args, "OOO!LOOOOOOO:measure", &stages, &completion_words, &PyTuple_Type, &gate_fields, &burst,
-                          &given[ENTERED], &given[LEFT], &given[LATE], &given[MARKS], &reading_fields, &given[DEVICE], &given[HALT]))
+                          &given[ENTERED], &given[LEFT], &given[LATE], &given[MARKS], &reading_fields, &given[DEVICE],
+                          &given[HALT]))
         return NULL;
     if (read_operation(stages, &o) || read_invocation(completion_words, &completion, "completion") ||
         read_reading(reading_fields, &reading, &elapsed) || read_gate(gate_fields, &g, &start))

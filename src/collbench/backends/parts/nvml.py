@@ -102,6 +102,13 @@ def peer_access(first: str, second: str) -> bool | None:
     return True if told == [_P2P_OK, _P2P_OK] else None
 
 
+def spelled(uuid: str) -> str:
+    """A UUID that CUDA tells without its kind, as NVML writes that of this GPU or MIG device."""
+    library, _ = _open()
+    mig = _ask(library, "nvmlDeviceGetHandleByUUID", f"MIG-{uuid}") is not None
+    return f"{'MIG' if mig else 'GPU'}-{uuid}"
+
+
 def readings(uuids: Sequence[str]) -> tuple[Reading, ...]:
     """What each GPU or MIG device that NVML knows says of itself now, in the order of `uuids`; empty without NVML."""
     library, _ = _open()

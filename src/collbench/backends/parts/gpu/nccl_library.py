@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, Protocol
 
 from collbench.backends.parts.gpu.shared_library import SharedLibrary, load
 from collbench.collectives.row import C
+from collbench.errors import LibraryError
 from collbench.schema.case import Op
 from collbench.timing.call import Native
 
@@ -20,6 +22,8 @@ DATATYPE = {
     "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
 }  # fmt: skip
 SONAME = "libnccl.so.2"
+
+_REMOTE = re.compile(r"ncclRemoteError|NCCL_ERROR_REMOTE|remote process exit")
 
 OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
@@ -148,6 +152,11 @@ def explain(library: SharedLibrary, code: int) -> str:
     last.restype = ctypes.c_char_p
     more = bytes(last(None) or b"").decode(errors="replace").strip()
     return f"{words}: {more}" if more else words
+
+
+def says_lost(error: BaseException) -> bool:
+    """Whether an error means that another rank is gone: ncclRemoteError, by a name of it or in NCCL's own words."""
+    return isinstance(error, (LibraryError, RuntimeError)) and _REMOTE.search(str(error)) is not None
 
 
 def cupy_nccl() -> Nccl:

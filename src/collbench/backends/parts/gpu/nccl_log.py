@@ -10,13 +10,12 @@ import os
 import re
 from collections.abc import Callable
 
+from collbench.backends.parts.gpu.own_variables import own_names, set_own
 from collbench.backends.parts.interface import Seen
 
 #: What is logged outside of `observe`, and in it.
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
 _SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-#: Set beside them where they are ours and not the user's.
-MARK = "COLLBENCH_NCCL_LOG"
 #: Names behind the numbers that NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
@@ -32,7 +31,7 @@ class NcclLog:
     """
 
     def __init__(self) -> None:
-        self._ours = "NCCL_DEBUG" not in os.environ or MARK in os.environ
+        self._ours = "NCCL_DEBUG" not in os.environ or "NCCL_DEBUG" in own_names(os.environ)
         self._file = os.memfd_create("collbench-nccl") if self._ours else -1  # open as long as the library may write
         self._ways: set[str] = set()
         self._warning: str | None = None
@@ -40,8 +39,8 @@ class NcclLog:
     def begin(self) -> None:
         """Log connections from now on. Before the library reads its environment."""
         if self._ours:
-            values = ("INFO", _CONNECTIONS, f"/proc/self/fd/{self._file}", "1")
-            os.environ |= dict(zip((*_SETTINGS, MARK), values, strict=True))
+            values = ("INFO", _CONNECTIONS, f"/proc/self/fd/{self._file}")
+            set_own(dict(zip(_SETTINGS, values, strict=True)))
 
     def _read(self) -> str:
         """What was written since `_start_anew`; the library has lines in it at once."""
