@@ -54,10 +54,11 @@ class DoubleComm:
 
     def __init__(self, library: DoubleNccl, device: DoubleDevice, size: int, unique_id: Any, rank: int) -> None:
         self.device, self.size, self.rank = device, size, rank
-        self.aborted = self._freed = self._connected = False
+        self.freed = self._aborted = self._connected = False
         self._library, self._world = library, load_mpi().COMM_WORLD
         self.address = 0xC000 + 64 * unique_id[1] + unique_id[0]
         self._tag = self.address
+        self._memory: Any = device.allocate(int(os.environ.get("DOUBLE_COMM_MEMORY", "0")))
         self._leader = unique_id[0]
         self._exchanges = 0
         self._members = self._meet()
@@ -88,7 +89,7 @@ class DoubleComm:
     def _receive(self, source: int) -> Any:
         """A message, unless the communicator is aborted before it comes."""
         while (message := self._world.improbe(source, self._tag)) is None:
-            if self.aborted:
+            if self._aborted:
                 raise Aborted
         return message.recv()
 
@@ -115,8 +116,8 @@ class DoubleComm:
 
     def refuse_if_freed(self) -> None:
         """Ends the process where NCCL would read memory that is not its own any more."""
-        if self._freed:
-            crash("a communicator is used after ncclCommAbort")
+        if self.freed:
+            crash("a communicator is used after ncclCommAbort or ncclCommDestroy")
 
     def check(self, name: str, words: tuple[int, ...]) -> None:
         """Raises `Code` for arguments that NCCL refuses."""
@@ -210,12 +211,21 @@ class DoubleComm:
         self.refuse_if_freed()
         return os.environ.get("DOUBLE_ASYNC_ERROR")
 
+    def destroy(self) -> None:
+        self.refuse_if_freed()
+        if self.device.graphs:
+            crash("a communicator waits for ever for the graphs that use it")
+        if self.address in self._library.registered.values():
+            crash("a communicator is destroyed before its memory was deregistered")
+        self._exchange(None)
+        self.freed, self._memory = True, None
+
     def abort(self) -> None:
         """What is under way ends as if it were done; the communicator is freed."""
         self.refuse_if_freed()
         if os.environ.get("DOUBLE_ABORT_HANGS"):
             time.sleep(3600)
-        self.aborted = self._freed = True
+        self.freed = self._aborted = True
         time.sleep(_ABORT)
         if os.environ.get("DOUBLE_SAYS_ABORT"):
             os.write(2, f"double: communicator aborted on rank {self.rank}\n".encode())

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -63,6 +64,16 @@ class Hidden:
             _libc.munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(self._room))
 
 
+class Graph:
+    """What was captured, as long as somebody holds it."""
+
+    def __init__(self, device: DoubleDevice, number: int, work: list[Callable[[], object]]) -> None:
+        self.number, self.work, self._device = number, work, device
+
+    def launch(self) -> None:
+        self._device.queue += self.work
+
+
 class DoubleDevice:
     """See `collbench.backends.parts.gpu.device.Device`."""
 
@@ -73,7 +84,8 @@ class DoubleDevice:
         self.queue: list[Callable[[], object]] = []
         self.capturing: list[Callable[[], object]] | None = None
         self.captures = True
-        self.graphs: list[list[Callable[[], object]]] = []
+        self.graphs: WeakValueDictionary[int, Graph] = WeakValueDictionary()
+        self._graphs = 0
         self.events = np.zeros(64, np.int64)
         self.used = 0
         self.trace: list[str] = []
@@ -197,11 +209,11 @@ class DoubleDevice:
                 raise Code(CAPTURE_INVALID)
         except RuntimeError as error:
             raise Unsupported(f"it cannot be captured into a CUDA graph ({error})") from error
-        self.graphs.append(work)
-        number = len(self.graphs)
-        native = self.native(C("cudaGraphLaunch", number, self.stream))
+        self._graphs += 1
+        graph = self.graphs[self._graphs] = Graph(self, self._graphs, work)
+        native = self.native(C("cudaGraphLaunch", graph.number, self.stream))
         assert native is not None
-        return Stage(lambda: self._launch_words(number, self.stream), (native,))
+        return Stage(graph.launch, (native,))
 
     def _copy_words(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
         self.check(stream)
@@ -222,7 +234,8 @@ class DoubleDevice:
 
     def _launch_words(self, graph: int, stream: int) -> None:
         self.check(stream)
-        self.queue += self.graphs[graph - 1]
+        found = self.graphs.get(graph)
+        self.queue += crash("a graph is launched that was destroyed") if found is None else found.work
 
     @staticmethod
     def check(stream: int) -> None:

@@ -2,9 +2,10 @@
 
 Variables: DOUBLE_GPUS (how many every rank sees), DOUBLE_MEMORY (bytes of each), DOUBLE_FAILS=FUNCTION:CODE,
 DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (has another library),
-DOUBLE_NCCL_VERSION=2.30.1, DOUBLE_SPOIL=KIND (see `spoil`), DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT,
-DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all, DOUBLE_REFUSES=ALGORITHM (no communicator),
-DOUBLE_CUDA_AWARE (the MPI may read and write device memory, and is believed to).
+DOUBLE_NCCL_VERSION=2.30.1, DOUBLE_COMM_MEMORY (bytes that a communicator holds), DOUBLE_SPOIL=KIND (see `spoil`),
+DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT, DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all,
+DOUBLE_REFUSES=ALGORITHM (no communicator), DOUBLE_CUDA_AWARE (the MPI may read and write device memory, and is
+believed to).
 """
 
 from __future__ import annotations

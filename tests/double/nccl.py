@@ -60,7 +60,8 @@ class DoubleNccl:
         self._serial = 0
         self._comms: dict[int, DoubleComm] = {}
         self._group = Group()
-        self._registered: dict[int, Any] = {}
+        self._memories: dict[int, Any] = {}
+        self.registered: dict[int, int] = {}  # address of memory: of its communicator
         self._fails = os.environ.get("DOUBLE_FAILS", "").partition(":")
         self.group_start, self.group_end = self._group.start, self._group.end
         self._functions.add("ncclGroupStart", self.group_start, 0)
@@ -114,16 +115,18 @@ class DoubleNccl:
             if arguments[1].value > device.free()[0]:
                 return 1
             memory = device.allocate(arguments[1].value)
-            self._registered[memory.address] = memory
+            self._memories[memory.address] = memory
             arguments[0]._obj.value = memory.address
         elif function == "ncclMemFree":
-            self._registered.pop(arguments[0].value)
+            if arguments[0].value in self.registered:
+                crash("memory is freed before it was deregistered")
+            self._memories.pop(arguments[0].value)
         elif function == "ncclCommRegister":
             arguments[3]._obj.value = arguments[1].value
+            self.registered[arguments[1].value] = arguments[0].value
         elif function == "ncclCommDeregister":
             self._comms[arguments[0].value].refuse_if_freed()
-            if arguments[1].value not in self._registered:
-                crash("memory was freed before it was deregistered")
+            self.registered.pop(arguments[1].value)
         elif function == "ncclResetDebugInit":
             self.log.reset()
         else:

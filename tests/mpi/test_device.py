@@ -149,7 +149,9 @@ def test_ranks_that_share_a_gpu_say_so_as_each_version_asks(mpirun: Command, ver
     """Before 2.30 they must seem to be on different hosts, from then on a variable allows it."""
     arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2", "--share-gpu")
     variables = {"DOUBLE_GPUS": "1", "DOUBLE_NCCL_VERSION": version}
-    assert one(measure(mpirun, 2, *arguments, **variables))["status"] == "ok"
+    ended = measure(mpirun, 2, *arguments, **variables)
+    assert one(ended)["status"] == "ok"
+    assert not [name for name in json.loads(ended.out)["manifest"]["environment"] if name.startswith("NCCL_")]
     refused = measure(mpirun, 2, *arguments, **variables, DOUBLE_SPOIL="does not say that GPUs are shared")
     assert refused.code == 1
     assert "no communicator of 2 ranks" in one(refused)["reason"] and "Duplicate GPU" in one(refused)["reason"]
@@ -415,6 +417,21 @@ def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_p
     assert [(record["case"]["algorithm"], record["case"]["protocol"]) for record in ended.records[::2]] == [
         (None, None), (None, "LL128"), ("Ring", None), ("Ring", "LL128"),
     ]  # fmt: skip
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("more", ["registered = [true]", "cudagraph = 1"])
+def test_few_communicators_at_a_time_hold_memory(mpirun: Command, more: str, tmp_path: Path) -> None:
+    """One for each pair of settings would not fit; what a case registered or captured is gone before its own is."""
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
+        f'algorithms = ["", "Ring", "Tree"]\nprotocols = ["", "LL"]\n{more}\n'
+    )
+    command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
+    ended = finish(command, env={"DOUBLE_MEMORY": str(5 << 20), "DOUBLE_COMM_MEMORY": str(1 << 20)})
+    assert ended.code == 0, ended.err
+    assert [record["status"] for record in ended.records] == ["ok"] * 6
 
 
 @pytest.mark.mpi

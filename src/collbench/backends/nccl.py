@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from collbench.backends.parts.calls import AllOf, dialect_of, make_call
+from collbench.backends.parts.gpu.communicators import Communicators
 from collbench.backends.parts.gpu.device import Device, device_buffers
 from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
@@ -41,8 +42,7 @@ class NcclSession(DeviceMpiSession):
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, self.backend, "NCCL", f"{version} ({self._nccl.path})")
         set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
-        self._comms: dict[tuple[Any, ...], Communicator | None] = {}
-        self._last: Communicator | None = None
+        self._comms = Communicators()
         self._halt = Halt()
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
@@ -50,7 +50,6 @@ class NcclSession(DeviceMpiSession):
         dialect = dialect_of(row, "nccl", "NCCL")
         self.taken.refuse(row)
         comm, device = self._communicator(case, row), self.device
-        self._last = comm
         if row.has_server:
             return self._with_server(dialect, comm, case, row, count)
         assert comm is not None and device is not None
@@ -110,21 +109,20 @@ class NcclSession(DeviceMpiSession):
         return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
 
     def _communicator(self, case: Case, row: Collective) -> Communicator | None:
-        """The communicator of a case, made when first asked for; None on a server. Collective."""
+        """The communicator of a case, made where there is none; None on a server. Collective."""
         server = case.root if row.has_server else None
         key = (server, case.algorithm, case.protocol)
-        if key in self._comms:
-            return self._comms[key]
+        return self._comms.get(key, partial(self._made_for, *key))
+
+    def _made_for(self, server: int | None, algorithm: str | None, protocol: str | None) -> Communicator | None:
         members = [rank for rank in range(self.world.size) if rank != server]
         mine = self._nccl.unique_id() if self.world.rank == members[0] else None
         unique_id = allgather(self.world, mine)[members[0]]
-        comm = None
-        wanted = {"NCCL_ALGO": case.algorithm, "NCCL_PROTO": case.protocol}
+        if self.world.rank not in members:
+            return None
+        wanted = {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol}
         with settings({name: value for name, value in wanted.items() if value is not None}):
-            if self.world.rank in members:
-                comm = self._meet(len(members), unique_id, members.index(self.world.rank))
-        self._comms[key] = comm
-        return comm
+            return self._meet(len(members), unique_id, members.index(self.world.rank))
 
     def _meet(self, size: int, unique_id: Any, rank: int) -> Communicator:
         try:
@@ -143,8 +141,8 @@ class NcclSession(DeviceMpiSession):
     def trouble(self) -> str | None:
         """What ncclCommGetAsyncError says of any communicator."""
         self._halt.stay_if_set()
-        found = (comm.async_error() for comm in list(self._comms.values()) if comm is not None)
-        return next((f"NCCL: {error}" for error in found if error), None)
+        error = self._comms.async_error()
+        return None if error is None else f"NCCL: {error}"
 
     def break_off(self) -> None:
         """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end.
@@ -152,9 +150,7 @@ class NcclSession(DeviceMpiSession):
         It also frees the communicator, and lets the main thread out of its wait: that one must not make another call.
         """
         self._halt.set()
-        for comm in dict.fromkeys((self._last, *self._comms.values())):
-            if comm is not None:
-                comm.abort()
+        self._comms.abort()
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""

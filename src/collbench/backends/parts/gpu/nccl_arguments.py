@@ -103,7 +103,7 @@ class Registered:
             raise LibraryError(f"{function} returned error {code}")
 
     def __del__(self) -> None:
-        if self._handle and not self._owner.aborted:
+        if self._handle and not self._owner.freed:
             self._nccl.call("ncclCommDeregister", self._comm, self._handle)
         if self._pointer:
             self._nccl.call("ncclMemFree", self._pointer)

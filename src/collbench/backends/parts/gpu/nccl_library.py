@@ -31,11 +31,11 @@ OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 class Communicator(Protocol):
     """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order.
 
-    From `abort` on, which sets `aborted` first, nothing may be asked of it.
+    From `abort` or `destroy` on, which set `freed` first, nothing may be asked of it.
     """
 
     address: int
-    aborted: bool
+    freed: bool
     all_reduce: Callable[..., object]
     reduce: Callable[..., object]
     broadcast: Callable[..., object]
@@ -49,6 +49,9 @@ class Communicator(Protocol):
 
     def abort(self) -> None:
         """Give up what is under way, without the other ranks, and free the communicator."""
+
+    def destroy(self) -> None:
+        """Free it, when nothing is under way and no graph uses it. Collective."""
 
 
 class Nccl(Protocol):
@@ -85,7 +88,7 @@ class CupyCommunicator:
     """See `Communicator`; the calls are CuPy's own methods, so that they cost what a CuPy user pays."""
 
     def __init__(self, comm: Any) -> None:
-        self._comm, self.aborted = comm, False
+        self._comm, self.freed = comm, False
         self.address = int(comm.comm)
         self.all_reduce, self.reduce, self.broadcast = comm.allReduce, comm.reduce, comm.broadcast
         self.all_gather, self.reduce_scatter = comm.allGather, comm.reduceScatter
@@ -101,9 +104,14 @@ class CupyCommunicator:
 
     def abort(self) -> None:
         """ncclCommAbort."""
-        self.aborted = True
+        self.freed = True
         with contextlib.suppress(RuntimeError):
             self._comm.abort()
+
+    def destroy(self) -> None:
+        """ncclCommDestroy."""
+        self.freed = True
+        self._comm.destroy()
 
 
 class CupyNccl:
