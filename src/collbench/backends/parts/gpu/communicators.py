@@ -13,7 +13,7 @@ MOST = 4
 
 
 class Communicators:
-    """By what they were made for, the one that was asked for last at the end. None stands where this rank is outside."""
+    """By what they were made for, the one that was asked for last at the end. None: this rank is outside."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Communicator | None] = {}
