@@ -263,9 +263,9 @@ PyDoc_STRVAR(measure_doc,
              "take n int64 in nanoseconds of CLOCK_MONOTONIC, marks (or None) n x (stages - 1). A sample is burst\n"
              "operations and one completion. reading is None, or (call, address): after each sample the call leaves a\n"
              "float there that goes into device (n float). Stops at the first call that returns other than 0: code,\n"
-             "and failed is that call's number (the completion's comes last; -1 the gate, -2 the reading). Once halt (an\n"
-             "int32 in a writable buffer) is not 0, the next call waits until it is 0 again. The interpreter lock is\n"
-             "released meanwhile.");
+             "and failed is that call's number (the completion's comes last; -1 the gate, -2 the reading). Once halt (int32\n"
+             "in a writable buffer) is not 0, the next call waits until it is 0 again. The interpreter lock is released\n"
+             "meanwhile.");
 
 enum { ENTERED, LEFT, LATE, MARKS, DEVICE, HALT, BUFFERS };
 
@@ -309,7 +309,8 @@ static PyObject *measure(PyObject *module, PyObject *args) {
         borrow(given[DEVICE], &view[DEVICE], n * (Py_ssize_t)sizeof(float), "device") ||
         borrow(given[HALT], &view[HALT], sizeof(int32_t), "halt"))
         goto release;
-    if (!view[ENTERED].buf || !view[LEFT].buf || !view[HALT].buf || (view[DEVICE].buf && (reading.words < 0 || elapsed == NULL))) {
+    if (!view[ENTERED].buf || !view[LEFT].buf || !view[HALT].buf ||
+        (view[DEVICE].buf && (reading.words < 0 || elapsed == NULL))) {
         PyErr_SetString(PyExc_ValueError, "entered, left and halt are needed, and a reading where device is given");
         goto release;
     }
