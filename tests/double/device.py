@@ -1,90 +1,77 @@
-"""The device: memory, one stream, copies, events, graphs. It writes down what is called, in order."""
+"""The device: memory, one stream, copies, events, graphs. It writes down what is called, in order.
+
+What CUDA answers with an error is an error here; what CUDA would not notice until it is too late ends the process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from collbench.backends.parts.gpu.shared_library import to_word
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 from collbench.schema.manifest import Gpu
-from collbench.timing.call import Native, Stage, Stopwatch
+from collbench.timing.call import Stage, Stopwatch
+from tests.double.functions import Code, Functions, crash
 
 STREAM = 0x57AEA
-INVALID = 1  # cudaErrorInvalidValue
-MOST = 12  # words of a C call
+#: cudaErrorInvalidValue, cudaErrorStreamCaptureUnsupported and cudaErrorStreamCaptureInvalidated of driver_types.h.
+INVALID, NOT_IN_CAPTURE, CAPTURE_INVALID = 1, 900, 901
 SIZE = int(os.environ.get("DOUBLE_MEMORY", 1 << 30))
+#: Whether the host may touch device memory, as it may where a CUDA-aware MPI is made up (DOUBLE_CUDA_AWARE).
+READABLE = "DOUBLE_CUDA_AWARE" in os.environ
 
 _libc = ctypes.CDLL(None)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 
 
-class Functions:
-    """C functions made of Python ones: each returns 0, or the code that it raises as `Code`."""
-
-    def __init__(self, trace: list[str]) -> None:
-        self.trace = trace
-        self._made: dict[str, tuple[Any, int]] = {}
-
-    def add(self, name: str, python: Callable[..., object], words: int) -> None:
-        """`python` gets the words as unsigned integers."""
-
-        def called(*given: int) -> int:
-            self.trace.append(name)
-            try:
-                python(*given)
-            except Code as code:
-                return code.number
-            return 0
-
-        function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * words)(called)
-        self._made[name] = (function, words)
-
-    def native(self, call: C) -> Native | None:
-        if call.function not in self._made:
-            return None
-        function, words = self._made[call.function]
-        assert len(call.arguments) == words, f"{call.function} takes {words} arguments"
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        assert address is not None
-        return Native((address, *map(to_word, call.arguments)), lambda code: f"double: {code}")
-
-
-class Code(RuntimeError):
-    """An error code of the library."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"double: error {number}")
-        self.number = number
+class Aborted(Exception):
+    """Work that was given up, with everything after it in the stream."""
 
 
 class Hidden:
-    """Device memory: an address that nobody may touch, and the same pages where only the device looks."""
+    """Device memory: an address that nobody may touch, and the same pages where only the device looks.
+
+    No bytes have the address 0, as cudaMalloc gives it.
+    """
 
     def __init__(self, device: DoubleDevice, size: int) -> None:
-        room = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._device, self._room, self.address = device, 0, 0
+        if size == 0:
+            return
+        room = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         file = os.memfd_create("double")
         os.ftruncate(file, room)
-        self.size = size
-        self._view = mmap.mmap(file, room)
-        self.address = int(_libc.mmap(None, room, 0, mmap.MAP_SHARED, file, 0))
-        self.bytes = np.frombuffer(self._view, np.uint8)[:size]
+        rights = mmap.PROT_READ | mmap.PROT_WRITE if READABLE else 0
+        self.address = int(_libc.mmap(None, room, rights, mmap.MAP_SHARED, file, 0))
+        self._room = room
+        device.memories[self.address] = np.frombuffer(mmap.mmap(file, room), np.uint8)[:size]
         os.close(file)
-        self._device, self._room = device, room
-        device.memories[self.address] = self.bytes
 
     def __del__(self) -> None:
-        self._device.memories.pop(self.address, None)
-        _libc.munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(self._room))
+        if self._room:
+            self._device.memories.pop(self.address, None)
+            _libc.munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(self._room))
+
+
+class Graph:
+    """What was captured, as long as somebody holds it."""
+
+    def __init__(self, device: DoubleDevice, number: int, work: list[Callable[[], object]]) -> None:
+        self.number, self.work, self._device = number, work, device
+
+    def launch(self) -> None:
+        self._device.queue += self.work
 
 
 class DoubleDevice:
@@ -96,7 +83,9 @@ class DoubleDevice:
         self.memories: dict[int, Array] = {}
         self.queue: list[Callable[[], object]] = []
         self.capturing: list[Callable[[], object]] | None = None
-        self.graphs: list[list[Callable[[], object]]] = []
+        self.captures = True
+        self.graphs: WeakValueDictionary[int, Graph] = WeakValueDictionary()
+        self._graphs = 0
         self.events = np.zeros(64, np.int64)
         self.used = 0
         self.trace: list[str] = []
@@ -112,6 +101,7 @@ class DoubleDevice:
         self.native = self._functions.native
 
     def allocate(self, size: int) -> Hidden:
+        self.refuse_in_capture()
         used = sum(memory.nbytes for memory in self.memories.values())
         if used + size > SIZE:
             raise MemoryError(f"{self.facts.name}: {size} bytes are asked for, {SIZE - used} of {SIZE} are free")
@@ -121,43 +111,68 @@ class DoubleDevice:
         return SIZE - sum(memory.nbytes for memory in self.memories.values()), SIZE
 
     def pinned(self, size: int) -> Array:
+        self.refuse_in_capture()
         return np.zeros(size, np.uint8)
 
     def at(self, address: int, size: int) -> Array | None:
         """The device's own view of its memory; None where the address is the host's."""
         for start, memory in self.memories.items():
-            if start <= address < start + max(memory.nbytes, 1):
-                assert address + size <= start + memory.nbytes, "beyond the end of device memory"
+            if start <= address < start + memory.nbytes:
+                if address + size > start + memory.nbytes:
+                    crash("beyond the end of device memory")
                 return memory[address - start : address - start + size]
         return None
+
+    def held(self, address: int, size: int) -> Array:
+        """As `at`, of memory that was there when the work was enqueued."""
+        found = np.zeros(0, np.uint8) if size == 0 else self.at(address, size)
+        return crash("work in the stream uses memory that was freed") if found is None else found
+
+    def refuse_in_capture(self) -> None:
+        """Raises the code with which CUDA answers what a capture forbids; the capture is lost by it."""
+        if self.capturing is not None:
+            self.captures = False
+            raise Code(NOT_IN_CAPTURE)
 
     def enqueue(self, work: Callable[[], object]) -> None:
         (self.queue if self.capturing is None else self.capturing).append(work)
 
     def copy(self, target: int, source: int, size: int, kind: int) -> None:
+        if size == 0:
+            return
         there, here = self.at(target, size), self.at(source, size)
         if (kind == 1) != (there is not None) or (kind == 2) != (here is not None):
             raise Code(INVALID)
         host = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(target if there is None else source))
-        self.enqueue(partial(np.copyto, host if there is None else there, host if here is None else here))
+
+        def happen() -> None:
+            into = host if there is None else self.held(target, size)
+            np.copyto(into, host if here is None else self.held(source, size))
+
+        self.enqueue(happen)
 
     def synchronize(self) -> None:
+        self.refuse_in_capture()
         queue, self.queue = self.queue, []
-        for work in queue:
-            work()
+        with contextlib.suppress(Aborted):
+            for work in queue:
+                work()
 
     def read(self, address: int, into: Array) -> None:
-        here = self.at(address, into.nbytes)
-        assert here is not None
-        into.view(np.uint8)[...] = here
+        self.refuse_in_capture()
+        into.view(np.uint8)[...] = self.held(address, into.nbytes)
 
     def write(self, address: int, values: Array) -> None:
-        there = self.at(address, values.nbytes)
-        assert there is not None
-        there[...] = values.view(np.uint8)
+        self.refuse_in_capture()
+        self.held(address, values.nbytes)[...] = values.view(np.uint8)
 
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:
-        raise Unsupported("the double has no arrays")
+        """What mpi4py takes for an array on a GPU, as CuPy's is."""
+        if not READABLE:
+            raise Unsupported("the double's memory cannot be read by an MPI")
+        kind = np.dtype("uint16" if dtype == "bfloat16" else dtype).str
+        described = {"shape": (count,), "typestr": kind, "data": (address, False), "version": 3, "strides": None}
+        return SimpleNamespace(__cuda_array_interface__=described, keep=keep)
 
     def stopwatch(self) -> Stopwatch:
         first = self.used % 64
@@ -175,16 +190,30 @@ class DoubleDevice:
         assert native is not None
         return Stage(lambda: self.enqueue(lambda: event.fill(time.monotonic_ns())), (native,))
 
+    @contextlib.contextmanager
+    def _capture(self) -> Iterator[list[Callable[[], object]]]:
+        """What is enqueued meanwhile, in place of being done."""
+        work: list[Callable[[], object]] = []
+        self.capturing, self.captures = work, True
+        try:
+            yield work
+        finally:
+            self.capturing = None
+
     def capture(self, issue: Callable[[], object], times: int) -> Stage:
-        self.capturing = []
-        for _ in range(times):
-            issue()
-        self.graphs.append(self.capturing)
-        self.capturing = None
-        number = len(self.graphs)
-        native = self.native(C("cudaGraphLaunch", number, self.stream))
+        try:
+            with self._capture() as work:
+                for _ in range(times):
+                    issue()
+            if not self.captures:
+                raise Code(CAPTURE_INVALID)
+        except RuntimeError as error:
+            raise Unsupported(f"it cannot be captured into a CUDA graph ({error})") from error
+        self._graphs += 1
+        graph = self.graphs[self._graphs] = Graph(self, self._graphs, work)
+        native = self.native(C("cudaGraphLaunch", graph.number, self.stream))
         assert native is not None
-        return Stage(lambda: self._launch_words(number, self.stream), (native,))
+        return Stage(graph.launch, (native,))
 
     def _copy_words(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
         self.check(stream)
@@ -205,7 +234,8 @@ class DoubleDevice:
 
     def _launch_words(self, graph: int, stream: int) -> None:
         self.check(stream)
-        self.queue += self.graphs[graph - 1]
+        found = self.graphs.get(graph)
+        self.queue += crash("a graph is launched that was destroyed") if found is None else found.work
 
     @staticmethod
     def check(stream: int) -> None:

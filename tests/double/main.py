@@ -2,8 +2,10 @@
 
 Variables: DOUBLE_GPUS (how many every rank sees), DOUBLE_MEMORY (bytes of each), DOUBLE_FAILS=FUNCTION:CODE,
 DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (has another library),
-DOUBLE_SPOIL=KIND (see `spoil`), DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT,
-DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all, DOUBLE_REFUSES=ALGORITHM (no communicator).
+DOUBLE_NCCL_VERSION=2.30.1, DOUBLE_COMM_MEMORY (bytes that a communicator holds), DOUBLE_SPOIL=KIND (see `spoil`),
+DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT, DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all,
+DOUBLE_REFUSES=ALGORITHM (no communicator), DOUBLE_CUDA_AWARE (the MPI may read and write device memory, and is
+believed to).
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from __future__ import annotations
 import os
 import sys
 
+from collbench.backends import mpi_cuda
 from collbench.backends.parts import launcher
 from collbench.backends.parts.gpu import opening
 from collbench.cli import main
 from collbench.errors import BackendUnavailable
 from collbench.run import experiment
 from collbench.run.leaving import StartLimit
-from tests.double.device import DoubleDevice
+from tests.double.device import READABLE, DoubleDevice
 from tests.double.nccl import DoubleNccl
 from tests.double.spoil import spoil
 
@@ -51,6 +54,8 @@ if __name__ == "__main__":
     # What a test limits by -T is what comes later; on a busy machine ranks start far apart.
     vars(experiment)["StartLimit"] = lambda limit, backend: StartLimit(3600.0, backend)
     opening.RUNTIME.append(DoubleRuntime())
+    if READABLE:
+        vars(mpi_cuda)["refusal"] = lambda *_: None
     spoil(os.environ.get("DOUBLE_SPOIL", ""))
     sys.argv[0] = "collbench"
     main()

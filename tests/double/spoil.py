@@ -9,7 +9,9 @@ from typing import Any
 
 from collbench.backends import mpi_staged, nccl
 from collbench.backends.parts.gpu import staging
-from collbench.collectives.row import Part, idle
+from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
+from collbench.backends.parts.gpu.nccl_library import DATATYPE
+from collbench.collectives.row import Part, Step, idle, in_turn
 from collbench.timing.call import Call
 
 
@@ -56,6 +58,33 @@ def result_stays_on_the_host() -> None:
     vars(mpi_staged)["staged_parts"] = without
 
 
+def does_not_say_that_gpus_are_shared() -> None:
+    vars(nccl)["share_variables"] = lambda version, rank: {}
+
+
+def leaves_groups_open() -> None:
+    grouped: Callable[..., Step] = NcclArguments.grouped
+
+    def without(self: Any, *steps: Step) -> Step:
+        whole = grouped(self, *steps)
+        return Step(in_turn(self._nccl.group_start, *(step.python for step in steps)), whole.c[:-1])
+
+    setattr(NcclArguments, "grouped", without)  # noqa: B010 - mypy forbids the plain form
+
+
+def receives_as_another_type() -> None:
+    recv_from: Callable[..., Step] = NcclArguments.recv_from
+
+    def wrong(self: Any, blocks: Any, peer: int) -> Step:
+        datatype, self.datatype = self.datatype, DATATYPE["int8"]
+        try:
+            return recv_from(self, blocks, peer)
+        finally:
+            self.datatype = datatype
+
+    setattr(NcclArguments, "recv_from", wrong)  # noqa: B010 - mypy forbids the plain form
+
+
 KINDS: dict[str, Callable[[], None]] = {
     "": lambda: None,
     "no copy to host": lambda: no_copy(staging.TO_HOST),
@@ -63,6 +92,9 @@ KINDS: dict[str, Callable[[], None]] = {
     "no wait after copies": no_wait_after_copies,
     "no completion": no_completion,
     "result stays on the host": result_stays_on_the_host,
+    "does not say that GPUs are shared": does_not_say_that_gpus_are_shared,
+    "leaves groups open": leaves_groups_open,
+    "receives as another type": receives_as_another_type,
 }
 
 

@@ -1,6 +1,7 @@
 """collbench whose torch-nccl has host tensors and gloo underneath: everything of the backend but the GPU.
 
-`python -m tests.double.torch_main collbench-arguments...`, under mpirun or torchrun.
+`python -m tests.double.torch_main collbench-arguments...`, under mpirun or torchrun. Variables: DOUBLE_GPUS (how many
+every rank sees), DOUBLE_SAYS_MEMORY (when torch's allocator gives back what it kept).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,12 +30,30 @@ def stopwatch(_: Any) -> Stopwatch:
     return Stopwatch(note(0), note(1), lambda: (at[1] - at[0]) * 1e3)
 
 
+class Gpus:
+    """The current device, and barriers that must name it."""
+
+    def __init__(self) -> None:
+        self.current, self.groups = 0, list[Any]()
+        self._barrier = torch.distributed.barrier
+
+    def barrier(self, group: Any = None, device_ids: list[int] | None = None) -> None:
+        if device_ids != ([self.current] if group in self.groups else None):
+            raise RuntimeError(f"double: a barrier on {device_ids} of a process on GPU {self.current}")
+        self._barrier(group)
+
+
+def empty_cache() -> None:
+    if "DOUBLE_SAYS_MEMORY" in os.environ:
+        os.write(2, b"double: torch gave its memory back\n")
+
+
 def install() -> None:
     """Host memory and gloo in the GPU's place."""
-    gpus = tuple(f"GPU-{number}" for number in range(int(os.environ.get("DOUBLE_GPUS", "8"))))
+    uuids = tuple(f"GPU-{number}" for number in range(int(os.environ.get("DOUBLE_GPUS", "8"))))
     replaced: dict[str, Any] = {
         "missing": lambda: None,
-        "visible": lambda: gpus,
+        "visible": lambda: uuids,
         "facts": lambda _, uuid: Gpu(uuid=uuid, name="Double", memory=1 << 30, bus="0"),
         "nccl": lambda _: torch_gpu.TorchNccl("2.30.1", "/nowhere/libdouble.so", None),
         "stopwatch": stopwatch,
@@ -41,11 +61,19 @@ def install() -> None:
     vars(torch_gpu).update(replaced)
     new_group, empty = torch.distributed.new_group, torch.empty
     distributed: Any = torch.distributed
-    distributed.new_group = lambda members, backend, timeout: new_group(members, timeout, backend="gloo")
+    gpus = Gpus()
+
+    def gloo(members: list[int], backend: str, timeout: Any) -> Any:
+        gpus.groups.append(new_group(members, timeout, backend="gloo"))
+        return gpus.groups[-1]
+
+    distributed.new_group, distributed.barrier = gloo, gpus.barrier
     plain: Any = torch
     plain.empty = lambda *shape, dtype, device: empty(*shape, dtype=dtype)
     cuda: Any = torch.cuda
-    cuda.set_device = lambda number: None
+    cuda.set_device = partial(setattr, gpus, "current")
+    cuda.current_device = lambda: gpus.current
+    cuda.empty_cache = empty_cache
     cuda.current_stream = lambda: SimpleNamespace(synchronize=lambda: None)
     plain.Tensor.pin_memory = lambda self: self
 

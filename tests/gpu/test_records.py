@@ -81,9 +81,8 @@ def test_staging(gpus: Gpus, staging: str) -> None:
 def test_what_nccl_tells(gpus: Gpus, backend: str) -> None:
     """Connections are always logged between two ranks. The choice of an algorithm is where the library can be asked."""
     record = one(gpus, 2, backend, "-b", "1M", "-e", "1M")
-    if DOUBLE:
-        assert (record["algorithm"], record["protocol"], record["transport"]) == (None, None, None)
-        return
+    if DOUBLE and backend == "torch-nccl":
+        pytest.skip("the double's torch has gloo in NCCL's place, which tells nothing")
     assert record["transport"], "NCCL's log names no connection between two ranks"
     assert record["algorithm"] is None or set(record["algorithm"].split(", ")) <= ALGORITHMS
     assert record["protocol"] is None or set(record["protocol"].split(", ")) <= PROTOCOLS

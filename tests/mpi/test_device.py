@@ -1,4 +1,4 @@
-"""GPU backends on a device that is not host memory (tests/double): every case, every mistake, every fault."""
+"""GPU backends on a device that is not host memory (tests/double): every case, and what records say."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from collbench import collectives
-from tests.mpi.jobs import Command, Ended, finish
+from tests.mpi.double_jobs import DOUBLE, measure, one, run
+from tests.mpi.jobs import Command, finish
 
-DOUBLE = ("-m", "tests.double.main")
 ALL, FEW = '["all"]', '["int8", "float32"]'
 
 
@@ -33,15 +33,6 @@ def breadth(ranks: int) -> str:
     return f'dtypes = {FEW}\nops = ["all"]\nsizes = ["0", "4100"]\nin_place = [false, true]\n'
 
 
-def run(command: list[str], tmp_path: Path) -> list[dict[str, Any]]:
-    """The records of a job that must end well, by way of a file: mpirun may lose the end of a long output."""
-    kept = tmp_path / "records.json"
-    ended = finish([*command, "-J", str(kept)])
-    assert ended.code == 0, ended.err
-    records: list[dict[str, Any]] = json.loads(kept.read_text())["records"]
-    return records
-
-
 def reasons(records: list[dict[str, Any]]) -> set[str]:
     """Reasons of what was not measured; every measured case must be right, by the driver that was asked for."""
     for record in records:
@@ -50,16 +41,6 @@ def reasons(records: list[dict[str, Any]]) -> set[str]:
             assert record["check"]["wrong"] == 0
             assert record["driver"] == record["case"]["driver"]
     return {record["reason"] for record in records if record["status"] == "skipped"}
-
-
-def one(ended: Ended) -> dict[str, Any]:
-    (record,) = ended.records
-    return record
-
-
-def measure(mpirun: Command, ranks: int, *arguments: str, **variables: str) -> Ended:
-    command = mpirun(ranks, *arguments, "--gate", "barrier", "--style", "json", program=DOUBLE)
-    return finish(command, env=variables)
 
 
 SERVER = {f"{name} needs 2 ranks or more" for name in ("ps_bcast", "ps_gather")}
@@ -91,22 +72,37 @@ def test_every_case_of_staged_mpi(mpirun: Command, tmp_path: Path, ranks: int) -
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("driver", ["native", "python"])
-@pytest.mark.parametrize(
-    ("kind", "backend"),
-    [
-        ("no copy to host", "mpi-staged"),
-        ("no copy to device", "mpi-staged"),
-        ("no wait after copies", "mpi-staged"),
-        ("result stays on the host", "mpi-staged"),
-        ("no completion", "nccl"),
-    ],
-)
-def test_a_mistake_is_noticed(mpirun: Command, kind: str, backend: str, driver: str) -> None:
-    arguments = ("allreduce", "--backend", backend, "--driver", driver, "-b", "64", "-e", "64", "-n", "2")
-    ended = measure(mpirun, 2, *arguments, DOUBLE_SPOIL=kind)
-    assert ended.code == 1
-    assert one(ended)["reason"].startswith("wrong result before timing")
+def test_every_case_of_an_mpi_that_takes_device_memory(mpirun: Command, tmp_path: Path) -> None:
+    """It may read and write the double's memory here, at the addresses that it is given."""
+    path = plan(tmp_path, "mpi-cuda", f'dtypes = {FEW}\nops = ["sum"]\nsizes = ["4100"]\nroots = [1]\n')
+    records = run(mpirun(2, "run", path, program=DOUBLE), tmp_path, DOUBLE_CUDA_AWARE="1")
+    assert reasons(records) == set()
+    measured = {record["case"]["collective"] for record in records if record["status"] == "ok"}
+    assert measured == set(collectives.names())
+
+
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+def test_what_nccl_chose_is_read_from_its_log(mpirun: Command) -> None:
+    record = one(measure(mpirun, 2, "allreduce", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2"))
+    assert (record["transport"], record["algorithm"], record["protocol"]) == ("P2P/DOUBLE", "RING", "LL")
+    record = one(measure(mpirun, 2, "sendrecv", "--backend", "nccl", "-b", "64", "-e", "64", "-n", "2"))
+    assert (record["transport"], record["algorithm"], record["protocol"]) == ("P2P/DOUBLE", None, None)
+
+
+@pytest.mark.mpi
+@pytest.mark.one_mpi
+@pytest.mark.parametrize("version", ["2.28.9", "2.30.1"])
+def test_ranks_that_share_a_gpu_say_so_as_each_version_asks(mpirun: Command, version: str) -> None:
+    """Before 2.30 they must seem to be on different hosts, from then on a variable allows it."""
+    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2", "--share-gpu")
+    variables = {"DOUBLE_GPUS": "1", "DOUBLE_NCCL_VERSION": version}
+    ended = measure(mpirun, 2, *arguments, **variables)
+    assert one(ended)["status"] == "ok"
+    assert not [name for name in json.loads(ended.out)["manifest"]["environment"] if name.startswith("NCCL_")]
+    refused = measure(mpirun, 2, *arguments, **variables, DOUBLE_SPOIL="does not say that GPUs are shared")
+    assert refused.code == 1
+    assert "no communicator of 2 ranks" in one(refused)["reason"] and "Duplicate GPU" in one(refused)["reason"]
 
 
 @pytest.mark.mpi
@@ -166,19 +162,6 @@ def test_the_mapping_is_printed(mpirun: Command) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.one_mpi
-def test_a_shared_gpu_is_refused_or_marked(mpirun: Command) -> None:
-    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2")
-    ended = measure(mpirun, 2, *arguments, DOUBLE_GPUS="1")
-    assert ended.code == 2
-    (message,) = ended.messages
-    assert "ranks 0 and 1" in message and "would use one GPU (GPU-0): 2 ranks and 1 GPU." in message
-    assert "--share-gpu" in message
-    ended = measure(mpirun, 2, *arguments, "--share-gpu", DOUBLE_GPUS="1")
-    assert one(ended)["shared_gpu"]
-
-
-@pytest.mark.mpi
-@pytest.mark.one_mpi
 def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
@@ -188,141 +171,6 @@ def test_a_plan_for_more_ranks_than_gpus_measures_what_it_can(mpirun: Command, t
     assert ended.code == 0
     assert [record["status"] for record in ended.records] == ["ok", "skipped"]
     assert "would use one GPU" in ended.records[1]["reason"]
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("unusable", ["refuse", "skip"])
-def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable: str) -> None:
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["mpi-cuda", "mpi-staged"]\nsizes = ["8"]\niters = 2\n'
-        f'gate = "barrier"\nunusable = "{unusable}"\n'
-    )
-    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE))
-    assert "is not CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
-    assert ended.code == (2 if unusable == "refuse" else 0)
-    if unusable == "skip":
-        assert {record["case"]["backend"]: record["status"] for record in ended.records} == {
-            "mpi-staged": "ok", "mpi-cuda": "skipped",
-        }  # fmt: skip
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("backend", ["nccl", "mpi-staged"])
-def test_out_of_memory_says_how_much(mpirun: Command, backend: str) -> None:
-    arguments = ("allreduce", "--backend", backend, "-b", "1M", "-e", "1M", "-n", "2")
-    ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
-    assert ended.code == 1
-    reason = one(ended)["reason"]
-    assert "out of memory" in reason and "are asked for" in reason and "are free" in reason
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("variables", "code", "text"),
-    [
-        ({"DOUBLE_GPUS": "0"}, 2, "backend nccl: rank 0 on"),
-        ({"DOUBLE_CANNOT_OPEN": "1"}, 2, "backend nccl: rank 1: double: the device is busy"),
-        ({"DOUBLE_WITHOUT_NCCL": "1"}, 2, "backend nccl: rank 1: libnccl was not found"),
-        ({"DOUBLE_OTHER_NCCL": "1"}, 2, "NCCL differs: rank 0 has 2.30.1 (/nowhere/libdouble.so), rank 1 has"),
-        ({"DOUBLE_ASYNC_ERROR": "remote peer gone"}, 3, "NCCL: remote peer gone"),
-    ],
-)
-def test_errors(mpirun: Command, variables: dict[str, str], code: int, text: str) -> None:
-    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "2")
-    ended = measure(mpirun, 2, *arguments, **variables)
-    assert ended.code == code, ended.err
-    assert len(ended.messages) == 1
-    assert text in ended.messages[0]
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize("kind", ["hang", "die"])
-def test_a_rank_that_is_lost_inside_a_call(mpirun: Command, vendor: str, kind: str) -> None:
-    """Of a hanging one, the others abort their communicators. Of a dead one mpirun may hear before they do."""
-    command = mpirun(2, "allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-T", "8s", program=DOUBLE)
-    ended = finish(command, env={"DOUBLE_LOST": f"{kind}:1:20", "DOUBLE_SAYS_ABORT": "1"})
-    if kind == "hang":
-        assert ended.code == 3, ended.err
-        assert "double: communicator aborted on rank 0" in ended.err
-        (message,) = ended.messages
-        assert "no progress for 8 s in allreduce 8 B on nccl" in message
-    assert ended.code != 0
-
-
-TORCH = ("-m", "tests.double.torch_main")
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: Path, ranks: int) -> None:
-    """With gloo in NCCL's place: groups, flows of the server, parts and reasons are the backend's own."""
-    path = tmp_path / "plan.toml"
-    sizes = '["0", "4100"]' if ranks == 2 else '["4100"]'
-    path.write_text(
-        f'collectives = {list(collectives.names())}\nbackends = ["torch-nccl"]\niters = 2\nwarmup = 0\n'
-        'gate = "barrier"\n'
-        f'dtypes = ["int8", "bfloat16", "uint64"]\nsizes = {sizes}\nroots = {sorted({0, ranks - 1})}\n'
-        'in_place = [false, true]\nstaging = ["pinned", "pageable"]\n'
-    )
-    records = run(mpirun(ranks, "run", str(path), program=TORCH), tmp_path)
-    skipped = {record["reason"] for record in records if record["status"] == "skipped"}
-    assert {reason.partition("(")[0] for reason in skipped if "in-place" not in reason} == {
-        "torch hands no uint64 to NCCL "
-    }
-    measured = [record for record in records if record["status"] == "ok"]
-    assert {record["case"]["collective"] for record in measured} == set(collectives.names())
-    assert all(record["check"]["wrong"] in (0, None) and record["driver"] == "python" for record in measured)
-    served = [record for record in measured if record["case"]["collective"] == "ps_gather"]
-    assert all(list(record["legs"]) == ["gpus", "server link"] for record in served)
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-def test_torch_nccl_streams(mpirun: Command, torchrun: object) -> None:
-    arguments = (
-        "allreduce",
-        "--backend",
-        "torch-nccl",
-        "-z",
-        "0",
-        "-b",
-        "64",
-        "-e",
-        "64",
-        "-n",
-        "4",
-        "--gate",
-        "barrier",
-    )
-    record = one(finish(mpirun(2, *arguments, "--style", "json", program=TORCH)))
-    assert (record["status"], record["cadence"], record["burst"]) == ("ok", "streaming", 20)
-    assert record["device"]["p50"] > 0
-    assert record["ranks"]["gpu"] == ["GPU-0", "GPU-1"]
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-def test_torch_nccl_with_a_server_and_one_gpu(mpirun: Command, torchrun: object) -> None:
-    arguments = (
-        "ps_bcast",
-        "--backend",
-        "torch-nccl",
-        "-b",
-        "64",
-        "-e",
-        "64",
-        "-n",
-        "4",
-        "--gate",
-        "barrier",
-        "--style",
-        "json",
-    )
-    record = one(finish(mpirun(2, *arguments, program=TORCH), env={"DOUBLE_GPUS": "1"}))
-    assert record["status"] == "ok"
-    assert record["ranks"]["gpu"] == [None, "GPU-0"]
 
 
 @pytest.mark.mpi
@@ -341,85 +189,3 @@ def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_p
     assert [(record["case"]["algorithm"], record["case"]["protocol"]) for record in ended.records[::2]] == [
         (None, None), (None, "LL128"), ("Ring", None), ("Ring", "LL128"),
     ]  # fmt: skip
-
-
-@pytest.mark.mpi
-def test_an_asynchronous_error_ends_a_long_case_before_its_end(mpirun: Command) -> None:
-    """The watchdog asks the library while the loop is in C."""
-    arguments = ("allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-n", "1000000", "-z", "0", "--burst", "1000")
-    ended = measure(mpirun, 2, *arguments, DOUBLE_ASYNC_ERROR="remote peer gone")
-    assert ended.code == 3, ended.err
-    (message,) = ended.messages
-    assert "NCCL: remote peer gone. Another rank may be gone; the job ends here." in message
-
-
-@pytest.mark.mpi
-def test_an_abort_that_hangs_keeps_nobody(mpirun: Command) -> None:
-    command = mpirun(2, "allreduce", "--backend", "nccl", "-b", "8", "-e", "8", "-T", "8s", program=DOUBLE)
-    ended = finish(command, env={"DOUBLE_LOST": "hang:1:20", "DOUBLE_ABORT_HANGS": "1"})
-    assert ended.code == 3, ended.err
-    assert len(ended.messages) == 1
-
-
-@pytest.mark.mpi
-@pytest.mark.one_mpi
-@pytest.mark.parametrize("graph", [0, 1])
-@pytest.mark.parametrize("driver", ["native", "python"])
-def test_what_the_library_refuses_fails_its_case_alone(
-    mpirun: Command, driver: str, graph: int, tmp_path: Path
-) -> None:
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
-        f'drivers = ["{driver}"]\n'
-    )
-    command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
-    ended = finish(command, env={"DOUBLE_FAILS": "ncclAllReduce:5"})
-    assert ended.code == 1
-    assert [record["status"] for record in ended.records] == ["failed", "ok"]
-    assert "error 5" in ended.records[0]["reason"]
-
-
-@pytest.mark.mpi
-@pytest.mark.one_mpi
-def test_an_algorithm_that_the_library_does_not_have(mpirun: Command, tmp_path: Path) -> None:
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
-        'algorithms = ["NVLS", "Ring"]\n'
-    )
-    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_REFUSES": "NVLS"})
-    assert ended.code == 1
-    assert [record["status"] for record in ended.records] == ["failed", "ok"]
-    assert "no communicator of 2 ranks: double: no such algorithm" in ended.records[0]["reason"]
-
-
-@pytest.mark.mpi
-@pytest.mark.one_mpi
-def test_a_backend_without_its_library_is_skipped_where_the_plan_says_so(mpirun: Command, tmp_path: Path) -> None:
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'collectives = ["allreduce"]\nbackends = ["mpi-staged", "nccl"]\nsizes = ["8"]\niters = 2\n'
-        'gate = "barrier"\nunusable = "skip"\n'
-    )
-    ended = finish(mpirun(2, "run", str(path), "--style", "json", program=DOUBLE), env={"DOUBLE_WITHOUT_NCCL": "all"})
-    assert ended.code == 0, ended.err
-    assert [record["status"] for record in ended.records] == ["ok", "skipped"]
-
-
-@pytest.mark.mpi
-@pytest.mark.one_mpi
-def test_registered_memory_that_does_not_fit_says_how_much(mpirun: Command) -> None:
-    arguments = ("allreduce", "--backend", "nccl", "-R", "1", "-b", "1M", "-e", "1M", "-n", "2")
-    ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
-    assert ended.code == 1
-    assert "are asked for" in one(ended)["reason"]
-
-
-@pytest.mark.mpi
-@pytest.mark.one_mpi
-def test_a_graph_that_does_not_fit_on_one_rank_fails_on_all(mpirun: Command) -> None:
-    arguments = ("allreduce", "--backend", "nccl", "-G", "1", "-b", "1M", "-e", "1M", "-n", "2")
-    ended = measure(mpirun, 2, *arguments, DOUBLE_MEMORY=str(1 << 20))
-    assert ended.code == 1
-    assert "are asked for" in one(ended)["reason"]

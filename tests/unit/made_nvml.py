@@ -1,4 +1,4 @@
-"""A pynvml that is made up: GPUs with connections, on which NVML answers as each test says."""
+"""A pynvml that is made up: GPUs with connections, on which NVML answers as each test says, in pynvml's own numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MadeNvml:
     parts: tuple[MadeGpu, ...] = ()
     start: int | None = None
     level: int | None = real.NVML_TOPOLOGY_SYSTEM
-    status: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    status: dict[int, int] = field(default_factory=lambda: dict.fromkeys((0, 1), real.NVML_P2P_STATUS_OK))
     cuda: int = 12080
     started: int = 0
     lacks: tuple[str, ...] = ()
@@ -96,7 +96,8 @@ class MadeNvml:
         raise real.NVMLError(real.NVML_ERROR_NOT_FOUND)
 
     def nvmlDeviceGetClockInfo(self, gpu: MadeGpu, kind: int) -> int:  # noqa: N802
-        return refuse() if "nvmlDeviceGetClockInfo" in gpu.refuses else {1: 1980, 2: 3201}[kind]
+        clocks = {real.NVML_CLOCK_SM: 1980, real.NVML_CLOCK_MEM: 3201}
+        return refuse() if "nvmlDeviceGetClockInfo" in gpu.refuses else clocks[kind]
 
     def nvmlDeviceGetTemperature(self, gpu: MadeGpu, sensor: int) -> int:  # noqa: N802
         assert sensor == real.NVML_TEMPERATURE_GPU
@@ -106,7 +107,8 @@ class MadeNvml:
         return int(link < len(gpu.links)) if link < 18 else refuse(real.NVML_ERROR_INVALID_ARGUMENT)
 
     def nvmlDeviceGetNvLinkRemoteDeviceType(self, gpu: MadeGpu, link: int) -> int:  # noqa: N802
-        return int(gpu.links[link] == SWITCH)
+        switch = gpu.links[link] == SWITCH
+        return int(real.NVML_NVLINK_DEVICE_TYPE_SWITCH if switch else real.NVML_NVLINK_DEVICE_TYPE_GPU)
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, gpu: MadeGpu, link: int) -> SimpleNamespace:  # noqa: N802
         return SimpleNamespace(busId=gpu.links[link])

@@ -91,7 +91,7 @@ def test_levels_are_asked_in_turn(told: Callable[..., list[str]]) -> None:
     assert cuda_aware.look("", "/lib", gpus) == Levels(True, True, False, "no arrival")
     assert asked == ["claimed", "GPU-a"]
     asked = told(None, None, True)
-    assert cuda_aware.look("", "/lib", gpus) == Levels(None, None, True)
+    assert cuda_aware.look("", "/lib", gpus) == Levels(None, None, True, levels_of.NOT_TRIED)
     assert asked == ["claimed", "GPU-a"]
     asked = told(True, False, True)
     assert cuda_aware.look("", "/lib", gpus) == Levels(True, False, why="its CUDA part did not start")
@@ -139,6 +139,25 @@ def test_whether_it_works_is_what_a_child_ends_with(
     works, why = levels_of.works("GPU-a")
     assert works is found
     assert said in why if said else why == ""
+
+
+def test_a_gpu_without_a_uuid_is_named_by_its_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As CUDA_VISIBLE_DEVICES the address would hide every GPU, and a capable MPI would be refused."""
+    program = "import os, sys; sys.exit(100 + ((os.environ.get('CUDA_VISIBLE_DEVICES'), sys.argv[1:]) == {}))"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(levels_of, "_PROOF", program.format((None, ["0000:65:00.0"])))
+    assert levels_of.works("0000:65:00.0") == (True, "")
+    monkeypatch.setattr(levels_of, "_PROOF", program.format(("MIG-a", [])))
+    assert levels_of.works("MIG-a") == (True, "")
+
+
+def test_what_works_says_what_was_not_tried(told: Callable[..., list[str]]) -> None:
+    """Between two processes other code of the library runs."""
+    told(True, True, True)
+    levels = levels_of.levels("", "/lib", "GPU-a")
+    assert cuda_aware.judge("openmpi", NAME, levels, gpu=True).seen == (
+        f"{NAME}: built: yes, claimed: yes, works: yes (from one rank to itself; between two ranks was not tried)"
+    )
 
 
 def test_no_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -163,6 +164,36 @@ def test_without_nvml_cuda_tells_the_uuid(runtime: MadeRuntime, monkeypatch: pyt
     monkeypatch.setattr(nvml, "gpus", lambda: ((), "no NVML"))
     runtime.raw_uuid, runtime.buses = bytes(range(16)), ["0000:65:00.0"]
     assert cupy_device.visible() == ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f",)
+
+
+MIG = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+@pytest.fixture
+def split(monkeypatch: pytest.MonkeyPatch, runtime: MadeRuntime) -> MadeRuntime:
+    """The GPU at the first address is split, and this process sees one of its MIG devices."""
+    (first, *_), _ = nvml.gpus()
+    monkeypatch.setattr(nvml, "gpus", lambda: ((replace(first, mig=True),), ""))
+    monkeypatch.setattr(nvml, "spelled", lambda uuid: f"MIG-{uuid}")
+    runtime.buses = ["0000:65:00.0"]
+    return runtime
+
+
+def test_a_mig_device_is_not_the_gpu_that_it_is_part_of(split: MadeRuntime) -> None:
+    """Two ranks with a MIG device each of one GPU do not share it."""
+    split.raw_uuid = bytes(range(16))
+    assert cupy_device.visible() == (f"MIG-{MIG}",)
+    assert cupy_device.CupyDevice(f"MIG-{MIG}").facts.node == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [(f"MIG-{MIG}", f"MIG-{MIG}"), (f"MIG-{MIG},MIG-b", "0000:65:00.0"), ("0", "0000:65:00.0")]
+)
+def test_a_mig_device_whose_uuid_is_cut_short_has_the_name_that_was_asked_for(
+    split: MadeRuntime, monkeypatch: pytest.MonkeyPatch, asked: str, found: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", asked)
+    assert cupy_device.visible() == (found,)
 
 
 def test_the_device_that_was_asked_for_is_made_current(runtime: MadeRuntime) -> None:

@@ -14,6 +14,7 @@ from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
 from collbench.backends.parts import nvml
 from collbench.backends.parts.gpu.nccl_library import SONAME
+from collbench.backends.parts.gpu.shared_library import package_folders
 from collbench.backends.parts.launcher import Launcher
 from collbench.doctor import gpus, nccl, peers
 from collbench.doctor.nccl import Library
@@ -391,7 +392,7 @@ def test_libraries_of_packages_and_of_the_linker(machine: Machine, monkeypatch: 
     write(machine, "torch/lib/libnccl.so.2", "")
     write(machine, "nccl/lib/libnccl.so.2", "")
     folders = {"torch": [machine.path("torch")], "nvidia.nccl": [machine.path("nccl")]}
-    monkeypatch.setattr(nccl, "_folders", folders.get)
+    monkeypatch.setattr(nccl, "package_folders", folders.get)
     bundled = str(machine.path("torch/lib/libnccl.so.2"))
     broken = str(machine.path("nccl/lib/libnccl.so.2"))
     answers = {bundled: [bundled, 22705], SONAME: [bundled, 22705]}
@@ -406,16 +407,16 @@ def test_libraries_of_packages_and_of_the_linker(machine: Machine, monkeypatch: 
 
 
 def test_a_library_is_loaded_in_a_child(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nccl, "_folders", lambda package: [tmp_path] if package == "torch" else [])
+    monkeypatch.setattr(nccl, "package_folders", lambda package: [tmp_path] if package == "torch" else [])
     write(machine, "lib/libnccl.so.2", "no library")
     first = nccl.libraries(replace(machine, execute=execute))[0]
     assert first == Library("torch", str(machine.path("lib/libnccl.so.2")), None)
 
 
 def test_packages_that_are_not_there_have_no_folder() -> None:
-    assert nccl._folders("nvidia_of_nobody.nccl") == []
-    assert nccl._folders("nobody_has_this") == []
-    assert nccl._folders("collbench.doctor") == [Path(nccl.__file__).parent]
+    assert package_folders("nvidia_of_nobody.nccl") == ()
+    assert package_folders("nobody_has_this") == ()
+    assert package_folders("collbench.doctor") == (Path(nccl.__file__).parent,)
 
 
 def test_nccl_looks_for_itself(machine: Machine, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collbench.backends.parts.gpu import own_variables
 from collbench.run import facts
 from collbench.run.confinement import confinement
 from collbench.run.facts import RankFacts
@@ -140,3 +141,13 @@ def test_a_container_is_named_by_its_launcher(monkeypatch: pytest.MonkeyPatch) -
 def test_waiting_for_a_cpu(monkeypatch: pytest.MonkeyPatch, text: str | None, seconds: float | None) -> None:
     monkeypatch.setattr(facts, "_read", lambda path: text if path == "/proc/pressure/cpu" else None)
     assert facts.cpu_stall_seconds() == seconds
+
+
+def test_what_a_backend_set_for_its_own_ends_is_not_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"NCCL_ALGO": "Ring"})
+    own_variables.set_own({})
+    assert os.environ == {"NCCL_ALGO": "Ring"}
+    own_variables.set_own({"NCCL_HOSTID": "collbench-0"})
+    own_variables.set_own({"NCCL_DEBUG": "INFO"})
+    assert os.environ["NCCL_HOSTID"] == "collbench-0"
+    assert facts.environment(os.environ) == {"NCCL_ALGO": "Ring"}

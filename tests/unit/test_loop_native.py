@@ -24,7 +24,7 @@ AN_HOUR = 3_600 * 10**9
 def measure(call: Any, n: int = 3, completion: Any = None, gate: Any = None) -> tuple[int, int, Any, Any, Any]:
     entered, left, late = np.zeros(n, np.int64), np.zeros(n, np.int64), np.full(n, 9, np.uint8)
     gate = gate or (NONE, None, None, np.zeros(1, np.int64), False, 0, 0)
-    done, code, _ = loop.measure(((call,),), completion, gate, 1, entered, left, late, None, None, None)
+    done, code, _ = loop.measure(((call,),), completion, gate, 1, entered, left, late, None, None, None, bytearray(4))
     return done, code, entered, left, late
 
 

@@ -73,27 +73,39 @@ def whole(given: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(given) < 6:
         return given
     call, completion, gate, *buffers = given
-    return (((call,),), completion, gate, 1, *buffers, None, None, None)
+    return (((call,),), completion, gate, 1, *buffers, None, None, None, bytearray(4))
 
 
 def wrong_stages() -> dict[str, tuple[Any, ...]]:
     call: Words = (1,)
     gate, two = (NONE, None, None, np.zeros(1, np.int64), False, 0, 0), ((call,), (call,))
     into = (np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2, np.uint8))
-    marks, device = np.zeros(2, np.int64), np.zeros(2, np.float32)
+    marks, device, halt = np.zeros(2, np.int64), np.zeros(2, np.float32), bytearray(4)
     return {
-        "no stages": ((), None, gate, 1, *into, None, None, None),
-        "nine stages": (((call,),) * 9, None, gate, 1, *into, None, None, None),
-        "stages that are a list": ([(call,)], None, gate, 1, *into, None, None, None),
-        "a stage that is a list": (([call],), None, gate, 1, *into, None, None, None),
-        "too many calls": (((call,) * 4097,), None, gate, 1, *into, None, None, None),
-        "a burst of none": (((call,),), None, gate, 0, *into, None, None, None),
-        "a burst of stages": (two, None, gate, 2, *into, marks, None, None),
-        "marks for too many stages": (two, None, gate, 1, *into, np.zeros(4, np.int64), None, None),
-        "a device without reading": (((call,),), None, gate, 1, *into, None, None, device),
-        "a reading without address": (((call,),), None, gate, 1, *into, None, (call,), device),
-        "a reading at zero": (((call,),), None, gate, 1, *into, None, (call, 0), device),
-        "a device of another length": (((call,),), None, gate, 1, *into, None, (call, 8), np.zeros(3, np.float32)),
+        "no stages": ((), None, gate, 1, *into, None, None, None, halt),
+        "nine stages": (((call,),) * 9, None, gate, 1, *into, None, None, None, halt),
+        "stages that are a list": ([(call,)], None, gate, 1, *into, None, None, None, halt),
+        "a stage that is a list": (([call],), None, gate, 1, *into, None, None, None, halt),
+        "too many calls": (((call,) * 4097,), None, gate, 1, *into, None, None, None, halt),
+        "a burst of none": (((call,),), None, gate, 0, *into, None, None, None, halt),
+        "a burst of stages": (two, None, gate, 2, *into, marks, None, None, halt),
+        "marks for too many stages": (two, None, gate, 1, *into, np.zeros(4, np.int64), None, None, halt),
+        "a device without reading": (((call,),), None, gate, 1, *into, None, None, device, halt),
+        "a reading without address": (((call,),), None, gate, 1, *into, None, (call,), device, halt),
+        "a reading at zero": (((call,),), None, gate, 1, *into, None, (call, 0), device, halt),
+        "a device of another length": (
+            ((call,),),
+            None,
+            gate,
+            1,
+            *into,
+            None,
+            (call, 8),
+            np.zeros(3, np.float32),
+            halt,
+        ),
+        "no halt": (((call,),), None, gate, 1, *into, None, None, None, None),
+        "a halt of one byte": (((call,),), None, gate, 1, *into, None, None, None, bytearray(1)),
     }
 
 

@@ -16,12 +16,12 @@ from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 from collbench import collectives
 from collbench.backends.parts.gpu.device import DeviceBlocks
 from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP
+from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, says_lost
 from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
 from collbench.backends.parts.gpu.shared_library import to_word
 from collbench.backends.parts.host_buffers import as_parts
 from collbench.collectives.row import C, Collective, Prepared
-from collbench.errors import Unsupported
+from collbench.errors import LibraryError, Unsupported
 from collbench.schema.case import Case
 
 ROWS = [name for name in collectives.names() if "nccl" in collectives.get(name).dialects]
@@ -169,3 +169,20 @@ def test_what_the_server_sends_the_chief_receives_and_nobody_else(name: str, ran
         assert (mine[1][3], theirs[1][3]) == (chief, root)
         assert mine[1][1] == theirs[1][1] == (1 if name == "ps_bcast" else ranks - 1) * COUNT
         assert not any(passed.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        (
+            "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+            True,
+        ),
+        ("NCCL_ERROR_REMOTE_ERROR: remote process exited or there was a network error", True),
+        ("the library returned error 6 (remote process exited or there was a network error)", True),
+        ("ncclInternalError: Internal check failed.", False),
+    ],
+)
+def test_nccls_words_for_a_lost_rank(text: str, lost: bool) -> None:
+    assert says_lost(RuntimeError(text)) is says_lost(LibraryError(text)) is lost
+    assert not says_lost(ValueError(text))

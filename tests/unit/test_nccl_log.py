@@ -85,16 +85,14 @@ class Library:
             self.write(NEW)
 
 
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Without NCCL's variables, and with a folder for temporary files."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without NCCL's variables."""
     before = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_DEBUG")}
     monkeypatch.setattr(os, "environ", before)
-    return tmp_path
 
 
-def test_the_choice_is_logged_for_one_operation_and_connections_for_all(environment: Path) -> None:
+def test_the_choice_is_logged_for_one_operation_and_connections_for_all() -> None:
     log = NcclLog()
     log.begin()
     library = Library()
@@ -103,13 +101,12 @@ def test_the_choice_is_logged_for_one_operation_and_connections_for_all(environm
     assert log.transport() == "SHM/direct"
     assert log.observe(library.reread, library.perform) == Seen("RING", "LL", "SHM/direct")
     assert library.subsystems != "TUNING", "samples would be logged"
+    assert log.observe(library.reread, lambda: None) == Seen(transport="SHM/direct"), "the choice before is no choice"
     library.write("host:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n")
     assert log.transport() == "P2P/IPC, SHM/direct"
-    log.close()
-    assert list(environment.iterdir()) == []
 
 
-def test_the_log_goes_on_when_the_operation_fails(environment: Path) -> None:
+def test_the_log_goes_on_when_the_operation_fails() -> None:
     log = NcclLog()
     log.begin()
     library = Library()
@@ -120,10 +117,9 @@ def test_the_log_goes_on_when_the_operation_fails(environment: Path) -> None:
     with pytest.raises(RuntimeError, match="from the library"):
         log.observe(library.reread, fail)
     assert library.subsystems != "TUNING"
-    log.close()
 
 
-def test_a_version_that_cannot_be_told_again_tells_connections_alone(environment: Path) -> None:
+def test_a_version_that_cannot_be_told_again_tells_connections_alone() -> None:
     log = NcclLog()
     log.begin()
     library = Library(rereads=False)
@@ -133,10 +129,9 @@ def test_a_version_that_cannot_be_told_again_tells_connections_alone(environment
     assert (found.algorithm, found.protocol) == (None, None)
     assert "P2P/CUMEM" in (found.transport or "")
     assert performed == [1]
-    log.close()
 
 
-def test_a_log_that_the_user_asked_for_is_left_alone(environment: Path) -> None:
+def test_a_log_that_the_user_asked_for_is_left_alone() -> None:
     os.environ |= {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/home/me/nccl.log"}
     before = dict(os.environ)
     log = NcclLog()
@@ -146,6 +141,22 @@ def test_a_log_that_the_user_asked_for_is_left_alone(environment: Path) -> None:
     assert log.observe(library.reread, lambda: performed.append(1)) == Seen()
     assert performed == [1], "every rank performs it, whoever has a log"
     assert log.transport() is None
-    log.close()
     assert dict(os.environ) == before
-    assert list(environment.iterdir()) == []
+
+
+def test_the_environment_does_not_move_while_the_library_may_read_it() -> None:
+    """A name that is added or taken away would move it under the library's own threads."""
+    log = NcclLog()
+    log.begin()
+    names, library = list(os.environ), Library()
+    seen: list[list[str]] = []
+    log.observe(library.reread, lambda: seen.append(list(os.environ)))
+    assert [*seen, list(os.environ)] == [names, names]
+
+
+def test_nothing_of_the_log_is_left_behind() -> None:
+    """However the process ends: the file has no name in any folder."""
+    log = NcclLog()
+    log.begin()
+    target = Path(os.environ["NCCL_DEBUG_FILE"]).readlink()
+    assert not Path(str(target).removesuffix(" (deleted)")).exists()

@@ -217,3 +217,32 @@ def test_a_mig_device_is_read_as_the_gpu_that_it_is_part_of(install: Install) ->
 def test_a_mig_device_that_does_not_show_its_gpu(install: Install) -> None:
     install(MadeNvml(parts=(MadeGpu("MIG-1", refuses=REFUSED),)))
     assert nvml.readings(("MIG-1",)) == (Reading(uuid="MIG-1"),)
+
+
+def test_numbers_are_those_of_pynvml() -> None:
+    """But P2P_CAPS_INDEX_READ, which pynvml has as a tuple of it."""
+    assert (nvml._CLOCK_SM, nvml._CLOCK_MEMORY) == (real.NVML_CLOCK_SM, real.NVML_CLOCK_MEM)
+    assert nvml._TEMPERATURE_GPU == real.NVML_TEMPERATURE_GPU
+    assert (nvml._P2P_READ,) == real.NVML_P2P_CAPS_INDEX_READ
+    assert real.NVML_P2P_CAPS_INDEX_WRITE == nvml._P2P_WRITE
+    assert (nvml._P2P_OK, nvml._P2P_UNKNOWN) == (real.NVML_P2P_STATUS_OK, real.NVML_P2P_STATUS_UNKNOWN)
+    assert real.NVML_NVLINK_DEVICE_TYPE_SWITCH == nvml._REMOTE_IS_SWITCH
+    assert nvml._ANCESTORS == {
+        real.NVML_TOPOLOGY_INTERNAL: "PIX", real.NVML_TOPOLOGY_SINGLE: "PIX", real.NVML_TOPOLOGY_MULTIPLE: "PXB",
+        real.NVML_TOPOLOGY_HOSTBRIDGE: "PHB", real.NVML_TOPOLOGY_NODE: "NODE", real.NVML_TOPOLOGY_SYSTEM: "SYS",
+    }  # fmt: skip
+    assert {
+        real.nvmlClocksEventReasonSwPowerCap: "power cap",
+        real.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
+        real.nvmlClocksEventReasonSyncBoost: "sync boost",
+        real.nvmlClocksEventReasonSwThermalSlowdown: "thermal (software)",
+        real.nvmlClocksEventReasonHwThermalSlowdown: "thermal (hardware)",
+        real.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
+    } == nvml._SLOWDOWNS
+
+
+def test_a_uuid_is_spelled_as_what_it_names(install: Install) -> None:
+    install(MadeNvml((MadeGpu("GPU-1"),), parts=(MadeGpu("MIG-2"),)))
+    assert [nvml.spelled(uuid) for uuid in ("1", "2", "3")] == ["GPU-1", "MIG-2", "GPU-3"]
+    install(MadeNvml(start=real.NVML_ERROR_LIBRARY_NOT_FOUND))
+    assert nvml.spelled("2") == "GPU-2"

@@ -107,6 +107,8 @@ def test_two_servers_in_turn_are_workers_too() -> None:
     assert seat((sees(*FOUR),) * 3, roles, share=False).gpus == FOUR[:3]
     with pytest.raises(RequestError, match="rank 0 on one has no GPU"):
         seat((sees(), sees(*FOUR), sees(*FOUR)), roles, share=False)
+    with pytest.raises(RequestError, match=r"2 GPUs\..* Ranks 0, 1 are the server in turn, .* one root \(-r\) needs"):
+        seat((sees(*FOUR[:2]),) * 3, roles, share=False)
 
 
 def test_a_mixed_plan_has_a_gpu_for_everybody_where_there_is_one() -> None:

@@ -42,10 +42,11 @@ def test_the_own_memory_map() -> None:
 
 @pytest.fixture
 def brought(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of libraries that would be loaded."""
-    names: list[str] = []
-    monkeypatch.setattr(shared_library, "_bring", lambda name, soname: names.append(soname))
-    return names
+    """Ways in which libraries would be loaded, in turn."""
+    ways: list[str] = []
+    for way in ("_from_wheels", "_by_path_finder", "_by_linker"):
+        monkeypatch.setattr(shared_library, way, lambda name, soname, way=way: ways.append(way))
+    return ways
 
 
 def put(monkeypatch: pytest.MonkeyPatch, *paths: str) -> None:
@@ -72,16 +73,32 @@ def test_a_library_that_comes_second_later_is_refused_then(monkeypatch: pytest.M
 
 def test_no_library_is_refused_with_what_would_help(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
     put(monkeypatch)
-    with pytest.raises(BackendUnavailable, match=r"libnccl was not found; pip install 'collbench\[cuda12\]'"):
+    with pytest.raises(
+        BackendUnavailable, match=r"libnccl\.so\.2 was not found; .*'\.\[cuda12\]', or '\.\[cuda13\]' for"
+    ):
         load("nccl", "libnccl.so.2")
-    assert brought == ["libnccl.so.2"]
+    assert brought == ["_from_wheels", "_by_path_finder", "_by_linker"]
 
 
-def test_of_several_the_first_where_any_will_do(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
-    libc = loaded("c")[0]
-    put(monkeypatch, libc, "/b/libcudart.so.12")
-    assert load("cudart", "libcudart.so.12", only=False).path == libc
+def test_of_several_the_first_of_the_version_that_is_needed(
+    monkeypatch: pytest.MonkeyPatch, brought: list[str]
+) -> None:
+    """A toolkit's of another major version may be there too; an older driver refuses each of its calls."""
+    own = "/env/lib/libcudart-9335f6a2.so.12.0.107"
+    put(monkeypatch, "/cuda/libcudart.so.13", "/cuda/libcudart.so.120", own, "/usr/libcudart.so.12")
+    monkeypatch.setattr(shared_library, "_opened", str)
+    assert str(load("cudart", "libcudart.so.12", only=False)) == own
     assert brought == []
+
+
+def test_another_version_alone_is_not_taken(monkeypatch: pytest.MonkeyPatch, brought: list[str]) -> None:
+    """Nor is one that the path finder brings; the linker is asked after it."""
+    put(monkeypatch, "/cuda/libcudart.so.13")
+    with pytest.raises(
+        BackendUnavailable, match=r"libcudart\.so\.12 was not found \(in this process: /cuda/libcudart\.so\.13\)"
+    ):
+        load("cudart", "libcudart.so.12", only=False)
+    assert brought == ["_from_wheels", "_by_path_finder", "_by_linker"]
 
 
 def test_a_call_is_the_address_and_its_words() -> None:

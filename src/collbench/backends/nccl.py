@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from collbench.backends.parts.calls import AllOf, dialect_of, make_call
+from collbench.backends.parts.gpu.communicators import Communicators
 from collbench.backends.parts.gpu.device import Device, device_buffers
 from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator, settings
+from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator, says_lost, settings
 from collbench.backends.parts.gpu.nccl_log import NcclLog
 from collbench.backends.parts.gpu.opening import agree, on_all, runtime
+from collbench.backends.parts.gpu.own_variables import set_own
 from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
 from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.interface import Operation, Options, Session, allgather
@@ -24,6 +25,7 @@ from collbench.errors import LibraryError
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
+from collbench.timing.halt import Halt
 
 
 class NcclSession(DeviceMpiSession):
@@ -35,22 +37,19 @@ class NcclSession(DeviceMpiSession):
         super().__init__(mpi, level, options)
         self._log = NcclLog()
         self._log.begin()
-        atexit.register(self._log.close)
         self._nccl = on_all(self.world, self.backend, runtime().nccl)
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, self.backend, "NCCL", f"{version} ({self._nccl.path})")
-        os.environ.update(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
-        self._comms: dict[tuple[Any, ...], Communicator | None] = {}
-        self._last: Communicator | None = None
-        self._given_up = False
+        set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
+        self._comms = Communicators()
+        self._halt = Halt()
 
     def prepare(self, case: Case, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
         dialect = dialect_of(row, "nccl", "NCCL")
         self.taken.refuse(row)
         comm, device = self._communicator(case, row), self.device
-        self._last = comm
         if row.has_server:
             return self._with_server(dialect, comm, case, row, count)
         assert comm is not None and device is not None
@@ -90,7 +89,7 @@ class NcclSession(DeviceMpiSession):
         wait = device.native(C("cudaStreamSynchronize", device.stream))
         completion = Stage(device.synchronize, None if wait is None else (wait,))
         libraries = AllOf((self._nccl, device))
-        return make_call(prepared, libraries, (arguments,), completion, device.stopwatch())
+        return make_call(prepared, libraries, (arguments,), completion, device.stopwatch(), self._halt)
 
     def _with_server(
         self, dialect: Callable[[Any], Prepared], comm: Communicator | None, case: Case, row: Collective, count: int
@@ -105,26 +104,25 @@ class NcclSession(DeviceMpiSession):
             arguments = WorkerArguments(self._mpi, self._nccl, comm, device, case, row, count, rank)
         prepared = dialect(arguments)
         libraries = (MpiSymbols(self._mpi), self._nccl, *(() if device is None else (device,)))
-        call = make_call(prepared, AllOf(libraries), (arguments,))
+        call = make_call(prepared, AllOf(libraries), (arguments,), halt=self._halt)
         observe = partial(self._log.observe, self._reread)
         return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
 
     def _communicator(self, case: Case, row: Collective) -> Communicator | None:
-        """The communicator of a case, made when first asked for; None on a server. Collective."""
+        """The communicator of a case, made where there is none; None on a server. Collective."""
         server = case.root if row.has_server else None
         key = (server, case.algorithm, case.protocol)
-        if key in self._comms:
-            return self._comms[key]
+        return self._comms.get(key, partial(self._made_for, *key))
+
+    def _made_for(self, server: int | None, algorithm: str | None, protocol: str | None) -> Communicator | None:
         members = [rank for rank in range(self.world.size) if rank != server]
         mine = self._nccl.unique_id() if self.world.rank == members[0] else None
         unique_id = allgather(self.world, mine)[members[0]]
-        comm = None
-        wanted = {"NCCL_ALGO": case.algorithm, "NCCL_PROTO": case.protocol}
+        if self.world.rank not in members:
+            return None
+        wanted = {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol}
         with settings({name: value for name, value in wanted.items() if value is not None}):
-            if self.world.rank in members:
-                comm = self._meet(len(members), unique_id, members.index(self.world.rank))
-        self._comms[key] = comm
-        return comm
+            return self._meet(len(members), unique_id, members.index(self.world.rank))
 
     def _meet(self, size: int, unique_id: Any, rank: int) -> Communicator:
         try:
@@ -142,38 +140,33 @@ class NcclSession(DeviceMpiSession):
 
     def trouble(self) -> str | None:
         """What ncclCommGetAsyncError says of any communicator."""
-        found = (comm.async_error() for comm in list(self._comms.values()) if comm is not None)
-        return next((f"NCCL: {error}" for error in found if error), None)
+        self._halt.stay_if_set()
+        error = self._comms.async_error()
+        return None if error is None else f"NCCL: {error}"
 
     def break_off(self) -> None:
-        """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end."""
-        self._given_up = True
-        for comm in dict.fromkeys((self._last, *self._comms.values())):
-            if comm is not None:
-                comm.abort()
-        self._log.close()
+        """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end.
 
-    def abort(self, code: int) -> None:
-        """MPI_Abort, which leaves no time to tidy up."""
-        self._log.close()
-        super().abort(code)
+        It also frees the communicator, and lets the main thread out of its wait: that one must not make another call.
+        """
+        self._halt.set()
+        self._comms.abort()
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""
-        return self._given_up or "remote process exited" in str(error)
+        return self._halt.is_set or says_lost(error)
 
 
 def _perform(call: Call) -> None:
     for stage in (*call.stages, *(() if call.completion is None else (call.completion,))):
+        call.halt.stay_if_set()
         stage.python()
 
 
 def _captured(call: Call, device: Device, operations: int) -> Call:
     """The call in a graph that holds it so many times; launching the graph takes the call's place."""
     (stage,) = call.stages
-    return Call(
-        (device.capture(stage.python, operations),), call.completion, call.stopwatch, call.why_not_native, (call,)
-    )
+    return replace(call, stages=(device.capture(stage.python, operations),), keep=(call,))
 
 
 class NcclBackend(DeviceMpiBackend):

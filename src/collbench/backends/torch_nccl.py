@@ -5,9 +5,7 @@ Control plane and gates are gloo's, and so is a parameter server's leg: torch ha
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -16,8 +14,10 @@ from typing import Any, Literal
 from collbench.backends.parts import launcher
 from collbench.backends.parts.calls import dialect_of
 from collbench.backends.parts.gpu import torch_gpu
+from collbench.backends.parts.gpu.nccl_library import says_lost
 from collbench.backends.parts.gpu.nccl_log import NcclLog
 from collbench.backends.parts.gpu.opening import agree, on_all, take_seats
+from collbench.backends.parts.gpu.own_variables import set_own
 from collbench.backends.parts.gpu.sharing import share_variables
 from collbench.backends.parts.gpu.torch_served import GpuTorchArguments, ServedTorchArguments
 from collbench.backends.parts.host_buffers import as_parts
@@ -25,7 +25,7 @@ from collbench.backends.parts.interface import Operation, Options, Session
 from collbench.backends.parts.torch_arguments import TorchArguments, TorchBuffer
 from collbench.backends.parts.torch_world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.row import Collective, Part
-from collbench.errors import Unsupported
+from collbench.errors import BackendUnavailable, Unsupported
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call, Stage
@@ -45,8 +45,7 @@ class TorchNcclSession(TorchSession):
         self._log = NcclLog()
         self._log.begin()
         self._nccl.reread_settings()  # it may be loaded already, with another log
-        atexit.register(self._log.close)
-        os.environ.update(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
+        set_own(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
         self.gpu = on_all(self.world, "torch-nccl", self._open)
         # Longer than the watchdog's, which knows what was being done.
         self._timeout = timedelta(seconds=options.timeout + 10)
@@ -99,6 +98,10 @@ class TorchNcclSession(TorchSession):
     def _wait(self) -> None:
         self._torch.cuda.current_stream().synchronize()
 
+    def is_lost_rank(self, error: BaseException) -> bool:
+        """Gloo's words, or NCCL's."""
+        return super().is_lost_rank(error) or says_lost(error)
+
     @property
     def transport(self) -> str | None:
         """Ways that connections took, from NCCL's log."""
@@ -143,12 +146,18 @@ class TorchNcclBackend(TorchBackend):
         return (own, Library(name="NCCL", version=nccl.version, path=nccl.path))
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """Rendezvous over gloo, body, and the group is taken down."""
+        """Rendezvous over gloo, body, and the group is taken down, with the memory that torch's allocator kept."""
         import torch
 
         level = join(self.name, torch.distributed, launcher.detect(), options)
-        body(TorchNcclSession(torch, level, options))
+        try:
+            session = TorchNcclSession(torch, level, options)
+        except BackendUnavailable:  # known to all ranks, and the next backend may be torch's too
+            torch.distributed.destroy_process_group()
+            raise
+        body(session)
         torch.distributed.destroy_process_group()
+        torch.cuda.empty_cache()  # else it is missing to the next backend on this GPU
 
 
 BACKEND = TorchNcclBackend()

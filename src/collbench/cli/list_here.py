@@ -9,19 +9,21 @@ import click
 def command() -> None:
     """Backends, drivers and collectives, with the reason where one is not usable here."""
     from collbench import backends, collectives
+    from collbench.errors import RequestError
     from collbench.timing.loop import native_loop
 
     click.echo("backends")
     for name in backends.names():
         backend = backends.get(name)
-        reason = backend.missing()
-        state = "yes" if reason is None else "no "
-        click.echo(f"  {state} {name:<12} {backend.summary}")
-        if reason is not None:
-            click.echo(f"      {'':<12} {reason}")
-            continue
-        libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
-        click.echo(f"      {'':<12} {libraries}; dtypes {', '.join(backend.dtypes())}")
+        try:
+            reason, detail = backend.missing(), ""
+            if reason is None:
+                libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
+                detail = f"{libraries}; dtypes {', '.join(backend.dtypes())}"
+        except RequestError as error:  # a library is found to be missing only when it is loaded
+            reason = str(error)
+        click.echo(f"  {'yes' if reason is None else 'no '} {name:<12} {backend.summary}")
+        click.echo(f"      {'':<12} {reason or detail}")
     click.echo("drivers")
     built = native_loop() is not None
     hint = "" if built else " (not built: no C compiler or no Python.h at installation; reinstall with them)"

@@ -54,11 +54,15 @@ class Arguments(Protocol):
 
 
 class C:
-    """A call of a C function: its name, and its arguments in C's order."""
+    """A call of a C function: its name, and its arguments in C's order.
 
-    def __init__(self, function: str, *arguments: Any) -> None:
+    `after_error` is to be called once if this one fails, where the library would be left in the middle of something.
+    """
+
+    def __init__(self, function: str, *arguments: Any, after_error: C | None = None) -> None:
         self.function = function
         self.arguments = arguments
+        self.after_error = after_error
 
 
 @dataclass(frozen=True)

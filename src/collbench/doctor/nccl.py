@@ -6,7 +6,6 @@ A library is loaded in a child process only: two of them in one process are what
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import re
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from collbench.backends.parts import nvml
 from collbench.backends.parts.gpu.nccl_library import SONAME
+from collbench.backends.parts.gpu.shared_library import package_folders
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 
@@ -63,20 +63,11 @@ def libraries(machine: Machine) -> tuple[Library, ...]:
 
 def _candidates() -> Iterator[tuple[str, str]]:
     for origin, package, inside in (("torch", "torch", "lib"), ("nvidia-nccl wheel", "nvidia.nccl", "lib")):
-        for folder in _folders(package):
+        for folder in package_folders(package):
             file = folder / inside / SONAME
             if file.exists():
                 yield origin, str(file)
     yield _BY_LINKER, SONAME
-
-
-def _folders(package: str) -> list[Path]:
-    """Where a package lies, which is not imported."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        return []
-    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
 
 
 def _ask(machine: Machine, name: str) -> tuple[str | None, str | None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.backends.parts import cgroup
-from collbench.backends.parts.gpu.nccl_log import MARK
+from collbench.backends.parts.gpu.own_variables import own_names
 from collbench.run.confinement import confinement
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
@@ -34,11 +34,11 @@ def _read(path: str) -> str | None:
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The allow-listed part of the environment, without what a backend set for its own ends."""
-    ours = "NCCL_DEBUG" if MARK in environ else "\0"
+    ours = own_names(environ)
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(_ALLOWED) and not name.startswith(ours) and not any(word in name.upper() for word in _NEVER)
+        if name.startswith(_ALLOWED) and name not in ours and not any(word in name.upper() for word in _NEVER)
     }
 
 

@@ -111,21 +111,30 @@ typedef struct {
     int code, failed; /* the error, and the number of the call that returned it; -1: the gate, -2: reading the device */
 } outcome;
 
-static inline int perform(const operation *o, int64_t *marks, int *failed) {
+/* Another thread sets `halt` before it frees what the calls use (timing/halt.py). From then on none is made here. */
+static inline void stay_if_halted(const int32_t *halt) {
+    const struct timespec nap = {0, 20000000};
+    while (__atomic_load_n(halt, __ATOMIC_ACQUIRE)) nanosleep(&nap, NULL);
+}
+
+static inline int perform(const operation *o, const int32_t *halt, int64_t *marks, int *failed) {
     int code, i = 0;
     for (int stage = 0; stage < o->stages; stage++) {
-        for (; i < o->end[stage]; i++)
+        for (; i < o->end[stage]; i++) {
+            stay_if_halted(halt);
             if ((code = invoke(&o->call[i]))) {
                 *failed = i;
                 return code;
             }
+        }
         if (marks && stage + 1 < o->stages) marks[stage] = now();
     }
     return 0;
 }
 
 static void measure_samples(const gate *g, const operation *o, const invocation *completion, int64_t burst,
-                            const invocation *reading, const volatile float *elapsed, int64_t n, outcome *r) {
+                            const invocation *reading, const volatile float *elapsed, const int32_t *halt, int64_t n,
+                            outcome *r) {
     for (r->done = 0; r->done < n; r->done++) {
         int64_t target, in, out, i = r->done;
         int64_t *marks = r->marks ? r->marks + i * (o->stages - 1) : NULL;
@@ -133,7 +142,7 @@ static void measure_samples(const gate *g, const operation *o, const invocation 
         if ((r->code = pass(g, &target))) return;
         in = now();
         for (int64_t b = 0; b < burst; b++)
-            if ((r->code = perform(o, marks, &r->failed))) return;
+            if ((r->code = perform(o, halt, marks, &r->failed))) return;
         if (completion->words >= 0 && (r->code = invoke(completion))) {
             r->failed = o->calls;
             return;
@@ -248,16 +257,17 @@ static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
 }
 
 PyDoc_STRVAR(measure_doc,
-             "measure(stages, completion, gate, burst, entered, left, late, marks, reading, device)"
-             " -> (done, code, failed)\n\n"
+             "measure(stages, completion, gate, burst, entered, left, late, marks, reading, device,"
+             " halt) -> (done, code, failed)\n\n"
              "Time the operation n times, where n is the length of the writable buffer late (uint8). entered and left\n"
              "take n int64 in nanoseconds of CLOCK_MONOTONIC, marks (or None) n x (stages - 1). A sample is burst\n"
              "operations and one completion. reading is None, or (call, address): after each sample the call leaves a\n"
              "float there that goes into device (n float). Stops at the first call that returns other than 0: code,\n"
-             "and failed is that call's number (the completion's comes last; -1 the gate, -2 the reading). The\n"
-             "interpreter lock is released meanwhile.");
+             "and failed is that call's number (the completion's comes last; -1 the gate, -2 the reading). Once halt (int32\n"
+             "in a writable buffer) is not 0, the next call waits until it is 0 again. The interpreter lock is released\n"
+             "meanwhile.");
 
-enum { ENTERED, LEFT, LATE, MARKS, DEVICE, BUFFERS };
+enum { ENTERED, LEFT, LATE, MARKS, DEVICE, HALT, BUFFERS };
 
 static int read_reading(PyObject *tuple, invocation *reading, const volatile float **elapsed) {
     reading->words = -1;
@@ -281,8 +291,9 @@ static PyObject *measure(PyObject *module, PyObject *args) {
     long long burst;
     PyObject *result = NULL;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO!LOOOOOO:measure", &stages, &completion_words, &PyTuple_Type, &gate_fields, &burst,
-                          &given[ENTERED], &given[LEFT], &given[LATE], &given[MARKS], &reading_fields, &given[DEVICE]))
+    if (!PyArg_ParseTuple(args, "OOO!LOOOOOOO:measure", &stages, &completion_words, &PyTuple_Type, &gate_fields, &burst,
+                          &given[ENTERED], &given[LEFT], &given[LATE], &given[MARKS], &reading_fields, &given[DEVICE],
+                          &given[HALT]))
         return NULL;
     if (read_operation(stages, &o) || read_invocation(completion_words, &completion, "completion") ||
         read_reading(reading_fields, &reading, &elapsed) || read_gate(gate_fields, &g, &start))
@@ -295,16 +306,18 @@ static PyObject *measure(PyObject *module, PyObject *args) {
     const Py_ssize_t n = view[LATE].len, wide = n * (Py_ssize_t)sizeof(int64_t);
     if (borrow(given[ENTERED], &view[ENTERED], wide, "entered") || borrow(given[LEFT], &view[LEFT], wide, "left") ||
         borrow(given[MARKS], &view[MARKS], wide * (o.stages - 1), "marks") ||
-        borrow(given[DEVICE], &view[DEVICE], n * (Py_ssize_t)sizeof(float), "device"))
+        borrow(given[DEVICE], &view[DEVICE], n * (Py_ssize_t)sizeof(float), "device") ||
+        borrow(given[HALT], &view[HALT], sizeof(int32_t), "halt"))
         goto release;
-    if (!view[ENTERED].buf || !view[LEFT].buf || (view[DEVICE].buf && (reading.words < 0 || elapsed == NULL))) {
-        PyErr_SetString(PyExc_ValueError, "entered and left are needed, and a reading where device is given");
+    if (!view[ENTERED].buf || !view[LEFT].buf || !view[HALT].buf ||
+        (view[DEVICE].buf && (reading.words < 0 || elapsed == NULL))) {
+        PyErr_SetString(PyExc_ValueError, "entered, left and halt are needed, and a reading where device is given");
         goto release;
     }
     outcome r = {.entered = view[ENTERED].buf, .left = view[LEFT].buf, .marks = view[MARKS].buf,
                  .late = view[LATE].buf, .device = view[DEVICE].buf};
     Py_BEGIN_ALLOW_THREADS
-    measure_samples(&g, &o, &completion, burst, &reading, elapsed, n, &r);
+    measure_samples(&g, &o, &completion, burst, &reading, elapsed, view[HALT].buf, n, &r);
     Py_END_ALLOW_THREADS
     result = Py_BuildValue("Lii", (long long)r.done, r.code, r.failed);
 release:

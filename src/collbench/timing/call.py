@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from collbench.timing.halt import Halt
 
 #: A C function's address, then its arguments as machine words.
 Words = tuple[int, ...]
@@ -14,10 +17,19 @@ Words = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Native:
-    """One call of a C function. `explain` turns the error code that it returns into the library's words."""
+    """One call of a C function. `explain` turns the error code that it returns into the library's words.
+
+    `after_error` is called once if this one fails.
+    """
 
     words: Words
     explain: Callable[[int], str] | None = None
+    after_error: Native | None = None
+
+    def __call__(self) -> int:
+        """Make the call at once, outside of the loop; returns its code."""
+        address, *arguments = self.words
+        return int(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(arguments))(address)(*arguments))
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,8 @@ class Call:
 
     Without `completion` the last stage returns when this rank's part is complete. With it, stages only issue work, and
     many operations may be issued before one completion; the completion is part of every sample. `why_not_native` says
-    why there is no C form. `keep` holds whatever must stay alive while the words are in use.
+    why there is no C form. `keep` holds whatever must stay alive while the words are in use. `halt` is looked at before
+    every call, and before the loop is left.
     """
 
     stages: tuple[Stage, ...]
@@ -62,6 +75,7 @@ class Call:
     stopwatch: Stopwatch | None = None
     why_not_native: str | None = None
     keep: tuple[object, ...] = ()
+    halt: Halt = field(default_factory=Halt)
 
     @property
     def has_native(self) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from collbench.timing.call import Call, Stage, Stopwatch
 from collbench.timing.gates import GateSetting
-from collbench.timing.loop import Clock, no_collection, room_for, run_loop
+from collbench.timing.loop import Clock, left_by, no_collection, room_for, run_loop
 
 
 def native_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int) -> NDArray[np.float64]:
@@ -32,11 +32,12 @@ def python_device_times(call: Call, watch: Stopwatch, gate: GateSetting, n: int,
     """Seconds [n], operations and events issued from Python."""
     found = np.zeros(n)
     complete = (lambda: None) if call.completion is None else call.completion.python
-    with no_collection():
+    with no_collection(), left_by(call.halt):
         for i in range(n):
             gate.wait(clock)
             watch.start.python()
             for stage in call.stages:
+                call.halt.stay_if_set()
                 stage.python()
             watch.stop.python()
             complete()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from collbench.errors import LibraryError
 from collbench.timing.call import Call, Native
 from collbench.timing.gates import TOLERANCE_PYTHON, GateSetting
+from collbench.timing.halt import Halt
 
 Clock = Callable[[], int]
 
@@ -106,14 +107,17 @@ def run_loop(
     done, code, failed = loop.measure(
         tuple(tuple(one.words for one in stage) for stage in stages), completion and completion.words,
         gate.native_fields(), burst, stamps.entered, stamps.left, stamps.late.view(np.uint8), marks,
-        None if reading is None else (reading[0].words, reading[1]), device,
+        None if reading is None else (reading[0].words, reading[1]), device, call.halt.flag,
     )  # fmt: skip
+    call.halt.stay_if_set()
     if code == 0:
         return
     made = dict(enumerate((*(one for stage in stages for one in stage), completion)))
     culprit = reading[0] if failed == -2 and reading is not None else made.get(failed)
     explain = gate.signals.explain if failed == -1 else None if culprit is None else culprit.explain
     words = "" if explain is None else f" ({explain(code)})"
+    if culprit is not None and culprit.after_error is not None:
+        culprit.after_error()
     raise LibraryError(f"the library returned error {code}{words} in operation {done + 1} of {len(stamps.late)}")
 
 
@@ -123,14 +127,21 @@ def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int =
     operations = tuple(stage.python for stage in call.stages)
     first, following = operations[0], operations[1:]
     complete = None if call.completion is None else call.completion.python
-    with no_collection():
+    halted, halt = call.halt.flag, call.halt.stay_if_set
+    with no_collection(), left_by(call.halt):
         for i in range(n):
             target = gate.wait(clock)
+            halt()
             before = clock()
-            for _ in range(burst):
+            first()
+            for _ in range(burst - 1):
+                if halted[0]:
+                    halt()
                 first()
             for number, operation in enumerate(following):
                 stamps.marks[i, number] = clock()
+                if halted[0]:
+                    halt()
                 operation()
             if complete is not None:
                 complete()
@@ -150,3 +161,12 @@ def no_collection() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+@contextlib.contextmanager
+def left_by(halt: Halt) -> Iterator[None]:
+    """Not left, even by an error, once the library is being taken down."""
+    try:
+        yield
+    finally:
+        halt.stay_if_set()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from collbench.collectives.row import C, Collective, Dialect, Part, Prepared
 from collbench.errors import Unsupported
 from collbench.timing.call import Call, Native, Stage, Stopwatch
+from collbench.timing.halt import Halt
 
 
 def dialect_of(row: Collective, dialect: str, title: str) -> Dialect:
@@ -34,19 +36,27 @@ def make_call(
     keep: tuple[object, ...],
     completion: Stage | None = None,
     stopwatch: Stopwatch | None = None,
+    halt: Halt | None = None,
 ) -> Call:
-    """The call of a prepared row, in both forms."""
+    """The call of a prepared row, in both forms. `halt`: the session's, where it may take its library down."""
     missing = [call.function for part in prepared.all_parts for call in part.c or () if symbols.native(call) is None]
     reason = f"{missing[0]} was not found in the library" if missing else None
     stages = tuple(stage_of(part, symbols) for part in prepared.all_parts)
-    return Call(stages, completion, stopwatch, why_not_native=reason, keep=(prepared, *keep))
+    return Call(stages, completion, stopwatch, reason, (prepared, *keep), halt or Halt())
 
 
 def stage_of(part: Part, symbols: Symbols) -> Stage:
     """A part with its C calls as words."""
-    found = None if part.c is None else tuple(symbols.native(call) for call in part.c)
+    found = None if part.c is None else tuple(_native(call, symbols) for call in part.c)
     native = None if found is None or None in found else tuple(call for call in found if call is not None)
     return Stage(part.python, native, part.name)
+
+
+def _native(call: C, symbols: Symbols) -> Native | None:
+    found = symbols.native(call)
+    if found is None or call.after_error is None:
+        return found
+    return replace(found, after_error=symbols.native(call.after_error))
 
 
 class AllOf:

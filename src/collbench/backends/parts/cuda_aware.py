@@ -19,6 +19,9 @@ from pathlib import Path
 ANSWER = 30.0
 PROOF = 90.0
 
+#: Between processes other code of the library runs (CUDA IPC, which a container may forbid, or RDMA).
+NOT_TRIED = "from one rank to itself; between two ranks was not tried"
+
 _CLAIM = """
 import ctypes, sys
 from mpi4py import MPI
@@ -32,6 +35,8 @@ import sys
 import cupy
 import numpy
 from mpi4py import MPI
+if len(sys.argv) > 1:
+    cupy.cuda.Device(cupy.cuda.runtime.deviceGetByPCIBusId(sys.argv[1])).use()
 values = numpy.arange(1 << 20, dtype=numpy.float32)
 sent, received = cupy.empty(values.shape, values.dtype), cupy.empty(values.shape, values.dtype)
 sent.set(values)
@@ -55,7 +60,7 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True)
 class Levels:
-    """What is known of an MPI; None is unknown. `why` says why nobody asked, or what went wrong."""
+    """What is known of an MPI; None is unknown. `why` says why nobody asked, what went wrong, or what was not tried."""
 
     built: bool | None
     claimed: bool | None = None
@@ -65,7 +70,7 @@ class Levels:
 
 @cache
 def levels(version: str, library: str | None, gpu: str) -> Levels:
-    """All three, each asked only where the one before does not deny it. `gpu` is the UUID to try it on."""
+    """All three, each asked only where the one before does not deny it. `gpu`: where to try it."""
     compiled = built(version)
     if compiled is False:
         return Levels(False, why="it was built without CUDA")
@@ -73,12 +78,16 @@ def levels(version: str, library: str | None, gpu: str) -> Levels:
     if claim is False:
         return Levels(compiled, False, why="its CUDA part did not start")
     proven, why = works(gpu)
-    return Levels(compiled, claim, proven, why)
+    return Levels(compiled, claim, proven, NOT_TRIED if proven else why)
 
 
 def works(gpu: str) -> tuple[bool, str]:
-    """Whether a device buffer arrives as it was sent, and if not, what happened."""
-    argv = (sys.executable, "-c", _PROOF)
+    """Whether a device buffer arrives as it was sent, and if not, what happened.
+
+    `gpu` is a UUID, or a bus address where nobody tells one: CUDA_VISIBLE_DEVICES takes no address.
+    """
+    named = gpu.startswith(("GPU-", "MIG-"))
+    argv = (sys.executable, "-c", _PROOF, *(() if named else (gpu,)))
     try:
         done = subprocess.run(
             argv,
@@ -86,7 +95,7 @@ def works(gpu: str) -> tuple[bool, str]:
             text=True,
             timeout=PROOF,
             check=False,
-            env=alone() | {"CUDA_VISIBLE_DEVICES": gpu},
+            env=alone() | ({"CUDA_VISIBLE_DEVICES": gpu} if named else {}),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, f"sending a device buffer to itself did not end: {error}"

@@ -19,7 +19,7 @@ from collbench.schema.gpu import Reading
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
 _P2P_READ, _P2P_WRITE = 0, 1
 _P2P_OK, _P2P_UNKNOWN = 0, 6
-_REMOTE_IS_SWITCH = 1
+_REMOTE_IS_SWITCH = 2
 _MOST_LINKS = 36
 
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -100,6 +100,13 @@ def peer_access(first: str, second: str) -> bool | None:
     if any(status not in (None, _P2P_OK, _P2P_UNKNOWN) for status in told):
         return False
     return True if told == [_P2P_OK, _P2P_OK] else None
+
+
+def spelled(uuid: str) -> str:
+    """A UUID that CUDA tells without its kind, as NVML writes that of this GPU or MIG device."""
+    library, _ = _open()
+    mig = _ask(library, "nvmlDeviceGetHandleByUUID", f"MIG-{uuid}") is not None
+    return f"{'MIG' if mig else 'GPU'}-{uuid}"
 
 
 def readings(uuids: Sequence[str]) -> tuple[Reading, ...]:

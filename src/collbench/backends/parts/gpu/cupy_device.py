@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import os
 import uuid
 from collections.abc import Callable
 from functools import cache, partial
@@ -14,7 +15,7 @@ import numpy as np
 
 from collbench.backends.parts import nvml
 from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Memory, no_room
-from collbench.backends.parts.gpu.shared_library import SharedLibrary, load
+from collbench.backends.parts.gpu.shared_library import HOW_TO_INSTALL, SharedLibrary, load
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 from collbench.schema.manifest import Gpu
@@ -22,13 +23,12 @@ from collbench.timing.call import Native, Stage, Stopwatch
 from collbench.units import format_bytes
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_INSTALL = "in a clone: pip install '.[cuda12]', or '.[cuda13]' for a driver that supports CUDA 13"
 
 
 def missing() -> str | None:
     """Why CuPy finds no GPU here; None when it does. Makes no context."""
     if importlib.util.find_spec("cupy") is None:
-        return f"CuPy is not installed; {_INSTALL}"
+        return f"CuPy is not installed; {HOW_TO_INSTALL}"
     import cupy
 
     runtime = cupy.cuda.runtime
@@ -53,19 +53,31 @@ def _version(number: int) -> str:
 
 @cache
 def visible() -> tuple[str, ...]:
-    """UUIDs of the GPUs that this process may use, in CUDA's order; a bus address where nobody tells one."""
+    """UUIDs of the GPUs that this process may use, in CUDA's order; a bus address where nobody tells one.
+
+    Of a GPU that is split into MIG devices a process sees one, which has the GPU's address and a UUID of its own.
+    """
     import cupy
 
     runtime = cupy.cuda.runtime
-    buses = [runtime.deviceGetPCIBusId(number) for number in range(runtime.getDeviceCount())]
-    known = {_short(gpu.bus_id): gpu.uuid for gpu in nvml.gpus()[0]}
-    return tuple(known.get(_short(bus)) or _uuid(runtime, number) or bus for number, bus in enumerate(buses))
+    return tuple(_uuid(runtime, number) for number in range(runtime.getDeviceCount()))
 
 
-def _uuid(runtime: Any, number: int) -> str | None:
-    """As CUDA tells it, where NVML does not answer; None where it comes cut short, at a zero byte."""
+def _uuid(runtime: Any, number: int) -> str:
+    bus = runtime.deviceGetPCIBusId(number)
+    whole = _at(bus)
+    if whole is not None and not whole.mig:
+        return whole.uuid
     raw = runtime.getDeviceProperties(number).get("uuid", b"")
-    return f"GPU-{uuid.UUID(bytes=raw)}" if len(raw) == 16 else None
+    if len(raw) == 16:  # it comes cut short, at a zero byte
+        return nvml.spelled(str(uuid.UUID(bytes=raw)))
+    asked = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return asked if whole is not None and asked.startswith("MIG-") and "," not in asked else bus
+
+
+def _at(bus: str) -> nvml.GpuFacts | None:
+    """What NVML knows of the GPU at a bus address."""
+    return next((gpu for gpu in nvml.gpus()[0] if _short(gpu.bus_id) == _short(bus)), None)
 
 
 def _short(bus: str) -> str:
@@ -87,13 +99,13 @@ class CupyDevice:
         self.facts = self._find_facts(uuid)
 
     def _find_facts(self, uuid: str) -> Gpu:
-        found = {gpu.uuid: gpu for gpu in nvml.gpus()[0]}.get(uuid)
-        properties = self._runtime.getDeviceProperties(self._number)
+        bus = self._runtime.deviceGetPCIBusId(self._number)
+        found, properties = _at(bus), self._runtime.getDeviceProperties(self._number)
         return Gpu(
             uuid=uuid,
             name=properties["name"].decode(),
             memory=int(properties["totalGlobalMem"]),
-            bus=self._runtime.deviceGetPCIBusId(self._number),
+            bus=bus,
             node=None if found is None else found.node,
             driver=nvml.driver()[0],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from functools import cached_property, partial
 from typing import Any
@@ -57,18 +58,27 @@ class NcclArguments:
         return Step(python, (C("ncclRecv", blocks, *numbers, self.comm, self.stream),))
 
     def grouped(self, *steps: Step) -> Step:
-        """Between ncclGroupStart and ncclGroupEnd."""
+        """Between ncclGroupStart and ncclGroupEnd, which is called after a failure too.
+
+        A group that stays open takes in every later call of this thread, and none of them is ever launched.
+        """
         start, end = self._nccl.group_start, self._nccl.group_end
         pythons = tuple(step.python for step in steps)
 
         def python() -> None:
             start()
-            for one in pythons:
-                one()
+            try:
+                for one in pythons:
+                    one()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # it repeats the error
+                    end()
+                raise
             end()
 
-        calls = tuple(call for step in steps for call in step.c)
-        return Step(python, (C("ncclGroupStart"), *calls, C("ncclGroupEnd")))
+        close = C("ncclGroupEnd")
+        calls = (C(call.function, *call.arguments, after_error=close) for step in steps for call in step.c)
+        return Step(python, (C("ncclGroupStart"), *calls, close))
 
 
 class Registered:
@@ -76,7 +86,7 @@ class Registered:
 
     def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
         self._device, self._size = device, size
-        self._nccl, self._comm = nccl, ctypes.c_void_p(comm.address)
+        self._nccl, self._owner, self._comm = nccl, comm, ctypes.c_void_p(comm.address)
         self._pointer, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("ncclMemAlloc", ctypes.byref(self._pointer), ctypes.c_size_t(size))
         self.address = self._pointer.value or 0
@@ -93,7 +103,7 @@ class Registered:
             raise LibraryError(f"{function} returned error {code}")
 
     def __del__(self) -> None:
-        if self._handle:
+        if self._handle and not self._owner.freed:
             self._nccl.call("ncclCommDeregister", self._comm, self._handle)
         if self._pointer:
             self._nccl.call("ncclMemFree", self._pointer)

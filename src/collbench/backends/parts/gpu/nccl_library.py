@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, Protocol
 
 from collbench.backends.parts.gpu.shared_library import SharedLibrary, load
 from collbench.collectives.row import C
+from collbench.errors import LibraryError
 from collbench.schema.case import Op
 from collbench.timing.call import Native
 
@@ -21,13 +23,19 @@ DATATYPE = {
 }  # fmt: skip
 SONAME = "libnccl.so.2"
 
+_REMOTE = re.compile(r"ncclRemoteError|NCCL_ERROR_REMOTE|remote process exit")
+
 OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 
 class Communicator(Protocol):
-    """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order."""
+    """One rank's part of an ncclComm_t. Calls take addresses, counts, numbers of nccl.h and a stream, in its order.
+
+    From `abort` or `destroy` on, which set `freed` first, nothing may be asked of it.
+    """
 
     address: int
+    freed: bool
     all_reduce: Callable[..., object]
     reduce: Callable[..., object]
     broadcast: Callable[..., object]
@@ -40,7 +48,10 @@ class Communicator(Protocol):
         """What went wrong behind the back of a call that returned."""
 
     def abort(self) -> None:
-        """Give up what is under way, without the other ranks."""
+        """Give up what is under way, without the other ranks, and free the communicator."""
+
+    def destroy(self) -> None:
+        """Free it, when nothing is under way and no graph uses it. Collective."""
 
 
 class Nccl(Protocol):
@@ -77,7 +88,7 @@ class CupyCommunicator:
     """See `Communicator`; the calls are CuPy's own methods, so that they cost what a CuPy user pays."""
 
     def __init__(self, comm: Any) -> None:
-        self._comm = comm
+        self._comm, self.freed = comm, False
         self.address = int(comm.comm)
         self.all_reduce, self.reduce, self.broadcast = comm.allReduce, comm.reduce, comm.broadcast
         self.all_gather, self.reduce_scatter = comm.allGather, comm.reduceScatter
@@ -93,8 +104,14 @@ class CupyCommunicator:
 
     def abort(self) -> None:
         """ncclCommAbort."""
+        self.freed = True
         with contextlib.suppress(RuntimeError):
             self._comm.abort()
+
+    def destroy(self) -> None:
+        """ncclCommDestroy."""
+        self.freed = True
+        self._comm.destroy()
 
 
 class CupyNccl:
@@ -143,6 +160,11 @@ def explain(library: SharedLibrary, code: int) -> str:
     last.restype = ctypes.c_char_p
     more = bytes(last(None) or b"").decode(errors="replace").strip()
     return f"{words}: {more}" if more else words
+
+
+def says_lost(error: BaseException) -> bool:
+    """Whether an error means that another rank is gone: ncclRemoteError, by a name of it or in NCCL's own words."""
+    return isinstance(error, (LibraryError, RuntimeError)) and _REMOTE.search(str(error)) is not None
 
 
 def cupy_nccl() -> Nccl:

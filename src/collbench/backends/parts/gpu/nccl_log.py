@@ -1,6 +1,6 @@
 """What NCCL says of itself in its own log: how bytes travel, and which algorithm and protocol an operation takes.
 
-The log goes to files of ours. Connections are logged when they are made, outside every sample; the choice of algorithm
+The log goes to a file of ours. Connections are logged when they are made, outside every sample; the choice of algorithm
 is logged for each call, so it is switched on for one operation that is not timed.
 """
 
@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
+from collbench.backends.parts.gpu.own_variables import own_names, set_own
 from collbench.backends.parts.interface import Seen
 
+#: What is logged outside of `observe`, and in it.
+_CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
 _SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-#: Set beside them where they are ours and not the user's.
-MARK = "COLLBENCH_NCCL_LOG"
 #: Names behind the numbers that NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
@@ -26,37 +24,37 @@ _VIA = re.compile(r"Channel \d+(?:/\d+)? : \S+ -> \S+(?: \[\w+\])? via (\S+)")
 
 
 class NcclLog:
-    """The log of this process. One that the user asked for (NCCL_DEBUG is set) is left alone, and tells us nothing."""
+    """The log of this process. One that the user asked for (NCCL_DEBUG is set) is left alone, and tells us nothing.
+
+    It goes to a file without a name, of which nothing is left however this process ends. All variables are set once,
+    and only the value of one changes later: the library's threads read the environment, which must not move.
+    """
 
     def __init__(self) -> None:
-        self._ours = "NCCL_DEBUG" not in os.environ or MARK in os.environ
-        self._folder = Path(tempfile.mkdtemp(prefix="collbench-nccl-")) if self._ours else None
-        self._files = 0
-        self._current: Path | None = None
+        self._ours = "NCCL_DEBUG" not in os.environ or "NCCL_DEBUG" in own_names(os.environ)
+        self._file = os.memfd_create("collbench-nccl") if self._ours else -1  # open as long as the library may write
         self._ways: set[str] = set()
         self._warning: str | None = None
 
     def begin(self) -> None:
         """Log connections from now on. Before the library reads its environment."""
-        self._write_to("INIT,P2P,SHM,NET")
+        if self._ours:
+            values = ("INFO", _CONNECTIONS, f"/proc/self/fd/{self._file}")
+            set_own(dict(zip(_SETTINGS, values, strict=True)))
 
-    def _write_to(self, subsystems: str) -> Path | None:
-        if self._folder is None:
-            return None
-        self._files += 1
-        self._current = path = self._folder / f"{self._files}.log"
-        os.environ |= dict(zip((*_SETTINGS, MARK), ("INFO", subsystems, str(path), "1"), strict=True))
-        return path
+    def _read(self) -> str:
+        """What was written since `_start_anew`; the library has lines in it at once."""
+        if not self._ours:
+            return ""
+        text = os.pread(self._file, os.fstat(self._file).st_size, 0).decode("utf-8", errors="replace")
+        self._ways |= set(transports(text))
+        warnings = re.findall(r"NCCL WARN (.*)", text)
+        self._warning = warnings[-1].strip() if warnings else self._warning
+        return text
 
-    def _read(self) -> None:
-        """Take in what was written; a file that the library has left is read once."""
-        for path in [] if self._folder is None else sorted(self._folder.iterdir(), key=lambda one: int(one.stem)):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            self._ways |= set(transports(text))
-            warnings = re.findall(r"NCCL WARN (.*)", text)
-            self._warning = warnings[-1].strip() if warnings else self._warning
-            if path != self._current:
-                path.unlink()
+    def _start_anew(self) -> None:
+        self._read()
+        os.ftruncate(self._file, 0)
 
     def transport(self) -> str | None:
         """`P2P/IPC, SHM/direct`: every way that a connection of this rank took so far."""
@@ -73,24 +71,20 @@ class NcclLog:
 
         `reread` makes the library read its settings again; False where this version cannot.
         """
-        left = self._current
-        path = self._write_to("TUNING")
-        if path is None or not reread():
-            self._current = left
+        text = ""
+        if not self._ours:
             once()
-            return Seen(transport=self.transport())
+            return Seen()
+        self._start_anew()
+        os.environ["NCCL_DEBUG_SUBSYS"] = _CHOICES
         try:
+            switched = reread()
             once()
+            text = self._read() if switched else ""
         finally:
-            self._write_to("INIT,P2P,SHM,NET")
+            os.environ["NCCL_DEBUG_SUBSYS"] = _CONNECTIONS
             reread()
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         return chosen(text, self.transport())
-
-    def close(self) -> None:
-        """Remove the files."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def transports(text: str) -> list[str]:

@@ -40,7 +40,16 @@ def seat(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
     everybody = frozenset(range(len(seats)))
     workers = everybody - roles.servers if len(roles.servers) == 1 else everybody
     if not roles.all_work:
-        return Seating(_assigned(seats, workers, share))
+        try:
+            return Seating(_assigned(seats, workers, share))
+        except RequestError as error:
+            if len(roles.servers) < 2:
+                raise
+            ranks = ", ".join(map(str, sorted(roles.servers)))
+            raise RequestError(
+                f"{error} Ranks {ranks} are the server in turn, so each needs a GPU as a worker; a run with one root "
+                "(-r) needs a GPU less."
+            ) from error
     try:
         return Seating(_assigned(seats, everybody, share))
     except RequestError as error:

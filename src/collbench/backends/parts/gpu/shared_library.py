@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib.util
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +14,9 @@ from pathlib import Path
 from collbench.collectives.row import C
 from collbench.errors import BackendUnavailable
 from collbench.timing.call import Native
+
+#: What brings NVIDIA's libraries and CuPy.
+HOW_TO_INSTALL = "in a clone: pip install '.[cuda12]', or '.[cuda13]' for a driver that supports CUDA 13"
 
 
 @dataclass(frozen=True)
@@ -56,23 +61,41 @@ def loaded(name: str, maps: str | None = None) -> tuple[str, ...]:
 def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
     """The library of that name, loaded if none is yet: from a wheel, a toolkit, or the linker's path.
 
-    `only`: a second one in this process is refused; else the first is taken.
+    `only`: a second one in this process is refused; else the first of this soname is taken, whatever else is there.
 
     Raises:
         BackendUnavailable: there is none, or there are two in this process.
     """
-    if not loaded(name):
-        _bring(name, soname)
-    paths = loaded(name) if only else loaded(name)[:1]
-    if len(paths) != 1:
+    for bring in (lambda *_: None, _from_wheels, _by_path_finder, _by_linker):
+        bring(name, soname)
+        if paths := _found(name, soname, only):
+            break
+    else:
+        others = f" (in this process: {', '.join(loaded(name))})" if loaded(name) else ""
+        raise BackendUnavailable(
+            f"{soname} was not found{others}; {HOW_TO_INSTALL}, or a CUDA toolkit on LD_LIBRARY_PATH"
+        )
+    if only and len(paths) > 1:
         raise BackendUnavailable(
             f"{len(paths)} different lib{name} are in this process ({', '.join(paths)}): it would not be known which "
             "one was measured. Leave one package of them installed, or measure their backends in runs of their own"
-            if paths
-            else f"lib{name} was not found; pip install 'collbench[cuda12]' brings it, or a CUDA toolkit on "
-            "LD_LIBRARY_PATH"
         )
     return _opened(paths[0])
+
+
+def package_folders(package: str) -> tuple[Path, ...]:
+    """Where a package lies, which is not imported."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return ()
+    return tuple(Path(folder) for folder in (spec.submodule_search_locations or ())) if spec else ()
+
+
+def _found(name: str, soname: str, only: bool) -> tuple[str, ...]:
+    """Those in this process; with `only` of any version, for two of them are one too many."""
+    major = re.escape(soname.partition(".so.")[2])
+    return tuple(path for path in loaded(name) if only or re.search(rf"\.so\.{major}(\.|$)", path))
 
 
 @cache
@@ -80,21 +103,24 @@ def _opened(path: str) -> SharedLibrary:
     return SharedLibrary(path, ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL))
 
 
-def _bring(name: str, soname: str) -> None:
-    """Load it where NVIDIA's wheels and toolkits put it, else where the dynamic linker finds it."""
+def _from_wheels(_: str, soname: str) -> None:
+    """Where NVIDIA's wheels put it, in whichever folder of sys.path they are."""
+    for folder in package_folders("nvidia"):
+        for path in sorted(folder.glob(f"*/lib/{soname}")):
+            _by_linker("", str(path))
+            return
+
+
+def _by_path_finder(name: str, _: str) -> None:
+    """Where CUDA's own finder looks: besides wheels, Conda's environments and toolkits. Of any version."""
     try:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:
-        _by_linker(soname)
         return
-    try:
+    with contextlib.suppress(DynamicLibNotFoundError, RuntimeError):
         load_nvidia_dynamic_lib(name)
-    except (DynamicLibNotFoundError, RuntimeError):
-        _by_linker(soname)
 
 
-def _by_linker(soname: str) -> None:
-    try:
+def _by_linker(_: str, soname: str) -> None:
+    with contextlib.suppress(OSError):
         ctypes.CDLL(soname, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        return

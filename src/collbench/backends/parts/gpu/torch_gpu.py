@@ -34,7 +34,7 @@ def visible() -> tuple[str, ...]:
     import torch
 
     found = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
-    return tuple(f"GPU-{properties.uuid}" for properties in found)
+    return tuple(nvml.spelled(str(properties.uuid)) for properties in found)
 
 
 def facts(torch: Any, uuid: str) -> Gpu:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from collbench.backends.parts.torch_arguments import TorchArguments
@@ -12,10 +12,15 @@ from collbench.schema.case import Case
 
 
 class GroupOf:
-    """torch.distributed with every call made in one group."""
+    """torch.distributed with every call made in one group, on this rank's GPU."""
 
-    def __init__(self, dist: Any, group: Any) -> None:
-        self._dist, self._group = dist, group
+    def __init__(self, torch: Any, group: Any) -> None:
+        self._torch, self._dist, self._group = torch, torch.distributed, group
+
+    @cached_property
+    def barrier(self) -> Callable[[], object]:
+        """It takes no tensor that would say on which GPU; without a word some versions of torch guess by the rank."""
+        return partial(self._dist.barrier, group=self._group, device_ids=[self._torch.cuda.current_device()])
 
     def __getattr__(self, name: str) -> Any:
         return partial(getattr(self._dist, name), group=self._group)
@@ -27,7 +32,7 @@ class GpuTorchArguments(TorchArguments):
     def __init__(self, torch: Any, case: Case, row: Collective, count: int, rank: int, group: Any) -> None:
         super().__init__(torch, case, row, count, rank)
         self._group = group
-        self.dist = GroupOf(torch.distributed, group)
+        self.dist = GroupOf(torch, group)
 
     def buffer(self, blocks: int) -> Any:
         """A tensor [blocks, count] from torch's own allocator.
