@@ -184,6 +184,7 @@ def test_what_is_written(tmp_path: Path) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collbench.launch.patience.GRACE", 0.5)
+    monkeypatch.setattr("collbench.launch.patience.STARTING", 0.5)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -206,7 +207,7 @@ from pathlib import Path
 from tests.unit.made_worlds import carried_out, made
 from tests.unit.test_launch_job import SHORT
 import collbench.launch.patience
-collbench.launch.patience.GRACE = 0.5
+collbench.launch.patience.GRACE = collbench.launch.patience.STARTING = 0.5
 heard = carried_out(made(Path(sys.argv[1]), sys.argv[2], SHORT))
 print(heard.found, [record.notes for record in heard.records])
 """

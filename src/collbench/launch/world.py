@@ -209,7 +209,7 @@ def _on_host(
 
     program = (str(programs / "python"), "-m", "collbench", "run", str(there.plan), "--out", str(there.out),
                "--style", "csv")  # fmt: skip
-    environment = on_host(variables(launch.cell, placement, side))
+    environment = on_host(variables(launch.cell, placement, side), there.plan.parent)
     job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None)
     try:
         code = run_job(job, execute, log, lambda: None, check, Patience(limits), written_to(there.out))
