@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from tests.mpi.jobs import skip_or_fail
+from tests.processes import LIMIT
 
 #: `nccl` and `cudart` as the backends load them.
 HEAD = """

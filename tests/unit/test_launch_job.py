@@ -15,10 +15,12 @@ import msgspec
 import pytest
 from tests.unit.made_worlds import PLAN, carried_out, made
 
-from collbench.errors import LaunchFailed
+from collbench.errors import EngineError, LaunchFailed
 from collbench.launch import starters
+from collbench.launch.following import Execution, Listener
 from collbench.launch.job import Daemons, Job
 from collbench.launch.log import Log
+from collbench.launch.memory_kills import killed_for_memory
 from collbench.launch.patience import LONGEST_PASS, Limits, Patience, written_to
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +36,7 @@ def relay(tmp_path: Path) -> Path:
 
 def asked(relay: Path) -> list[str]:
     job = Job(starters.get("openmpi", "openmpi"), (("c0", 1), ("c1", 1)), 2, False, ("true",), {}, relay)
-    return [request.container for request in Daemons(job, ("c0", "c1"), Log()).new()]
+    return [request.container for request in Daemons(job, Log()).new()]
 
 
 def test_a_request_is_taken_away(relay: Path) -> None:
@@ -106,7 +108,7 @@ def test_a_request_that_goes_while_it_is_read(relay: Path, monkeypatch: pytest.M
 CLOSED = """
 import os, sys
 from pathlib import Path
-from collbench.errors import LaunchFailed
+from collbench.errors import EngineError, LaunchFailed
 from tests.unit.test_launch_job import asked
 if os.getuid() == 0:
     os.setgid(65534)
@@ -184,6 +186,7 @@ def test_what_is_written(tmp_path: Path) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collbench.launch.patience.GRACE", 0.5)
+    monkeypatch.setattr("collbench.launch.patience.STARTING", 0.5)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -206,7 +209,7 @@ from pathlib import Path
 from tests.unit.made_worlds import carried_out, made
 from tests.unit.test_launch_job import SHORT
 import collbench.launch.patience
-collbench.launch.patience.GRACE = 0.5
+collbench.launch.patience.GRACE = collbench.launch.patience.STARTING = 0.5
 heard = carried_out(made(Path(sys.argv[1]), sys.argv[2], SHORT))
 print(heard.found, [record.notes for record in heard.records])
 """
@@ -224,3 +227,35 @@ def test_a_driver_that_was_stopped_records_no_false_failure(tmp_path: Path, worl
     command = [sys.executable, "-c", STOPPED, str(tmp_path), world]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
     assert done.stdout == "[(0, 8, 'ok'), (0, 16, 'ok')] [(), ()]\n", done.stderr
+
+
+class Answers:
+    """An engine whose containers have these counters; without, they do not answer."""
+
+    def __init__(self, counters: dict[str, str]) -> None:
+        self._counters = counters
+
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
+        if container not in self._counters:
+            raise EngineError(f"container {container} is paused")
+        for line in self._counters[container].splitlines():
+            hear(False, line)
+        found = Execution(container, 0)
+        found.finished.set()
+        return found
+
+
+@pytest.mark.parametrize(
+    ("counters", "said"),
+    [
+        ({"c0": "low 0\noom 0\noom_kill 0", "c1": "oom 2\noom_kill 1"}, "the kernel ended processes in c1 for lack of"),
+        ({"c0": "under_oom 0\noom_kill 3", "c1": "oom_kill 1"}, "in c0, c1 for lack of memory"),
+        ({"c0": "oom_kill 1"}, "in c0 for lack of memory"),
+        ({"c0": "oom_kill 0", "c1": "cat: no such file"}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_the_kernel_ended_for_lack_of_memory_is_named(counters: dict[str, str], said: str) -> None:
+    found = killed_for_memory(Answers(counters), ("c0", "c1"))
+    assert said in found
+    assert bool(said) == bool(found)

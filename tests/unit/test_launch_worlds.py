@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import pytest
 from tests.unit.made_worlds import Heard, carried_out, good, made
 
 from collbench.errors import Interrupted
-from collbench.launch import world
+from collbench.launch import starters, world
 from collbench.launch.conduct import conduct
 from collbench.launch.job import run_job
 from collbench.schema import record as records
@@ -187,3 +188,25 @@ def test_ctrl_c_keeps_what_the_launch_has_measured(tmp_path: Path) -> None:
     (tmp_path / "fails").mkdir()
     again = carried_out(made(tmp_path / "fails", "exit 5"), known=known)
     assert again.found == [(0, 16, "failed"), (1, 8, "failed")]
+
+
+def test_what_a_library_keeps_while_it_runs_goes_with_the_launch(tmp_path: Path) -> None:
+    """Open MPI's session folder stays where its daemon is killed."""
+    seen = tmp_path / "seen"
+    heard = carried_out(made(tmp_path, f"mkdir $TMPDIR/session; good; echo $TMPDIR ${{out%/*}} >> {seen}; kill -9 $$"))
+    assert [status for _, _, status in heard.found] == ["ok"] * 4
+    for line in seen.read_text().splitlines():
+        temporary, folder = line.split()
+        assert temporary == folder
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_too_many_open_files_are_no_missing_starter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object) -> None:
+        raise OSError(24, "Too many open files", str(path))
+
+    starters.names.cache_clear()
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        starters.get("openmpi", "openmpi")

@@ -46,7 +46,7 @@ def _show(prepared: Prepared, launch: Launch) -> None:
     click.echo(f"printf %s {shlex.quote(inner)} > {there.plan}")
     if not specs:
         program = ("collbench", "run", str(there.plan), "--out", str(there.out))
-        told = shlex.join(f"{name}={value}" for name, value in on_host(variables(cell, placement, side)).items())
+        told = shlex.join(f"{name}={value}" for name, value in on_host(variables(cell, placement, side), root).items())
         argv = shlex.join(side.starter.local(cell.ranks, placement.crowded, program))
         click.echo(f"env PATH={side.environment}/bin:$PATH {told} {argv}")
         return

@@ -50,6 +50,11 @@ class Job:
     relay: Path | None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Of the containers."""
+        return tuple(name for name, _ in self.hosts)
+
+    @property
     def starts(self) -> tuple[tuple[str | None, dict[str, str]], ...]:
         """Where the command runs at the beginning, and with which variables: once, or once for each rank."""
         if len(self.hosts) > 1 and self.starter.direct is not None:
@@ -76,8 +81,7 @@ def run_job(
     Raises:
         LaunchFailed: a container died, a daemon could not be started, or the world took too long.
     """
-    names = tuple(name for name, _ in job.hosts)
-    asked = Daemons(job, names, log)
+    asked = Daemons(job, log)
     head, *daemons = [execute(container, job.argv, more, log) for container, more in job.starts]
     while head.code is None:
         check()
@@ -95,9 +99,9 @@ def run_job(
 class Daemons:
     """The requests for daemons, each handed out once; only for containers of this world."""
 
-    def __init__(self, job: Job, names: tuple[str, ...], log: Log) -> None:
-        self._job, self._names, self._log = job, names, log
-        self._expected = len(names) if not job.starter.relays else len(names) - 1
+    def __init__(self, job: Job, log: Log) -> None:
+        self._job, self._names, self._log = job, job.names, log
+        self._expected = len(self._names) if not job.starter.relays else len(self._names) - 1
         self._seen: set[str] = set()
         self._read = 0
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from collbench.schema.plan import Plan
 
-#: The ranks end themselves at the plan's time-out; so much later (s) a world is ended from outside.
-GRACE = 15.0
+#: The ranks end themselves at the plan's time-out; so much later (s) a world is ended from outside. They count from
+#: where their interpreters run: until the first record comes, a busy machine has so long (s) more to start them.
+GRACE, STARTING = 15.0, 120.0
 
 #: A pass of a waiting loop counts for so long at most (s). One that took longer was not a wait for the world: the
 #: driver was stopped, or the machine stood still.
@@ -33,7 +34,7 @@ class Limits:
 
 def limits_of(plan: Plan, cases: int) -> Limits:
     """A rank may show no progress for the time-out, when the ranks meet and in each case; a case has its budget too."""
-    return Limits(plan.timeout_seconds + GRACE, plan.budget_seconds + plan.timeout_seconds + GRACE, cases)
+    return Limits(plan.timeout_seconds + STARTING, plan.budget_seconds + plan.timeout_seconds + GRACE, cases)
 
 
 class Patience:
@@ -52,7 +53,7 @@ class Patience:
         self._seen = max(written, self._seen)
         allowed = self._limits.case + (self._limits.start if self._seen == 0 else 0.0)
         if self._silent > allowed:
-            return f"no record came for {allowed:g} s (the plan's timeout and budget, and {GRACE:g} s)"
+            return f"no record came for {allowed:g} s"
         if self._waited > self._limits.all:
             return f"it took longer than {self._limits.all:g} s, the most that {self._limits.cases} cases may take"
         return None

@@ -130,10 +130,14 @@ def shm_shortage(cell: Cell, side: Side) -> str | None:
     )
 
 
-def on_host(told: dict[str, str]) -> dict[str, str]:
-    """What of it holds on the host: the home is the user's there, and as root Open MPI wants to be told twice."""
+def on_host(told: dict[str, str], temporary: Path) -> dict[str, str]:
+    """What of it holds on the host: the home is the user's there, and as root Open MPI wants to be told twice.
+
+    What the library keeps while it runs (Open MPI's session folder stays when its daemon is killed) goes to a
+    `temporary` folder, which is removed with the launch.
+    """
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
-    return {name: value for name, value in told.items() if name != "HOME"} | root
+    return {name: value for name, value in told.items() if name != "HOME"} | root | {"TMPDIR": str(temporary)}
 
 
 def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:

@@ -23,6 +23,7 @@ from collbench.launch.identity import FOLDER, sign, user_inside
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
 from collbench.launch.log import Log
+from collbench.launch.memory_kills import killed_for_memory
 from collbench.launch.neighbours import CORES
 from collbench.launch.patience import Limits, Patience, limits_of, written_to
 from collbench.launch.placing import Placement
@@ -202,7 +203,7 @@ def _on_host(
 
     program = (str(programs / "python"), "-m", "collbench", "run", str(there.plan), "--out", str(there.out),
                "--style", "csv")  # fmt: skip
-    environment = on_host(variables(launch.cell, placement, side))
+    environment = on_host(variables(launch.cell, placement, side), there.plan.parent)
     job = Job(side.starter, (), launch.cell.ranks, placement.crowded, program, environment, None)
     try:
         code = run_job(job, execute, log, lambda: None, check, Patience(limits), written_to(there.out))
@@ -238,6 +239,8 @@ def _in_containers(
             check()
             engine.start_together(tuple(members))
             _ended(run_job(job, execute, log, died, check, Patience(limits), written_to(there.out)), log, side.starter)
+        except LaunchFailed as error:
+            raise LaunchFailed(f"{error}{killed_for_memory(engine, job.names)}", error.log) from error
         finally:
             died.stop()
             with contextlib.suppress(EngineError):  # it is away; at the end of the experiment all is looked for again

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from functools import cache
+from pathlib import Path
 
 from collbench.errors import ImageMissing
 from collbench.launch.starters.starter import Starter
@@ -12,8 +12,13 @@ from collbench.launch.starters.starter import Starter
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every library that can be started."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "starter"))
+    """Every library that can be started.
+
+    Raises:
+        OSError: this folder cannot be read, as where too many files are open.
+    """
+    found = (path.stem for path in Path(__file__).parent.iterdir() if path.suffix == ".py")
+    return tuple(sorted(name for name in found if name not in ("__init__", "starter")))
 
 
 def get(vendor: str, image: str) -> Starter:
