@@ -149,7 +149,7 @@ def test_a_formula_in_a_name_stays_text_in_a_spreadsheet(collbench: Program, sto
 
 @pytest.mark.parametrize("name", ["a\x07b", "\u4f60\ue000", "n" * 512])
 def test_names_in_plots_are_no_warning(tmp_path: Path, name: str) -> None:
-    """Matplotlib warns of letters that it lacks, as they are, and of names that leave no room; here that is an error."""
+    """Matplotlib warns of letters that it lacks, as they are, and of names that leave no room: an error in a test."""
     cells = {made_case(policy, image=name): spread(1e-5, 7) for policy in ("host", "single", f"single/{name[:500]}")}
     page = html([chapter(observe(write_run(tmp_path / "run", cells)), {}, 0.02)])
     assert "<svg" in page
