@@ -198,7 +198,7 @@ def show(path: Path, chosen: atheris.FuzzedDataProvider) -> None:
     for record in run.records:
         possible(record)
         samples = allowed(lambda record=record: run.samples(record))  # type: ignore[misc]
-        if samples is not None:
+        if samples is not None and record.samples is not None:
             assert samples.shape[1] == record.samples.n
             disagreement(record, samples)
     style = list(STYLES)[chosen.ConsumeIntInRange(0, len(STYLES) - 1)]

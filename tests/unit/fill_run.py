@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from collbench.errors import RunWriteError
+from collbench.schema.record import Samples
 from collbench.schema.store import RunWriter, read_run
 
 ENOUGH = 100_000
@@ -19,7 +20,7 @@ ENOUGH = 100_000
 
 def main(source: str, target: str) -> int:
     stored = read_run(Path(source))
-    record = stored.records[0]
+    record = msgspec.structs.replace(stored.records[0], samples=Samples(n=100, invalid=0, warmup=5))
     samples = np.arange(1, 401).reshape(4, 100)
     kept = 0
     try:
