@@ -46,8 +46,8 @@ LONGEST = 4096
 T = TypeVar("T")
 
 #: What a field is replaced by: often by one of its own kind, which passes the first look.
-NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 7, -3, -7, 17, 2**31, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30, 10**400,
-                            0.0, -0.0, 5e-324, 1e-300, 1e-9, 1e300, 1.7e308, -1.5)  # fmt: skip
+NUMBERS: tuple[Any, ...] = (0, 1, -1, 2, 7, -3, -7, 17, 2**31, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**30,
+                            10**400, 0.0, -0.0, 5e-324, 1e-300, 1e-9, 1e300, 1.7e308, -1.5)  # fmt: skip
 TEXTS: tuple[Any, ...] = (
     "", "a", "\x1b[31m\r\n|", "\u00b2", "packed:\u00b2", "packed:0", "packed:-1", "packed:999999999999", "host",
     "host/far", "multi", "single", "strict", "net", "samples/x-0.npy", "../x", "sum", "float64", "python", "native",
@@ -198,7 +198,7 @@ def show(path: Path, chosen: atheris.FuzzedDataProvider) -> None:
     for record in run.records:
         possible(record)
         samples = allowed(lambda record=record: run.samples(record))  # type: ignore[misc]
-        if samples is not None:
+        if samples is not None and record.samples is not None:
             assert samples.shape[1] == record.samples.n
             disagreement(record, samples)
     style = list(STYLES)[chosen.ConsumeIntInRange(0, len(STYLES) - 1)]

@@ -27,7 +27,7 @@ from collbench.analysis.alike import alike
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import Pair, across, within, without_partner
-from collbench.errors import RequestError
+from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case
 
 TIMES = [1e-6, 2e-6]
@@ -296,11 +296,16 @@ def test_a_share_of_ranks_that_is_no_plain_number_is_just_another_policy(tmp_pat
     assert sides(pairs_of(tmp_path, "policy", *cases)) == [("multi net", "packed:2 net"), ("multi net", "packed:² net")]
 
 
-def test_a_machine_of_any_number_of_bytes_has_facts(tmp_path: Path) -> None:
-    [pair] = two(
-        tmp_path, {"hosts": (host(memory=10**400, cgroup_memory=10**400),)}, ignored=frozenset({"memory", "limits"})
-    )
-    assert "memory: 16 GiB against 4294967296 GiB" in pair.remarks
+def test_a_machine_of_as_many_bytes_as_a_kernel_can_tell_has_facts(tmp_path: Path) -> None:
+    most = 2**63 - 1
+    [pair] = two(tmp_path, {"hosts": (host(memory=most, cgroup_memory=most),)}, ignored=frozenset({"memory", "limits"}))
+    assert "memory: 16 GiB against 8589934592 GiB" in pair.remarks
+
+
+@pytest.mark.parametrize("field", ["memory", "cgroup_memory"])
+def test_a_machine_of_more_bytes_is_refused(tmp_path: Path, field: str) -> None:
+    with pytest.raises(RunReadError, match=field):
+        two(tmp_path, {"hosts": (host(**{field: 10**400}),)})
 
 
 def test_what_never_differs_alone_is_compared_when_the_rest_is_ignored(tmp_path: Path) -> None:

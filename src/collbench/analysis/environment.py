@@ -106,18 +106,13 @@ def _file(library: Library) -> str:
     return f"sha256 {library.sha256[:12]}" if library.sha256 else library.path or ""
 
 
-def _gibibytes(size: int) -> float:
-    """A manifest may hold a number of any length."""
-    return min(size, 1 << 62) / 2**30
-
-
 def _gib(host: Host) -> str:
-    return "" if host.memory is None else f"{_gibibytes(host.memory):.0f} GiB"
+    return "" if host.memory is None else f"{host.memory / 2**30:.0f} GiB"
 
 
 def _limits(host: Host) -> str:
     cpus = "" if host.cgroup_cpus is None else f"{host.cgroup_cpus:g} CPUs"
-    memory = "" if host.cgroup_memory is None else f"{_gibibytes(host.cgroup_memory):.1f} GiB"
+    memory = "" if host.cgroup_memory is None else f"{host.cgroup_memory / 2**30:.1f} GiB"
     return ", ".join(word for word in (cpus, memory) if word)
 
 

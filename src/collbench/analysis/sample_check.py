@@ -12,7 +12,7 @@ from collbench.schema.samples import disagreement, read_samples
 from collbench.units import format_size
 
 #: Of so many records every samples file is opened; beyond it every second, beyond twice as many every fourth, and so
-#: on: of a million some ten thousand, which takes seconds.
+#: on: of a million some eleven thousand.
 EVERY = 2048
 
 

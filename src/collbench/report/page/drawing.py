@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
@@ -69,7 +70,9 @@ def draw(
     """
     matplotlib = needed("matplotlib", "Matplotlib", "a report")
     canvas_of = needed("matplotlib.figure", "Matplotlib", "a report").Figure
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        # Of letters that its own font lacks (the reader's browser brings another), and of names that leave no room.
+        warnings.simplefilter("ignore", UserWarning)
         canvas = canvas_of(figsize=size, layout="constrained")
         canvas.patch.set_alpha(0)
         axes = canvas.add_subplot()
