@@ -13,6 +13,7 @@ from collbench.launch import images
 from collbench.launch.abilities import refuse_unseen_folder, seals_networks
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import Resolved
+from collbench.launch.stopping import Stopping
 from collbench.schema.launch_plan import LaunchPlan
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
@@ -87,7 +88,7 @@ def test_two_builds_of_one_image_have_two_drafts(tmp_path: Path, monkeypatch: py
     with made_engine(tmp_path, answer) as made:
         for _ in range(2):
             with pytest.raises(EngineError, match="enough"):
-                images.build(Engine(made.host), "mpich", images.Recipe(), lambda line: None)
+                images.build(Engine(made.host), "mpich", images.Recipe(), lambda line: None, Stopping())
     assert len(set(drafts)) == 2
     for draft in drafts:
         assert any(method == "DELETE" and draft in path for method, path in made.asked)

@@ -14,6 +14,7 @@ from collbench.launch import images
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import inspect
 from collbench.launch.sides import reference_of
+from collbench.launch.stopping import Stopping
 
 _COLUMNS = (
     ("image", "tag"), ("id", "id"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),
@@ -62,7 +63,8 @@ def build(
     if not names:
         known = ", ".join(images.dockerfiles(images.source_tree()))
         raise RequestError(f"image build: name one or more of {known}.")
-    engine = Engine(docker_host or "")
+    stopping = Stopping()
+    engine = Engine(docker_host or "", stopping.check)
     recipe = images.Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda)
     terminal = sys.stderr.isatty()
     for name in dict.fromkeys(names):
@@ -71,7 +73,7 @@ def build(
             if terminal or line.startswith("Step "):
                 click.echo(f"{name}: {line[:160]}", err=True)
 
-        found = images.build(engine, name, recipe, hear)
+        found = images.build(engine, name, recipe, hear, stopping)
         held = ", ".join(f"{library.name} {library.version}" for library in found.libraries) or "no MPI"
         click.echo(f"{reference_of(name)}: {held}, Python {found.python}, collbench {found.collbench}")
 

@@ -16,6 +16,7 @@ from collbench.launch.clearing import nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Build, Contents
 from collbench.launch.sides import contents_of, reference_of
+from collbench.launch.stopping import Stopping
 from collbench.spelling import suggestion
 
 #: What of the source tree a build needs: the same as .dockerignore lets through.
@@ -55,8 +56,10 @@ def dockerfiles(tree: Path) -> dict[str, Path]:
     return {path.name.removesuffix(".Dockerfile"): path for path in sorted((tree / "containers").glob("*.Dockerfile"))}
 
 
-def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
+def build(engine: Engine, name: str, recipe: Recipe, hear: Hear, stopping: Stopping) -> Contents:
     """Build an image, ask it what it holds, tag it with labels that say so. `hear` gets the builder's lines.
+
+    Ctrl-C cuts the build off, which the engine then ends; while the image is asked it is heard by `stopping`.
 
     Raises:
         RequestError: no such Dockerfile, or a file of the recipe is not there.
@@ -72,7 +75,8 @@ def build(engine: Engine, name: str, recipe: Recipe, hear: Hear) -> Contents:
     with nothing_left(engine):
         image_store.build(engine, context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
         try:
-            return _labelled(engine, name, known[name], draft, recipe)
+            with stopping.listening():
+                return _labelled(engine, name, known[name], draft, recipe)
         finally:
             image_store.untag(engine, draft)
 
