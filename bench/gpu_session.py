@@ -56,19 +56,19 @@ class Plan:
         """In the order of their worth: facts, numbers, runs to keep, tests."""
         make = (sys.executable, str(HERE / "gpu_environment.py"), str(self.work / "venv"), "--mpi", self.mpi)
         yield Step("environment", 60, make, stretches=True, needed=True)
-        yield Step("facts", 20, self.program("gpu_facts.py"))
+        yield Step("facts", 15, self.program("gpu_facts.py"))
         yield Step("smoke", 40, self.collbench(self.ranks, "smoke", SMOKE))
         yield Step("programs", 40, self.program("gpu_programs.py", *self.here()), stretches=True)
-        yield Step("peer", 150, self.program("gpu_peer.py", *self.here(), "--rounds", "6", "--limit", "125"))
-        yield Step("floor", 80, self.program("gpu_floor.py", *self.here(), "--limit", "60"))
+        yield Step("peer", 175, self.program("gpu_peer.py", *self.here(), "--rounds", "6", "--limit", "150"))
+        yield Step("floor", 75, self.program("gpu_floor.py", *self.here(), "--limit", "60"))
         yield Step("copies", 60, self.program("gpu_copies.py", *self.here(), "--limit", "45"))
         yield Step("sweep", 30, self.collbench(self.ranks, "sweep", str(self.plan("sweep", SWEEP))), stretches=True)
         yield Step("server", 20, self.collbench(self.ranks + 1, "server", SMOKE), stretches=True)
         if self.ranks == 1:  # two ranks on one GPU: function, no measurement
             shared = "share_gpu = true\n" + (ROOT / SMOKE).read_text(encoding="utf-8")
             yield Step("shared", 20, self.collbench(2, "shared", str(self.plan("shared", shared))), stretches=True)
-        yield Step("list", 15, (self.python, "-m", self.module, "list"))
-        yield Step("doctor", 25, (self.python, "-m", self.module, "doctor"), codes=(0, 1))
+        yield Step("list", 10, (self.python, "-m", self.module, "list"), stretches=True)
+        yield Step("doctor", 15, (self.python, "-m", self.module, "doctor"), stretches=True, codes=(0, 1))
         for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py"), reverse=True):
             yield Step(
                 f"tests-{file.stem.removeprefix('test_')}", 5, self.pytest(file), self.for_tests(), stretches=True
