@@ -355,6 +355,16 @@ def test_results_that_are_wrong_are_never_advised(tmp_path: Path) -> None:
     assert (advice.question.name(only.option), only.sure) == ("host", "alone")
 
 
+def test_an_option_with_wrong_results_in_one_launch_is_not_taken(tmp_path: Path) -> None:
+    case = made_case("multi", "strict", image="a")
+    times = spread(5 * US)
+    once: list[Entry] = [made_record(case, n, t, check=Check(wrong=int(n == 3))) for n, t in enumerate(times)]
+    (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: once}))
+    assert advice.question.name(advice.ranges[0].option) == "host"
+    why = "multi strict (multi strict: results were wrong in 1 of its launches)"
+    assert sentences(complete([advice], True)[0])[-1] == f"Not compared: {why} at 1K."
+
+
 def test_runs_measured_in_turns_advise_in_blocks(tmp_path: Path) -> None:
     """Both drift by a third over ten launches; in every block MPICH takes 10 % longer."""
     times = [10 * US * (1 + n / 27) for n in range(10)]

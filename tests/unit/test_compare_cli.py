@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pytest
 from tests.unit.made_runs import (
     Entry,
@@ -18,6 +19,7 @@ from tests.unit.made_runs import (
     library,
     made_case,
     made_failure,
+    made_manifest,
     made_record,
     spread,
     write_launches,
@@ -26,7 +28,8 @@ from tests.unit.made_runs import (
 
 from collbench.cli import run_command
 from collbench.schema.case import Case
-from collbench.schema.record import Check
+from collbench.schema.record import Check, Samples
+from collbench.schema.store import RunWriter
 
 HOSTILE = "a|b<script>&_%$#{~^}\\"
 HOST, MULTI = (made_case(policy, step, image=HOSTILE) for policy, step in (("host", None), ("multi", "strict")))
@@ -187,6 +190,19 @@ def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: P
         found = compare(base, other, "--fail-on", asked)
         assert (found.code, f"1 {name.partition(' in')[0]}" in found.err) == (1, True), (name, found.err)
     assert compare(base, base, "--fail-on", asked, "--margin", "10%").code == 0
+
+
+@pytest.mark.parametrize("asked", MODES)
+def test_a_summary_that_its_samples_do_not_bear_out_fails_every_check(
+    compare: Collbench, tmp_path: Path, asked: str
+) -> None:
+    case, samples = made_case(), np.full((2, 20), 10_000)
+    with RunWriter(tmp_path / "run", made_manifest()) as writer:
+        for launch, time in enumerate(spread(20e-6)):
+            record = made_record(case, launch, time)
+            writer.append(msgspec.structs.replace(record, samples=Samples(n=20, invalid=0, warmup=5)), samples)
+    found = compare(tmp_path / "run", tmp_path / "run", "--fail-on", asked, "--margin", "10%")
+    assert (found.code, "records that their samples files do not bear out" in found.err) == (1, True)
 
 
 @pytest.mark.parametrize("asked", MODES)

@@ -141,8 +141,8 @@ def test_a_dry_run_says_who_gets_which_gpu(capsys: pytest.CaptureFixture[str]) -
     plan = load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml")
     found = shown(plan, capsys)
     _, inner, network, server, first, second, *rest = found["mpich single strict, a server and 2 workers"]
-    assert '"backends":["mpi-staged","nccl"]' in inner
-    assert '"staging":["pinned"]' in inner
+    assert '"backends": ["mpi-staged", "nccl"]' in inner
+    assert '"staging": ["pinned"]' in inner
     assert network == f"docker network create --internal --opt {INHIBIT_ADDRESS}=true {network.split()[-1]}"
     assert "--gpus" not in server and "nvidia.com" not in server
     for line, gpu in ((first, "GPU-a"), (second, "GPU-b")):
@@ -156,7 +156,7 @@ def test_a_dry_run_of_each_library(capsys: pytest.CaptureFixture[str]) -> None:
     net = "\n".join(found["openmpi single net, 2 ranks"])
     assert "--env=NCCL_P2P_DISABLE=1" in net
     cuda = "\n".join(found["openmpi-cuda single net, 2 ranks"])
-    assert '"backends":["mpi-cuda"]' in cuda
+    assert '"backends": ["mpi-cuda"]' in cuda
     assert "NCCL_P2P_DISABLE" not in cuda
     torch = found["torch single strict, a server and 2 workers"]
     assert [line.split("MASTER_ADDR=")[1].split()[0][-2:] for line in torch if "MASTER_ADDR=" in line] == ["c0"] * 3

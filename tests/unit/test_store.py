@@ -169,7 +169,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path, copy: Path) -> None:
 
 
 def test_a_record_without_samples_writes_no_file(stored: Run, tmp_path: Path) -> None:
-    record = msgspec.structs.replace(stored.records[0], samples=Samples(n=0, invalid=0, warmup=5))
+    taken = Samples(n=0, invalid=0, warmup=5)
+    record = msgspec.structs.replace(stored.records[0], status="failed", reason="none", samples=taken, seconds=None)
     with RunWriter(tmp_path / "run", stored.manifest) as writer:
         kept = writer.append(record, np.empty((4, 0), np.int64))
     assert kept == record

@@ -154,8 +154,12 @@ def _between(known: Sequence[set[Option]], index: int) -> set[Option]:
 
 
 def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
-    """The option with the lowest median of launch medians (in blocks: over the block's); None if none was measured."""
-    measured = {option: cell.by_launch for option, cell in cells.items() if cell.medians and min(cell.medians) > 0}
+    """The option with the lowest median of launch medians (in blocks: over the block's) that had no wrong result.
+
+    None if there is none.
+    """
+    right = {option: cell for option, cell in cells.items() if cell.medians and not cell.wrong}
+    measured = {option: cell.by_launch for option, cell in right.items() if min(cell.medians) > 0}
     blocks: dict[int, list[float]] = {}
     for found in measured.values():
         for launch, time in found.items():

@@ -128,6 +128,8 @@ def _not_comparable(
         if not cell.medians:
             reasons = "; ".join(sorted(cell.reasons)) or "not measured"
             return f"{name}: {'failed' if cell.failed else 'skipped'}: {reasons}"
+        if cell.wrong:
+            return f"{name}: results were wrong in {cell.wrong} of its launches"
     if refused:
         return refused
     if not base or not other:

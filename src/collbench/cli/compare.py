@@ -87,15 +87,19 @@ def command(
     asked = _asked(runs, by, between, ignored, baseline, in_blocks)
     found = compare(asked.pairs, chosen, asked.in_blocks)
     say(tables(found), document(found, chosen), style)
-    return _judged(found, fail_on, asked.missing)
+    return _judged(found, fail_on, asked)
 
 
 class Asked(NamedTuple):
-    """What is held against what, whether launches of equal number belong together, and cells that only the base has."""
+    """What is held against what, whether launches of equal number belong together, and what speaks against a check.
+
+    `missing` are cells that only the base has, `doubts` records that their samples do not bear out.
+    """
 
     pairs: list[Pair]
     in_blocks: bool
     missing: int
+    doubts: int
 
 
 def _known(asked: frozenset[str], *runs: Observed) -> frozenset[str]:
@@ -130,7 +134,7 @@ def _asked(
         pairs = within(observed, factor, _known(without, observed), sides)
         alone = without_partner(observed, factor, pairs)
         _left_out(alone, "have no partner to be compared with")
-        return Asked(pairs, observed.interleaved or in_blocks, alone)
+        return Asked(pairs, observed.interleaved or in_blocks, alone, len(observed.doubts))
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
     if between:
@@ -143,7 +147,7 @@ def _asked(
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"are in {base.name} only and are left out")
     _left_out(more, f"are in {other.name} only and are left out")
-    return Asked(pairs, in_blocks, missing)
+    return Asked(pairs, in_blocks, missing, len(base.doubts) + len(other.doubts))
 
 
 def _left_out(number: int, why: str) -> None:
@@ -160,8 +164,8 @@ def _save(runs: tuple[Path, ...], path: Path) -> int:
     return 0
 
 
-def _judged(found: Sequence[Comparison], fail_on: str | None, missing: int) -> int:
-    said = [] if fail_on is None else failures(found, fail_on, missing)
+def _judged(found: Sequence[Comparison], fail_on: str | None, asked: Asked) -> int:
+    said = [] if fail_on is None else failures(found, fail_on, asked.missing, asked.doubts)
     if said:
         click.echo(f"collbench: --fail-on {fail_on}: {', '.join(said)}; {len(found)} cells compared.", err=True)
     return 1 if said else 0

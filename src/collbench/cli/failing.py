@@ -14,9 +14,10 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
            "inconclusive": ("slower", "inconclusive")}  # fmt: skip
 
 
-def failures(found: Sequence[Comparison], fail_on: str, missing: int) -> list[str]:
+def failures(found: Sequence[Comparison], fail_on: str, missing: int, doubts: int) -> list[str]:
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
+    `doubts`: kinds of samples files that cannot be read, or say otherwise than their records.
     Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
     measured in another way, or has launches too few to tell it from the others.
     """
@@ -27,6 +28,8 @@ def failures(found: Sequence[Comparison], fail_on: str, missing: int) -> list[st
     few = [one for one in found if one.verdict != "not comparable" and min(one.launches) < FEWEST]
     counts = {"failed": failed, "missing": missing, "not comparable": apart}
     said += [f"{number} {what}" for what, number in counts.items() if number]
+    if doubts:
+        said.append("records that their samples files do not bear out")
     if few:
         said.append(f"{len(few)} with fewer than {FEWEST} launches a side")
     return said + _undecidable([one for one in found if one not in few and one.ratio is not None])
