@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from collbench.launch.engine import Engine
+from collbench.launch.identity import namespace
+from collbench.launch.specs import DRIVER_LABEL
 from collbench.launch.sweep import sweep
 from collbench.schema.store import read_run
 from tests.containers.conftest import LIMIT, skip_or_fail
@@ -23,7 +25,10 @@ ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 class Ours(Engine):
-    """Sees what was made since: others may use the same engine, and theirs are not this test's to sweep."""
+    """Sees what is driven from other PID namespaces than this test's, and was made since.
+
+    Others may use the same engine, and theirs are not this test's to sweep.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,10 +36,14 @@ class Ours(Engine):
         self.others = frozenset(one["Id"] for one in (*self.labelled(), *self.networks()))
 
     def labelled(self, *labels: str) -> list[dict[str, Any]]:
-        return [one for one in super().labelled(*labels) if one["Id"] not in self.others]
+        return self._ours(super().labelled(*labels))
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
-        return [one for one in super().networks(*labels) if one["Id"] not in self.others]
+        return self._ours(super().networks(*labels))
+
+    def _ours(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        here = f"/{namespace()}/"
+        return [one for one in found if one["Id"] not in self.others and here not in one["Labels"][DRIVER_LABEL]]
 
 
 @pytest.fixture

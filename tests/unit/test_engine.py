@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
@@ -201,15 +203,14 @@ def test_two_runs_have_two_names_and_both_labels_choose_what_is_removed(tmp_path
 )
 def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str) -> None:
     """It was made, an answer went wrong, and so did the one to its removal."""
-    made_one = threading.Event()
 
     def answer(method: str, path: str) -> tuple[int, Any] | None:
-        if path.startswith("/containers/create"):
-            made_one.set()
         if path.startswith(spoiled) or method == "DELETE":
             return 500, {"message": "spoiled"}
         if path.startswith("/containers/json"):
-            return 200, [{"Id": "1", "Names": ["/x"]}] if made_one.is_set() else []
+            wanted = json.loads(parse_qs(urlsplit(path).query)["filters"][0])["label"]
+            labels = [f"{key}={value}" for body in made.bodies for key, value in body.get("Labels", {}).items()]
+            return 200, [{"Id": "1", "Names": ["/x"]}] if set(wanted) <= set(labels) else []
         known: dict[str, tuple[int, Any]] = {
             "/containers/create": (201, {"Id": "1"}),
             "/containers/1/start": (204, None),
