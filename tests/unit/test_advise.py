@@ -19,7 +19,6 @@ from collbench.errors import RequestError
 from collbench.report.advised import Advised, complete, headline, sentences
 from collbench.report.advised_tables import tables
 from collbench.schema.case import Case
-from collbench.schema.record import Check
 
 US = 1e-6
 
@@ -221,7 +220,6 @@ def test_numbers_of_ranks_are_questions_of_their_own(tmp_path: Path) -> None:
 
 
 def test_cells_measured_in_another_way_are_not_advised_against(tmp_path: Path) -> None:
-    from tests.unit.made_runs import made_record
 
     quick, odd = made_case(image="a"), made_case(image="b")
     late = [made_record(odd, launch, 20 * US, gate="barrier") for launch in range(10)]
@@ -270,110 +268,3 @@ def test_runs_of_different_machines_do_not_advise_together_unless_told_to(tmp_pa
     with pytest.raises(RequestError, match=r"cpu EPYC 7003 against Xeon.*--ignore cpu"):
         merged([observe(one), observe(other)])
     assert merged([observe(one), observe(other)], frozenset({"cpu"})).cells
-
-
-def places(path: Path, host_: dict[int, list[Entry]], multi: dict[int, list[Entry]]) -> Path:
-    """A run on the host and in a container, launches by size."""
-    cells = {made_case("host", image="a", bytes=size): entries for size, entries in host_.items()}
-    cells |= {made_case("multi", "strict", image="a", bytes=size): entries for size, entries in multi.items()}
-    return write_run(path, cells)
-
-
-def test_a_size_at_which_an_option_is_missing_cuts_no_range_and_is_named(tmp_path: Path) -> None:
-    """The container is twice as fast at 1K and 4K, and was not measured at 2K."""
-    slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
-    run = places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast, 4096: fast})
-    (advice,) = advice_on(run)
-    (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure) == ("multi strict", "undecided")
-    assert [size.bytes for size in only.open] == [2048]
-    first, *_, last = sentences(complete([advice], True)[0])
-    assert first == "1K to 4K: take multi strict; at 2K others are as good, or it is not decided."
-    assert last == "Not compared: multi strict (not measured) at 2K."
-
-
-def test_an_option_that_ends_before_the_largest_size_is_not_taken_beyond(tmp_path: Path) -> None:
-    slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
-    (advice,) = advice_on(places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast}))
-    found = [(advice.question.name(one.option), one.sizes[-1].bytes, one.sure) for one in advice.ranges]
-    assert found == [("multi strict", 1024, "sure"), ("host", 4096, "alone")]
-
-
-def by_barrier(size: int, times: list[float], *numbers: int) -> list[Entry]:
-    case = made_case("multi", "strict", image="a", bytes=size)
-    return [made_record(case, n, time, gate="barrier" if n in numbers else "roundtime") for n, time in enumerate(times)]
-
-
-def test_what_was_measured_in_another_way_is_not_surpassed(tmp_path: Path) -> None:
-    """A barrier makes small operations look faster; nothing is sure of a side that passed one."""
-    slow = {size: list[Entry](spread(20 * US)) for size in (1024, 2048)}
-    fast = {size: by_barrier(size, spread(10 * US), *range(10)) for size in (1024, 2048)}
-    (advice,) = advice_on(places(tmp_path / "run", slow, fast))
-    (only,) = advice.ranges
-    assert only.sure == "alone"
-    first, *_, last = sentences(complete([advice], True)[0])
-    assert first == "1K to 2K: multi strict has nothing to be compared with."
-    assert last == "Not compared: host (gate barrier against roundtime) at 1K, 2K."
-
-
-def test_one_launch_by_another_gate_changes_no_advice(tmp_path: Path) -> None:
-    run = places(tmp_path / "run", {1024: list(spread(20 * US))}, {1024: by_barrier(1024, spread(40 * US), 3)})
-    (advice,) = advice_on(run)
-    assert advice.ranges[0].sure == "sure"
-    assert "Next best: multi strict, 2.00x" in sentences(complete([advice], True)[0])[0]
-
-
-def test_one_option_of_three_that_was_not_compared_leaves_it_open(tmp_path: Path) -> None:
-    case = made_case("multi", "ipc", image="a")
-    cells: dict[Case, list[Entry]] = {
-        made_case("host", image="a"): list(spread(10 * US)),
-        made_case("multi", "strict", image="a"): list(spread(30 * US)),
-        case: [made_record(case, n, time, cadence="streaming") for n, time in enumerate(spread(20 * US))],
-    }  # fmt: skip
-    (advice,) = advice_on(write_run(tmp_path / "run", cells))
-    assert advice.ranges[0].sure == "undecided"
-
-
-def test_the_side_that_is_never_slow_is_taken_of_two_with_one_median(tmp_path: Path) -> None:
-    """The host is a little faster in the median, and twice as slow in every third launch."""
-    steady = spread(10 * US, 60, 0.002)
-    jumping: list[Entry] = [0.999 * time * (2 if n % 3 == 0 else 1) for n, time in enumerate(steady)]
-    still: list[Entry] = [*steady]
-    for name, host_, multi in (("host", still, jumping), ("multi strict", jumping, still)):
-        (advice,) = advice_on(places(tmp_path / name, {1024: host_}, {1024: multi}))
-        (only,) = advice.ranges
-        assert advice.question.name(only.option) == name
-        said = " ".join(sentences(complete([advice], True)[0]))
-        assert "is as fast in the median, but launches differ in kind" in said and "20 of 60" in said
-
-
-def test_results_that_are_wrong_are_never_advised(tmp_path: Path) -> None:
-    case = made_case("multi", "strict", image="a")
-    wrong: list[Entry] = [made_record(case, n, 5 * US, check=Check(wrong=17)) for n in range(10)]
-    (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: wrong}))
-    (only,) = advice.ranges
-    assert (advice.question.name(only.option), only.sure) == ("host", "alone")
-
-
-def test_an_option_with_wrong_results_in_one_launch_is_not_taken(tmp_path: Path) -> None:
-    case = made_case("multi", "strict", image="a")
-    times = spread(5 * US)
-    once: list[Entry] = [made_record(case, n, t, check=Check(wrong=int(n == 3))) for n, t in enumerate(times)]
-    (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: once}))
-    assert advice.question.name(advice.ranges[0].option) == "host"
-    why = "multi strict (multi strict: results were wrong in 1 of its launches)"
-    assert sentences(complete([advice], True)[0])[-1] == f"Not compared: {why} at 1K."
-
-
-def test_runs_measured_in_turns_advise_in_blocks(tmp_path: Path) -> None:
-    """Both drift by a third over ten launches; in every block MPICH takes 10 % longer."""
-    times = [10 * US * (1 + n / 27) for n in range(10)]
-    one = observe(write_launches(tmp_path / "o", {made_case(): times}))
-    other = observe(write_launches(tmp_path / "m", {made_case(): [1.1 * time for time in times]},
-                                   libraries=(library("MPICH", "5.0.2"),), launcher="MPICH's mpiexec"))  # fmt: skip
-    for in_blocks, sure in ((False, "undecided"), (True, "sure")):
-        together = merged([one, other], in_blocks=in_blocks)
-        (advice,) = advise(questions(together, {}), together.interleaved)
-        assert advice.ranges[0].sure == sure
-    with pytest.raises(RequestError, match=r"--in-blocks: .* measured the same"):
-        merged([one, one], in_blocks=True)

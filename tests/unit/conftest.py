@@ -1,0 +1,32 @@
+"""What several tests of commands share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from collbench.cli import run_command
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Collbench = Callable[..., Answer]
+
+
+@pytest.fixture
+def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collbench:
+    """`compare(*arguments)`: the command in this process."""
+
+    def call(*arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", ["collbench", "compare", *map(str, arguments)])
+        code = run_command(speaks=True)
+        return Answer(code, *capsys.readouterr())
+
+    return call
