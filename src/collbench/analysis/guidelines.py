@@ -110,6 +110,6 @@ def _judged(rule: str, case: Case, against: str, cell: Cell, parts: Sequence[Cel
     theirs = [sum(one[launch] for one in found[1:]) for launch in common]
     if not common or min(*mine, *theirs) <= 0:
         return None
-    ratio = ratio_in_blocks(mine, theirs)
+    ratio = ratio_in_blocks(mine, theirs, half_steps=(cell.half_step, sum(part.half_step for part in parts)))
     low, high = ratio.interval or (0.0, float("inf"))
     return Finding(rule, case, against, ratio, low > 1 + margin, high < 1 + margin)

@@ -82,7 +82,8 @@ def _recovered(
     rows = together([measured[option] for option in (free, isolated, step)], in_blocks)
     if not len(rows):
         return None
-    cost = ratio_in_blocks(rows[:, 1], rows[:, 0])
+    steps = (measured[isolated].half_step, measured[free].half_step)
+    cost = ratio_in_blocks(rows[:, 1], rows[:, 0], half_steps=steps)
     back = centre(_shares(rows))
     if cost.value <= 1:
         return None

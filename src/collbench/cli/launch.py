@@ -9,6 +9,7 @@ from typing import Any
 import click
 from numpy.typing import NDArray
 
+from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
@@ -105,14 +106,15 @@ def command(
 
 def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> int:
     prepared = prepare(plan, check)
+    manifest = manifest_of(prepared, tuple(sys.argv))
     records: list[Record] = []
     if resume is not None:
         run = read_run(resume)
-        _refuse_other(run.manifest, manifest_of(prepared, ()), resume)
+        _refuse_other(run.manifest, manifest, resume)
         writer = RunWriter.resume(resume)
         records = list(read_run(resume).records)  # from now on nobody else adds to it
     else:
-        writer = RunWriter(out, manifest_of(prepared, tuple(sys.argv)))
+        writer = RunWriter(out, manifest)
     done = finished(prepared, tuple(records))
     show_cells(plan, (*prepared.sides.differences, *beside(prepared.placements.values())))
     sink = RunSink(writer, len(prepared.order), len(done), records)
@@ -129,6 +131,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     writer.verify()
     cells: dict[Case, Cell] = {}
     collect(records, cells)
+    set_clock_step(cells.values(), [manifest])
     click.echo(harmless(summary(cells)), nl=False)
     return 1 if any(record.status == "failed" for record in records) else 0
 

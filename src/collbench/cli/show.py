@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
 from collbench.cli.terminal import harmless
 from collbench.report import STYLES, new_style
@@ -27,6 +28,7 @@ def command(directory: Path, style: str) -> None:
     if manifest.experiment is not None and style == "table":
         cells: dict[Case, Cell] = {}
         collect(stream, cells)
+        set_clock_step(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
         found = bool(cells)
     else:

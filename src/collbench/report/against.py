@@ -133,11 +133,14 @@ def _ours(one: Ratio, cells: PaperCells) -> Estimate | None:
     over = cells.places.get(At(one.operation, one.over.policy, one.over.library, one.over.gpus))
     if of is None or over is None:
         return None
+    steps = (of.half_step, over.half_step)
     if not cells.in_blocks:
-        return ratio_of_sides(list(of.medians), list(over.medians))
+        return ratio_of_sides(list(of.medians), list(over.medians), half_steps=steps)
     mine, theirs = of.by_launch, over.by_launch
     common = sorted(mine.keys() & theirs.keys())
-    return ratio_in_blocks([mine[n] for n in common], [theirs[n] for n in common]) if common else None
+    if not common:
+        return None
+    return ratio_in_blocks([mine[n] for n in common], [theirs[n] for n in common], half_steps=steps)
 
 
 def _distance(published: Ratio, ours: Estimate | None) -> str:

@@ -71,7 +71,8 @@ def over_host(cell: Cell, host: Cell) -> Estimate | None:
     both = [launch for launch in mine if theirs.get(launch, 0.0) > 0.0 and mine[launch] > 0.0]
     if not both:
         return None
-    return ratio_in_blocks([mine[launch] for launch in both], [theirs[launch] for launch in both])
+    steps = (cell.half_step, host.half_step)
+    return ratio_in_blocks([mine[launch] for launch in both], [theirs[launch] for launch in both], half_steps=steps)
 
 
 def _about_hosts(cells: Iterable[Cell]) -> list[str]:

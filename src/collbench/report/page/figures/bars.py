@@ -62,7 +62,8 @@ def _of_place(questions: list[Question], size: int, place: tuple[str, str], grou
         for option, cell in sorted(question.cells.get(size, {}).items()):
             if _place(option) == place and cell.medians:
                 named = f"{option['library']} {option['driver']}" if "driver" in question.varying else option["library"]
-                found.append(Bar(group or str(question.case.ranks), named, centre(cell.medians)))
+                time = centre(cell.medians, half_step=cell.half_step)
+                found.append(Bar(group or str(question.case.ranks), named, time))
     return found
 
 

@@ -70,7 +70,7 @@ def _points(question: Question, option: Option) -> Points:
     for size in question.sizes:
         cell = question.cells[size].get(option)
         if cell is not None and cell.medians and min(cell.medians) > 0 and size > 0:
-            found.append((size, centre(cell.medians)))
+            found.append((size, centre(cell.medians, half_step=cell.half_step)))
     return found
 
 
