@@ -106,7 +106,7 @@ def test_an_option_with_wrong_results_in_one_launch_is_not_taken(tmp_path: Path)
     once: list[Entry] = [made_record(case, n, t, check=Check(wrong=int(n == 3))) for n, t in enumerate(times)]
     (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: once}))
     assert advice.question.name(advice.ranges[0].option) == "host"
-    why = "multi strict (multi strict: results were wrong in 1 of its launches)"
+    why = "multi strict (results were wrong in 1 of its launches)"
     assert sentences(complete([advice], True)[0])[-1] == f"Not compared: {why} at 1K."
 
 

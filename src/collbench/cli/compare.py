@@ -86,7 +86,7 @@ def command(
     chosen = next((share for share in (margin, tolerance) if share is not None), MARGIN)
     asked = _asked(runs, by, between, ignored, baseline, in_blocks)
     found = compare(asked.pairs, chosen, asked.in_blocks)
-    say(tables(found), document(found, chosen), style)
+    say(tables(found), document(found, chosen, asked.doubts), style)
     return _judged(found, fail_on, asked)
 
 
@@ -99,7 +99,7 @@ class Asked(NamedTuple):
     pairs: list[Pair]
     in_blocks: bool
     missing: int
-    doubts: int
+    doubts: tuple[str, ...]
 
 
 def _known(asked: frozenset[str], *runs: Observed) -> frozenset[str]:
@@ -134,7 +134,7 @@ def _asked(
         pairs = within(observed, factor, _known(without, observed), sides)
         alone = without_partner(observed, factor, pairs)
         _left_out(alone, "have no partner to be compared with")
-        return Asked(pairs, observed.interleaved or in_blocks, alone, len(observed.doubts))
+        return Asked(pairs, observed.interleaved or in_blocks, alone, observed.doubts)
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
     if between:
@@ -147,7 +147,7 @@ def _asked(
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"are in {base.name} only and are left out")
     _left_out(more, f"are in {other.name} only and are left out")
-    return Asked(pairs, in_blocks, missing, len(base.doubts) + len(other.doubts))
+    return Asked(pairs, in_blocks, missing, (*base.doubts, *other.doubts))
 
 
 def _left_out(number: int, why: str) -> None:
@@ -165,7 +165,7 @@ def _save(runs: tuple[Path, ...], path: Path) -> int:
 
 
 def _judged(found: Sequence[Comparison], fail_on: str | None, asked: Asked) -> int:
-    said = [] if fail_on is None else failures(found, fail_on, asked.missing, asked.doubts)
+    said = [] if fail_on is None else failures(found, fail_on, asked.missing, bool(asked.doubts))
     if said:
         click.echo(f"collbench: --fail-on {fail_on}: {', '.join(said)}; {len(found)} cells compared.", err=True)
     return 1 if said else 0

@@ -14,10 +14,10 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
            "inconclusive": ("slower", "inconclusive")}  # fmt: skip
 
 
-def failures(found: Sequence[Comparison], fail_on: str, missing: int, doubts: int) -> list[str]:
+def failures(found: Sequence[Comparison], fail_on: str, missing: int, doubts: bool) -> list[str]:
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
-    `doubts`: kinds of samples files that cannot be read, or say otherwise than their records.
+    `doubts`: some samples files cannot be read, or say otherwise than their records.
     Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
     measured in another way, or has launches too few to tell it from the others.
     """

@@ -238,6 +238,8 @@ def _not_compared(advice: Advice) -> list[str]:
     for size in advice.sizes:
         for option, why in size.unknown.items():
             if option in size.others or option in size.missed:
-                found.setdefault(f"{advice.question.name(option)} ({why})", []).append(format_size(size.bytes))
-    said = [f"{option} at {', '.join(sizes)}" for option, sizes in found.items()]
-    return [f"Not compared: {_some(said)}."] if said else []
+                name = advice.question.name(option)
+                said = f"{name} ({why.removeprefix(f'{name}: ')})"
+                found.setdefault(said, []).append(format_size(size.bytes))
+    lines = [f"{option} at {', '.join(sizes)}" for option, sizes in found.items()]
+    return [f"Not compared: {_some(lines)}."] if lines else []

@@ -151,9 +151,12 @@ def _named(case: Case, name: str) -> str:
     return " ".join(dict.fromkeys(word for word in (case.image, name, place(case)) if word))
 
 
-def document(comparisons: Sequence[Comparison], margin: float) -> dict[str, Any]:
-    """All that was found, for programs: seconds and ratios, intervals as pairs, null where there is none."""
-    return {"margin": margin, "comparisons": [_entry(one) for one in comparisons]}
+def document(comparisons: Sequence[Comparison], margin: float, doubts: Sequence[str] = ()) -> dict[str, Any]:
+    """All that was found, for programs: seconds and ratios, intervals as pairs, null where there is none.
+
+    `doubts`: which records their samples files do not bear out.
+    """
+    return {"margin": margin, "comparisons": [_entry(one) for one in comparisons], "doubts": list(doubts)}
 
 
 def _entry(one: Comparison) -> dict[str, Any]:
