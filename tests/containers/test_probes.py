@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from collbench.launch.abilities import ask
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import resolve, run_once
 from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
@@ -25,6 +26,13 @@ def test_of_what_an_image_prints_the_end_is_read(engine: Engine) -> None:
     code, said = run_once(engine, resolve(engine, "collbench/mpich"), ("python", "-c", flood))
     assert (code, said.splitlines()[-1]) == (0, "the end")
     assert len(said) < MOST
+
+
+@pytest.mark.docker
+def test_who_asks_an_image_has_a_folder_to_write_to(engine: Engine) -> None:
+    """CuPy makes one in the home folder when it is imported; the number that asks belongs to nobody in the image."""
+    code, said = ask(engine, resolve(engine, "collbench/mpich"), ("sh", "-c", "touch $HOME/x && echo $HOME $USER"))
+    assert (code, said.strip()) == (0, "/tmp collbench")
 
 
 @pytest.mark.docker

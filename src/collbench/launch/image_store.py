@@ -12,7 +12,7 @@ from typing import Any
 
 from collbench.errors import EngineError, ImageMissing
 from collbench.launch.connection import ANSWER, Connection, objects, translated
-from collbench.launch.specs import PROCESSES
+from collbench.launch.specs import ACCOUNT, PROCESSES
 
 #: Longest wait for the next line of a build (s), and lines of a failed build that its message holds.
 BUILD_SILENCE, BUILD_LINES = 600, 8
@@ -96,7 +96,8 @@ def run_once(
 ) -> tuple[int, str]:
     """A command in a container of its own: exit code, and the end of what it printed. The container is removed.
 
-    `user` is the image's where it is not given, `settings` are those of `create_host_config`. Where the container
+    `user` is the image's where it is not given, else it has no home of its own (`ACCOUNT`); `settings` are those of
+    `create_host_config`. Where the container
     cannot be removed, it is found by the labels of `engine` (`clearing.nothing_left`).
 
     Raises:
@@ -108,7 +109,10 @@ def run_once(
     try:
         with translated(what):
             host = api.create_host_config(init=True, log_config=_log(), pids_limit=PROCESSES, **settings)
-            made = api.create_container(image.id, list(argv), user=user, labels=engine.labels, host_config=host)
+            account = None if user is None else dict(ACCOUNT)
+            made = api.create_container(
+                image.id, list(argv), user=user, environment=account, labels=engine.labels, host_config=host
+            )
             number = made["Id"]
             api.start(number)
             return _exit_code(engine, number, what), api.logs(number, tail=LINES).decode("utf-8", "replace")
