@@ -130,7 +130,7 @@ def write_run(path: Path, medians: Mapping[Case, Sequence[Entry]], **fields: Any
     """Write a run; entry i of a case is its launch i. `fields` replace those of the manifest. The path again."""
     names = dict.fromkeys(case.image for case in medians if case.image is not None)
     if names and "experiment" not in fields:
-        fields["experiment"] = experiment(names)
+        fields["experiment"] = experiment(names, launches=max(map(len, medians.values())))
     with patch("os.fsync"), RunWriter(path, made_manifest(**fields)) as writer:  # what is lost is made up again
         for record in made_records(medians):
             writer.append(record)

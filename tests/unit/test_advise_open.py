@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.made_runs import Entry, library, made_case, made_record, spread, write_launches, write_run
+from tests.unit.made_runs import (
+    Entry,
+    experiment,
+    image,
+    library,
+    made_case,
+    made_record,
+    spread,
+    write_launches,
+    write_run,
+)
 from tests.unit.test_advise import US, advice_on
 
 from collbench.analysis.advise import advise
@@ -33,8 +43,48 @@ def test_a_size_at_which_an_option_is_missing_cuts_no_range_and_is_named(tmp_pat
     assert (advice.question.name(only.option), only.sure) == ("multi strict", "undecided")
     assert [size.bytes for size in only.open] == [2048]
     first, *_, last = sentences(complete([advice], True)[0])
-    assert first == "1K to 4K: take multi strict; at 2K others are as good, or it is not decided."
+    assert first == "1K to 4K: take multi strict; not measured at 2K."
     assert last == "Not compared: multi strict (not measured) at 2K."
+
+
+@pytest.mark.parametrize("why", ["segmentation fault", Check(wrong=3)])
+def test_a_size_at_which_an_option_fails_cuts_the_range(tmp_path: Path, why: str | Check) -> None:
+    """The container is twice as fast, and crashes or is wrong at 2K: there the host is taken."""
+    slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
+    case = made_case("multi", "strict", image="a", bytes=2048)
+    bad: list[Entry] = [why if isinstance(why, str) else made_record(case, n, 10 * US, check=why) for n in range(10)]
+    run = places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast, 2048: bad, 4096: fast})
+    (advice,) = advice_on(run)
+    assert [advice.question.name(one.option) for one in advice.ranges] == ["multi strict", "host", "multi strict"]
+    assert "Failed: multi strict in 10 of 10 launches at 2K." in sentences(complete([advice], True)[0])
+
+
+def test_an_option_that_fails_now_and_then_is_never_sure(tmp_path: Path) -> None:
+    fast: list[Entry] = [time if n % 2 else "segmentation fault" for n, time in enumerate(spread(10 * US, 20))]
+    (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(20 * US, 20))}, {1024: fast}))
+    (only,) = advice.ranges
+    assert (advice.question.name(only.option), only.sure) == ("multi strict", "undecided")
+    said = sentences(complete([advice], True)[0])
+    assert said[0] == "1K: take multi strict; it failed in some launches at 1K."
+    assert "Failed: multi strict in 10 of 20 launches at 1K." in said
+
+
+def test_images_of_one_name_with_other_libraries_are_two_options(tmp_path: Path) -> None:
+    case = made_case("multi", "strict", image="openmpi")
+    runs = []
+    for number, (time, version) in enumerate(((20 * US, "5.0.11"), (40 * US, "5.0.8"))):
+        sides = (image("openmpi", libraries=(library("Open MPI", version, f"{number}" * 64),)),)
+        about = experiment((), images=sides, environments=sides, launches=10)
+        runs.append(observe(write_run(tmp_path / str(number), {case: spread(time)}, experiment=about)))
+    together = merged(runs)
+    (advice,) = advise(questions(together, {}), together.interleaved)
+    names = sorted(map(advice.question.name, advice.question.options))
+    assert names == ["openmpi (Open MPI 5.0.11)", "openmpi (Open MPI 5.0.8)"]
+    same = (image("openmpi", libraries=(library("Open MPI", "5.0.11", "f" * 64),)),)
+    about = experiment((), images=same, environments=same, launches=10)
+    other = observe(write_run(tmp_path / "other", {case: spread(US)}, experiment=about))
+    with pytest.raises(RequestError, match="other software under the name openmpi"):
+        merged([runs[0], other])
 
 
 def test_an_option_that_ends_before_the_largest_size_is_not_taken_beyond(tmp_path: Path) -> None:

@@ -9,12 +9,23 @@ import msgspec
 import numpy as np
 import pytest
 from tests.unit.conftest import Collbench
-from tests.unit.made_runs import Entry, made_case, made_manifest, made_record, spread, write_run
+from tests.unit.made_runs import (
+    Entry,
+    made_case,
+    made_failure,
+    made_manifest,
+    made_record,
+    spread,
+    write_launches,
+    write_run,
+)
 
 from collbench.schema.case import Case
-from collbench.schema.record import Check, Samples
+from collbench.schema.record import Check, Samples, Work
 from collbench.schema.store import RunWriter
 
+NOTHING = Work(bytes=0, count=0, bus_factor=1.0)
+LATE = Samples(n=200, invalid=150, warmup=5)
 HOST, MULTI = (made_case(policy, step, image="a") for policy, step in (("host", None), ("multi", "strict")))
 
 
@@ -49,13 +60,23 @@ def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: P
         "failed": ["12 elements are wrong"] * 10, "missing": [], "failed in one": [*twice[:3], wrong, *twice[4:]],
         "not comparable": [msgspec.structs.replace(one, gate="barrier") for one in twice],
     }  # fmt: skip
+    others |= {
+        "1 failed in base": twice, "1 skipped": [*twice[:3], made_failure(large, 3, "no such", "skipped"), *twice[4:]],
+        "1 with launches measured in another way": [msgspec.structs.replace(twice[0], gate="barrier"), *twice[1:]],
+        "1 with unchecked results": [msgspec.structs.replace(one, check=Check(wrong=None)) for one in twice],
+        "1 on a shared GPU": [msgspec.structs.replace(one, shared_gpu=True) for one in twice],
+        "1 of which most samples were late": [msgspec.structs.replace(one, samples=LATE) for one in twice],
+        "1 not comparable": [msgspec.structs.replace(one, work=NOTHING) for one in twice],
+    }  # fmt: skip
+    broken = write_run(tmp_path / "broken", {small: spread(10e-6), large: [*twice[:3], "died", *twice[4:]]})
     for name, entries in others.items():
         measured: dict[Case, Sequence[Entry]] = {small: spread(10e-6)}
         if entries:
             measured[large] = entries
         other = write_run(tmp_path / name, measured)
-        found = compare(base, other, "--fail-on", asked)
-        assert (found.code, f"1 {name.partition(' in')[0]}" in found.err) == (1, True), (name, found.err)
+        said = f"1 {name.removeprefix('1 ').partition(' in ')[0]}" if "another" not in name else name
+        found = compare(broken if "base" in name else base, other, "--fail-on", asked)
+        assert (found.code, said in found.err) == (1, True), (name, found.err)
     assert compare(base, base, "--fail-on", asked, "--margin", "10%").code == 0
 
 
@@ -69,7 +90,7 @@ def test_a_summary_that_its_samples_do_not_bear_out_fails_every_check(
             record = made_record(case, launch, time)
             writer.append(msgspec.structs.replace(record, samples=Samples(n=20, invalid=0, warmup=5)), samples)
     found = compare(tmp_path / "run", tmp_path / "run", "--fail-on", asked, "--margin", "10%")
-    assert (found.code, "records that their samples files do not bear out" in found.err) == (1, True)
+    assert (found.code, "10 of 10 samples files do not agree with their records" in found.err) == (1, True)
 
 
 @pytest.mark.parametrize("asked", MODES)
@@ -99,3 +120,50 @@ def test_a_side_without_partner_fails_a_check_within_one_run(compare: Collbench,
     run = write_run(tmp_path / "run", {HOST: spread(10e-6), MULTI: spread(10e-6), large: spread(1e-5)})
     found = compare(run, "--by", "policy", "--fail-on", "slower")
     assert (found.code, "--fail-on slower: 1 missing" in found.err) == (1, True)
+
+
+@pytest.mark.parametrize("asked", MODES)
+def test_what_both_sides_skipped_fails_no_check(compare: Collbench, tmp_path: Path, asked: str) -> None:
+    small, large = made_case(bytes=8), made_case(bytes=64)
+    skipped = [made_failure(large, n, "no such algorithm", "skipped") for n in range(10)]
+    run = write_run(tmp_path / "run", {small: spread(10e-6), large: skipped})
+    assert compare(run, run, "--fail-on", asked, "--margin", "10%").code == 0
+
+
+def test_a_run_of_fewer_launches_than_it_was_to_have_fails_a_check(compare: Collbench, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {HOST: spread(1e-5, 8), MULTI: [*spread(1e-5, 8), None, None]})
+    found = compare(run, "--by", "policy", "--fail-on", "slower", "--margin", "10%")
+    assert (found.code, "2 cells have fewer launches than its 10" in found.err) == (1, True)
+
+
+def test_a_launch_that_only_one_side_has_fails_a_check(compare: Collbench, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {HOST: spread(1e-5, 8), MULTI: spread(1e-5, 8)[:-1]})
+    found = compare(run, "--by", "policy", "--fail-on", "slower", "--margin", "10%")
+    assert (found.code, "1 with launches that one side lacks" in found.err) == (1, True)
+
+
+def test_folders_without_records_are_said_and_fail_a_check(compare: Collbench, tmp_path: Path) -> None:
+    one, two = (write_launches(tmp_path / name, {made_case(): spread(1e-5)}) for name in ("a", "b"))
+    (two / "003" / "records.jsonl").write_text("")
+    (two / "005" / "manifest.json").unlink()
+    found = compare(one, two, "--fail-on", "slower", "--margin", "10%")
+    assert found.code == 1 and "003: no records in it" in found.err
+    assert "005: no manifest.json; it is left out" in compare(one, two).err
+
+
+def test_launches_that_do_not_belong_together_are_not_paired(compare: Collbench, tmp_path: Path) -> None:
+    one, two, three = (write_launches(tmp_path / name, {made_case(): spread(1e-5)}, created=f"2026-01-0{day}T00:00:00")
+                       for name, day in (("a", 1), ("b", 1), ("c", 2)))  # fmt: skip
+    assert compare(one, two, "--in-blocks").code == 0
+    late = compare(one, three, "--in-blocks")
+    assert (late.code, "were not measured in turns: by their manifests" in late.err) == (2, True)
+    (two / "003").rename(two / "x03")
+    found = compare(one, two, "--in-blocks")
+    assert (found.code, "hold other launches: 003, x03 in one of them only" in found.err) == (2, True)
+
+
+def test_no_baseline_is_made_of_what_failed(compare: Collbench, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {made_case(): [*spread(1e-5), "died"]})
+    found = compare(run, "--save-baseline", tmp_path / "b.json")
+    assert (found.code, "1 cell failed in some launches. Measure it anew" in found.err) == (2, True)
+    assert not (tmp_path / "b.json").exists()

@@ -68,8 +68,8 @@ def test_two_runs_in_a_table_for_people(compare: Collbench, runs: tuple[Path, Pa
 
 def test_json_has_every_number_and_null_where_there_is_none(compare: Collbench, launched: Path) -> None:
     document = json.loads(compare(launched, "--by", "policy", "--margin", "3%", "--style", "json").out)
-    assert set(document) == {"margin", "comparisons", "doubts"}
-    assert document["doubts"] == []
+    assert set(document) == {"margin", "comparisons", "notes", "doubts"}
+    assert document["doubts"] == [] and "failed: died: a|b" in " ".join(document["notes"])
     assert document["margin"] == 0.03
     measured, failed = document["comparisons"]
     keys = {"base", "other", "ratio", "blocks", "p", "p_blocks", "p_adjusted", "cells", "paper_diff_percent",

@@ -25,7 +25,8 @@ class AtSize:
     """One size: the option that is quickest, and every other one held against it (ratios over the best).
 
     `unknown`: options that could not be held against it here, with the reason. Those of them that were at a smaller and
-    at a larger size are `missed`: a hole in what was measured, which says nothing against them.
+    at a larger size are `missed`, unless they failed here: a hole in what was measured says nothing against them.
+    `failing`: options of which some launches failed here, and how many of how many.
     """
 
     bytes: int
@@ -33,6 +34,7 @@ class AtSize:
     others: dict[Option, Comparison]
     unknown: dict[Option, str]
     missed: frozenset[Option]
+    failing: dict[Option, tuple[int, int]]
 
     @property
     def not_worse(self) -> set[Option]:
@@ -69,6 +71,8 @@ class AtSize:
         if self.alone:
             return "alone"
         if self.undecided or option in self.unknown or any(other in self.others for other in self.unknown):
+            return "undecided"
+        if option in self.failing:
             return "undecided"
         return "tied" if self.not_worse - {option} else "sure"
 
@@ -134,11 +138,17 @@ def _advised(question: Question, found: dict[tuple[Case, int, Option], Compariso
             others = {option: found[question.case, size, option] for option in question.cells[size] if option != best}
             compared.append((size, best, others))
     known = [{best} | {option for option, one in others.items() if one.ratio} for _, best, others in compared]
-    sizes = [
-        AtSize(*one, unknown := _unknown(question, *one), frozenset(unknown) & _between(known, index))
-        for index, one in enumerate(compared)
-    ]
+    sizes = []
+    for index, one in enumerate(compared):
+        unknown, failing = _unknown(question, *one), _failing(question.cells[one[0]])
+        missed = (frozenset(unknown) & _between(known, index)) - frozenset(failing)
+        sizes.append(AtSize(*one, unknown, missed, failing))
     return Advice(question, tuple(sizes), tuple(_ranges(sizes)))
+
+
+def _failing(cells: dict[Option, Cell]) -> dict[Option, tuple[int, int]]:
+    """Options of which launches failed or had wrong results: how many, of how many."""
+    return {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
 
 
 def _unknown(question: Question, size: int, best: Option, others: dict[Option, Comparison]) -> dict[Option, str]:

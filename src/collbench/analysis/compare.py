@@ -11,7 +11,7 @@ from collbench.analysis.alike import Alike, alike
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import Pair
-from collbench.analysis.planning import MOST, launches_more
+from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
 
 #: Differences below this are called negligible.
@@ -132,6 +132,9 @@ def _not_comparable(
             return f"{name}: results were wrong in {cell.wrong} of its launches"
     if refused:
         return refused
+    moved = sorted((pair.base.bytes, pair.other.bytes))
+    if moved[0] * 1.05 < moved[1]:
+        return f"{pair.base.bytes} bytes against {pair.other.bytes}"
     if not base or not other:
         return "no block of launches has both sides" if in_blocks else "not measured"
     if min(*base, *other) <= 0.0:
@@ -149,8 +152,8 @@ def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int
     if verdict != "inconclusive":
         return verdict, "the interval excludes no difference", None
     more = launches_more(ratio, p, margin)
-    if more is None and ratio.resolution > abs(abs(math.log(ratio.value)) - math.log1p(margin)):
-        return verdict, f"the clock's steps leave {math.expm1(ratio.resolution):.1%} open: measure bursts", None
+    if more is None and hidden_by_clock(ratio, margin):
+        return verdict, f"the clock's steps are {math.expm1(ratio.resolution):.1%} of these times", None
     return verdict, f"needs more than {MOST} more launches" if more is None else needs(more), more
 
 

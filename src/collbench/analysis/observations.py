@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,6 +53,7 @@ class Cell:
     failed: int = 0
     skipped: int = 0
     wrong: int = 0
+    unchecked: int = 0
     contended: int = 0
     oversubscribed: int = 0
     shared_gpu: int = 0
@@ -81,6 +82,7 @@ class Cell:
         self.means.append(record.seconds.mean)
         self.least, self.most = min(self.least, record.seconds.min), max(self.most, record.seconds.max)
         self.bytes, self.bus_factor = record.work.bytes, record.work.bus_factor
+        self.unchecked += record.check is None or record.check.wrong is None
         self.contended += bool(record.contended)
         self.oversubscribed += bool(record.oversubscribed)
         self.shared_gpu += record.shared_gpu
@@ -123,7 +125,18 @@ class Cell:
         return dict(zip(self.launches, self.medians, strict=True))
 
 
-_COUNTERS = ("failed", "skipped", "wrong", "contended", "oversubscribed", "shared_gpu", "samples", "late", "repeated")
+_COUNTERS = (
+    "failed",
+    "skipped",
+    "wrong",
+    "unchecked",
+    "contended",
+    "oversubscribed",
+    "shared_gpu",
+    "samples",
+    "late",
+    "repeated",
+)
 
 
 def how(record: Record) -> How:
@@ -166,10 +179,13 @@ def observe(path: Path) -> Observed:
     """
     if (path / "manifest.json").exists() or not path.is_dir():
         return gather(path, [path])
-    folders = sorted(child for child in path.iterdir() if (child / "manifest.json").is_file())
+    inside = sorted(child for child in path.iterdir() if child.is_dir())
+    folders = [child for child in inside if (child / "manifest.json").is_file()]
     if not folders:
         raise RunReadError(f"{path}: neither a run nor a folder of runs (no manifest.json in it or in its folders).")
-    return gather(path, folders)
+    found = gather(path, folders)
+    strange = tuple(f"{child}: no manifest.json; it is left out" for child in inside if child not in folders)
+    return replace(found, doubts=found.doubts + strange)
 
 
 def gather(name: Path, folders: list[Path]) -> Observed:
@@ -182,6 +198,8 @@ def gather(name: Path, folders: list[Path]) -> Observed:
         where.append((first, folder))
         first = collect(check.passing(stream), cells, first) + 1
         doubts += check.lines()
+        if len(folders) > 1 and not check.passed:
+            doubts.append(f"{folder}: no records in it")
         if stream.truncated:
             truncated.append(folder)
     set_clock_step(cells.values(), manifests)

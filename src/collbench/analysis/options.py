@@ -174,7 +174,8 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
     for run in runs:
         library = _library_of(run)
         for cell in run.cells.values():
-            case = cell.case if cell.case.image else msgspec.structs.replace(cell.case, image=library or None)
+            image = _told_apart(cell.case, run, runs) if cell.case.image else library or None
+            case = msgspec.structs.replace(cell.case, image=image)
             if in_blocks and case in cells:
                 raise RequestError(f"--in-blocks: {run.name} and another run measured the same ({case.collective}, "
                                    f"{library}): nothing tells them apart.")  # fmt: skip
@@ -183,3 +184,29 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
     names = " + ".join(run.name for run in runs)
     manifests = tuple(manifest for run in runs for manifest in run.manifests)
     return Observed(names, manifests, cells, (), interleaved=in_blocks)
+
+
+def _told_apart(case: Case, run: Observed, runs: list[Observed]) -> str | None:
+    """The image's name, with its library where another run has another one under that name.
+
+    Raises:
+        RequestError: it holds other software there, and the same library by name.
+    """
+    mine = _software(case, run)
+    others = [theirs for other in runs if other is not run and (theirs := _software(case, other)) not in (mine, {})]
+    if not others:
+        return case.image
+    if any(theirs["library"] == mine["library"] for theirs in others):
+        raise RequestError(
+            f"{run.name} and another run have other software under the name {case.image}: they cannot advise together."
+        )
+    return f"{case.image} ({mine['library']})"
+
+
+def _software(case: Case, run: Observed) -> dict[str, str]:
+    """What stands behind the image of a case in a run: library and its file; empty where it has no such image."""
+    on_host = case.policy.startswith("host")
+    if not any(one.image == case.image and one.policy.startswith("host") == on_host for one in run.cells):
+        return {}
+    found = environment.facts(run, [case])
+    return {name: found.get(name, "") for name in ("library", "library-file")}

@@ -73,6 +73,29 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
     return _checked(pairs, environment.differences(*facts), factor or nothing, ignored)
 
 
+def refuse_not_in_turns(base: Observed, other: Observed) -> None:
+    """Raise where launches of equal number cannot have been measured together, as far as the runs tell.
+
+    Raises:
+        RequestError: folders of launches with other names, or all launches of one were made before those of the other.
+    """
+    mine, theirs = ([folder.name for _, folder in one.folders] for one in (base, other))
+    if max(len(mine), len(theirs)) < 2:
+        return
+    if mine != theirs:
+        apart = sorted(set(mine) ^ set(theirs))
+        raise RequestError(
+            f"--in-blocks: {base.name} and {other.name} hold other launches: {', '.join(apart[:4])} in one of them "
+            "only. Give launches of one block the same name in both."
+        )
+    made = [sorted(manifest.created for manifest in one.manifests) for one in (base, other)]
+    if made[0][-1] < made[1][0] or made[1][-1] < made[0][0]:
+        raise RequestError(
+            f"--in-blocks: {base.name} and {other.name} were not measured in turns: by their manifests, all launches "
+            "of one began before those of the other."
+        )
+
+
 def without_partner(observed: Observed, factor: Factor, pairs: list[Pair]) -> int:
     """How many cells of the sides that are compared are in no pair."""
     paired = {id(cell) for pair in pairs for cell in (pair.base, pair.other)}

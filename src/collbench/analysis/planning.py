@@ -38,6 +38,8 @@ def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
     multiplied by what the number of cells makes of it.
     """
     assert ratio.interval is not None
+    if hidden_by_clock(ratio, margin):
+        return None
     low, high = (math.log(end) for end in ratio.interval)
     known = _Known(abs(math.log(ratio.value)), max((high - low) / 2 - ratio.resolution, 1e-9) / _score(0.05), ratio.n)
     later = ratio.n + _TRIED
@@ -48,6 +50,13 @@ def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
     inside = np.maximum(math.log1p(margin) - _score(0.05) * half - ratio.resolution, 0.0)
     enough = np.flatnonzero(known.chance_outside(beyond, later) + 1 - known.chance_outside(inside, later) >= CHANCE)
     return int(_TRIED[enough[0]]) if len(enough) else None
+
+
+def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
+    """Whether steps of the clock, more than the launches' spread, keep the interval from being narrow enough."""
+    assert ratio.interval is not None
+    half = math.log(ratio.interval[1] / ratio.interval[0]) / 2
+    return ratio.resolution > math.log1p(margin) / 3 and ratio.resolution > half / 2
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,18 @@ EVERY = 2048
 
 
 class SampleCheck:
-    """Passes the records of a run on, and looks at samples files on the way."""
+    """Passes the records of a run on, and looks at samples files on the way. `passed` counts them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._with_file = self._opened = 0
+        self.passed = self._with_file = self._opened = 0
         self._found = Counter[str]()
         self._first: dict[str, str] = {}
 
     def passing(self, records: Iterable[Record]) -> Iterator[Record]:
         """The records as they come."""
         for record in records:
+            self.passed += 1
             if record.status == "ok" and record.samples is not None and record.samples.file is not None:
                 if self._with_file % _step(self._with_file) == 0:
                     self._look(record)

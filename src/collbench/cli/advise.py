@@ -9,6 +9,7 @@ import click
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.options import FACTORS, merged, parse_given, questions
+from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
 from collbench.report.advised import complete
 from collbench.report.advised_document import document
@@ -44,7 +45,11 @@ def command(
     Several runs of one machine advise together: what differs between them in libraries is a choice.
     """
     wanted = parse_given(given)
-    observed = merged([read(run) for run in runs], names(ignored), in_blocks)
+    found = [read(run) for run in runs]
+    if in_blocks:
+        for one in found[1:]:
+            refuse_not_in_turns(found[0], one)
+    observed = merged(found, names(ignored), in_blocks)
     advised = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
     findings = check(observed, margin)
     cautions = () if observed.interleaved else (NOT_INTERLEAVED,)

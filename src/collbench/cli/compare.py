@@ -13,7 +13,7 @@ from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed
-from collbench.analysis.pairs import METHODS, Pair, across, within, without_partner
+from collbench.analysis.pairs import METHODS, Pair, across, refuse_not_in_turns, within, without_partner
 from collbench.cli.analysing import RUN, Share, in_blocks, names, read, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
@@ -134,7 +134,7 @@ def _asked(
         pairs = within(observed, factor, _known(without, observed), sides)
         alone = without_partner(observed, factor, pairs)
         _left_out(alone, "have no partner to be compared with")
-        return Asked(pairs, observed.interleaved or in_blocks, alone, observed.doubts)
+        return Asked(pairs, observed.interleaved or in_blocks, alone, _doubts(observed))
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
     if between:
@@ -142,12 +142,27 @@ def _asked(
     if baseline and in_blocks:
         raise RequestError("--in-blocks: a baseline was measured at another time; only runs can be measured in turns.")
     base, other = baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1])
+    if in_blocks:
+        refuse_not_in_turns(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
     pairs = across(base, other, find_factor(by, known) if by else None, _known(without, base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"are in {base.name} only and are left out")
     _left_out(more, f"are in {other.name} only and are left out")
-    return Asked(pairs, in_blocks, missing, (*base.doubts, *other.doubts))
+    return Asked(pairs, in_blocks, missing, (*_doubts(base), *_doubts(other)))
+
+
+def _doubts(observed: Observed) -> tuple[str, ...]:
+    """What was read and cannot be relied on, and launches that the run should have."""
+    cut = tuple(f"{folder}: the last record was cut off" for folder in observed.truncated)
+    experiment = observed.manifests[0].experiment if len(observed.manifests) == 1 else None
+    if experiment is None:
+        return observed.doubts + cut
+    short = [cell for cell in observed.cells.values() if cell.medians and len(cell.medians) < experiment.launches]
+    lacking = (
+        (f"{observed.name}: {len(short)} cells have fewer launches than its {experiment.launches}",) if short else ()
+    )
+    return observed.doubts + cut + lacking
 
 
 def _left_out(number: int, why: str) -> None:
@@ -159,13 +174,19 @@ def _left_out(number: int, why: str) -> None:
 def _save(runs: tuple[Path, ...], path: Path) -> int:
     if len(runs) != 1:
         raise RequestError("--save-baseline keeps one run; name one.")
-    kept = baselines.keep(read(runs[0]), path)
+    observed = read(runs[0])
+    spoilt = sum(bool(cell.failed) for cell in observed.cells.values())
+    if spoilt or observed.doubts:
+        cells = "1 cell" if spoilt == 1 else f"{spoilt} cells"
+        why = f"{cells} failed in some launches" if spoilt else observed.doubts[0]
+        raise RequestError(f"--save-baseline: {runs[0]} is none to hold others against: {why}. Measure it anew.")
+    kept = baselines.keep(observed, path)
     click.echo(f"{path}: a baseline of {kept} cells. Hold a run against it: collbench compare RUN --baseline {path}")
     return 0
 
 
 def _judged(found: Sequence[Comparison], fail_on: str | None, asked: Asked) -> int:
-    said = [] if fail_on is None else failures(found, fail_on, asked.missing, bool(asked.doubts))
+    said = [] if fail_on is None else failures(found, fail_on, asked.missing, asked.doubts)
     if said:
         click.echo(f"collbench: --fail-on {fail_on}: {', '.join(said)}; {len(found)} cells compared.", err=True)
     return 1 if said else 0

@@ -62,7 +62,7 @@ def sentences(advised: Advised) -> list[str]:
     lines += [_isolated(advice, found) for found in advice.ranges if _most_isolated(found) is not None]
     lines += [_given_back(list(same)) for _, same in groupby(advised.recoveries, key=lambda one: one.isolated)]
     lines += [_flips(advice.question, one) for one in advised.crossovers]
-    return [*lines, *_slow_at_times(advice), *_lacking(advice), *_not_compared(advice)]
+    return [*lines, *_failing(advice), *_slow_at_times(advice), *_lacking(advice), *_not_compared(advice)]
 
 
 def _span(found: Range) -> str:
@@ -97,10 +97,34 @@ def _take(advice: Advice, found: Range) -> str:
     if found.sure == "alone":
         return f"{_span(found)}: {chosen} has nothing to be compared with."
     if not rivals:
-        at = ", ".join(format_size(size.bytes) for size in found.open)
-        return f"{_span(found)}: take {chosen}; at {at} others are as good, or it is not decided."
+        return f"{_span(found)}: take {chosen}; {_open(found)}."
     as_good = "as good" if found.sure == "tied" else "not told apart from it by this evidence"
     return f"{_span(found)}: take {chosen}; {as_good}: {_some(rivals)}."
+
+
+def _open(found: Range) -> str:
+    """At which sizes of a range the option is not the only one to take, and why."""
+    said: dict[str, list[str]] = {}
+    for size in found.open:
+        if found.option in size.missed:
+            why = "not measured"
+        elif found.option in size.failing:
+            why = "it failed in some launches"
+        else:
+            why = "others are as good" if size.sure(found.option) == "tied" else "not decided"
+        said.setdefault(why, []).append(format_size(size.bytes))
+    return "; ".join(f"{why} at {', '.join(sizes)}" for why, sizes in said.items())
+
+
+def _failing(advice: Advice) -> list[str]:
+    """Options that failed, or were wrong, in some launches, at which sizes."""
+    found: dict[str, list[str]] = {}
+    for size in advice.sizes:
+        for option, (failed, launches) in size.failing.items():
+            said = f"{advice.question.name(option)} in {failed} of {launches} launches"
+            found.setdefault(said, []).append(format_size(size.bytes))
+    lines = [f"{said} at {', '.join(sizes)}" for said, sizes in found.items()]
+    return [f"Failed: {_some(lines)}."] if lines else []
 
 
 def _some(names: Sequence[str], most: int = 4) -> str:
@@ -215,7 +239,7 @@ def _lacking(advice: Advice) -> list[str]:
 def _from_to(counts: Sequence[int]) -> str:
     """`3 to 40 launches more`, of counts in order."""
     few = "" if counts[0] == counts[-1] else f"{counts[0]} to "
-    return f"{few}{counts[-1]} launches more, 4 in 5"
+    return f"{few}{counts[-1]} launch{'es' if counts[-1] > 1 else ''} more, 4 in 5"
 
 
 def _slow_at_times(advice: Advice) -> list[str]:

@@ -59,6 +59,7 @@ def _size(question: Question, size: AtSize) -> dict[str, Any]:
         "best": question.name(size.best),
         "seconds": median(best.medians),
         "others": others,
+        "failed": {question.name(option): count for option, (count, _) in size.failing.items()},
         "not_compared": {question.name(option): why for option, why in size.unknown.items()},
     }
 

@@ -8,7 +8,7 @@ from collbench.analysis.advise import AtSize
 from collbench.analysis.guidelines import Finding
 from collbench.analysis.options import Option, Question
 from collbench.report.advised import Advised, sentences
-from collbench.report.cells import SIGNS, times
+from collbench.report.cells import SIGNS, disturbances, times
 from collbench.report.tables import Table
 from collbench.units import format_size
 
@@ -33,9 +33,12 @@ def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
         for factor in (*question.varying, "all together")
         for value in _values(question, factor)
     ]
+    disturbed = disturbances(cell for found in question.cells.values() for cell in found.values())
     if not question.varying:
         rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
-    return Table(advised.title, columns, tuple(rows), (*sentences(advised), *cautions, *_of_many(question), _LEGEND))
+    return Table(
+        advised.title, columns, tuple(rows), (*sentences(advised), *disturbed, *cautions, *_of_many(question), _LEGEND)
+    )
 
 
 def _of_many(question: Question) -> list[str]:

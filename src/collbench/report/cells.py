@@ -63,10 +63,17 @@ def cautions(cells: Iterable[Cell]) -> list[str]:
     return lines
 
 
+def disturbances(cells: Iterable[Cell]) -> list[str]:
+    """What disturbed these cells, each line once."""
+    return list(dict.fromkeys(line for cell in cells for line in _disturbed(cell)))
+
+
 def _disturbed(cell: Cell) -> list[str]:
     lines = []
     if cell.oversubscribed:
         lines.append("more ranks than cores: these times are the scheduler's, not the library's")
+    if cell.unchecked:
+        lines.append("results were not checked")
     if cell.shared_gpu:
         lines.append("ranks share a GPU (--share-gpu): a test of function; these times say nothing")
     if cell.slowed:

@@ -118,7 +118,7 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
         )
     left_out = sum(one.left_out for one in rows)
     if left_out:
-        lines.append(f"{left_out} launches were measured in another way than their partners and are left out")
+        lines.append(f"launches left out, because they were measured in another way than their partners: {left_out}")
     if any(one.slow is not None for one in rows):
         lines.append("slower by a quarter: than the median of the cell; a median does not show that some launches are")
     return lines
@@ -126,8 +126,8 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
 
 #: What everybody must know who compares what was not measured in turns.
 NOT_INTERLEAVED = (
-    "measured one after the other, not in turns: what drifted between the sides counts as a difference (collbench "
-    "launch measures in turns; --in-blocks says that launches of equal number were)"
+    "measured one after the other, not in turns: what drifted between the sides counts as a difference, or hides one "
+    "(collbench launch measures in turns; --in-blocks says that launches of equal number were)"
 )
 
 #: The mean normal score of autocorrelations above which launches are called dependent: 5 % on one side.
@@ -154,9 +154,11 @@ def _named(case: Case, name: str) -> str:
 def document(comparisons: Sequence[Comparison], margin: float, doubts: Sequence[str] = ()) -> dict[str, Any]:
     """All that was found, for programs: seconds and ratios, intervals as pairs, null where there is none.
 
-    `doubts`: which records their samples files do not bear out.
+    `notes` are the remarks below the tables, `doubts` which records their samples files do not bear out.
     """
-    return {"margin": margin, "comparisons": [_entry(one) for one in comparisons], "doubts": list(doubts)}
+    notes = dict.fromkeys(note for table in tables(comparisons) for note in table.notes)
+    entries = [_entry(one) for one in comparisons]
+    return {"margin": margin, "comparisons": entries, "notes": list(notes), "doubts": list(doubts)}
 
 
 def _entry(one: Comparison) -> dict[str, Any]:
