@@ -10,7 +10,7 @@ from pathlib import Path
 from collbench.schema.plan import Plan
 
 #: The ranks end themselves at the plan's time-out; so much later (s) a world is ended from outside. They count from
-#: where their interpreters run: until the first record comes, a busy machine has so long (s) more to start them.
+#: where their interpreters run: until they have met, a busy machine has so long (s) more to start them.
 GRACE, STARTING = 15.0, 120.0
 
 #: A pass of a waiting loop counts for so long at most (s). One that took longer was not a wait for the world: the
@@ -38,14 +38,17 @@ def limits_of(plan: Plan, cases: int) -> Limits:
 
 
 class Patience:
-    """Counts while a world is waited for. What it prints is no progress: only records are, each case's own one."""
+    """Counts while a world is waited for.
+
+    What it prints is no progress, only what it writes: a manifest once its ranks have met, a record for each case.
+    """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         self._last, self._waited, self._silent, self._seen = clock(), 0.0, 0.0, 0
 
     def ended(self, written: int) -> str | None:
-        """To be called in each pass of the waiting loop, with the bytes of records so far; why it ends, if it does."""
+        """To be called in each pass of the waiting loop, with the bytes written so far; why it ends, if it does."""
         now = self._clock()
         passed, self._last = min(now - self._last, LONGEST_PASS), now
         self._waited += passed
@@ -60,13 +63,16 @@ class Patience:
 
 
 def written_to(out: Path) -> Callable[[], int]:
-    """Asks how many bytes of records there are in the folder that a world writes to."""
-    records = out / "records.jsonl"
+    """Asks how many bytes of manifest and records there are in the folder that a world writes to."""
 
     def ask() -> int:
-        try:
-            return records.lstat().st_size
-        except OSError:
-            return 0
+        return sum(_size(out / name) for name in ("manifest.json", "records.jsonl"))
 
     return ask
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
