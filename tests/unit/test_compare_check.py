@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -167,3 +168,11 @@ def test_no_baseline_is_made_of_what_failed(compare: Collbench, tmp_path: Path) 
     found = compare(run, "--save-baseline", tmp_path / "b.json")
     assert (found.code, "1 cell failed in some launches. Measure it anew" in found.err) == (2, True)
     assert not (tmp_path / "b.json").exists()
+
+
+def test_a_baseline_whose_burst_is_no_number_is_refused(compare: Collbench, tmp_path: Path) -> None:
+    run, kept = write_run(tmp_path / "run", {made_case(): spread(1e-5)}), tmp_path / "b.json"
+    assert compare(run, "--save-baseline", kept).code == 0
+    kept.write_text(re.sub(r'("burst",\s*)"1"', r'\1"many"', kept.read_text()))
+    found = compare(run, "--baseline", kept)
+    assert (found.code, "a burst that is no number of operations" in found.err) == (2, True)

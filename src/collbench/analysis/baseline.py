@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from collbench.schema.summary import Time
 from collbench.schema.untrusted import decode_as, read_whole
 
 VERSION = 2
+
+#: Operations in a sample.
+_BURST = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 #: Some three million launches (bytes).
 LARGEST = 256 << 20
@@ -99,6 +103,8 @@ def load(path: Path) -> Observed:
             )
         if max(one.ways, default=0) >= max(len(one.how), 1):
             raise RunReadError(f"{path}: a launch was measured in way {max(one.ways)}, and {len(one.how)} are listed.")
+        if not all(_BURST.fullmatch(value) for way in one.how for name, value in way if name == "burst"):
+            raise RunReadError(f"{path}: a burst that is no number of operations.")
         if one.case in cells:
             raise RunReadError(f"{path}: {one.case.collective} of {one.case.bytes} bytes comes twice.")
         cell = Cell(one.case, launches=array("q", one.launches), medians=array("d", one.medians))

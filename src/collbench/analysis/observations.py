@@ -82,7 +82,7 @@ class Cell:
         self.means.append(record.seconds.mean)
         self.least, self.most = min(self.least, record.seconds.min), max(self.most, record.seconds.max)
         self.bytes, self.bus_factor = record.work.bytes, record.work.bus_factor
-        self.unchecked += record.check is None or record.check.wrong is None
+        self.unchecked += record.check is not None and record.check.wrong is None
         self.contended += bool(record.contended)
         self.oversubscribed += bool(record.oversubscribed)
         self.shared_gpu += record.shared_gpu
