@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -59,6 +60,7 @@ def test_a_world_that_is_disturbed_is_one_failed_record(
 ) -> None:
     process = launch(LONG.format(image=image, step="strict", launches=1).replace('"300s"', '"20s"'))
     try:
+        wait_for(lambda: list(Path(tempfile.gettempdir()).glob("collbench-*/out/manifest.json")))  # ranks have met
         disturb(clean)
         code, _, err = ended(process)
     finally:
