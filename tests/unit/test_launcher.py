@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
+from tests.processes import LIMIT
 
 from collbench.backends.parts.launcher import Launcher, detect
 
@@ -54,3 +59,19 @@ def test_half_a_launcher_is_none(environ: dict[str, str]) -> None:
 
 def test_a_local_rank_may_be_missing() -> None:
     assert detect({"PMI_RANK": "1", "PMI_SIZE": "2"}) == Launcher("mpich", 1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "lives"), [({}, False), ({"PMI_RANK": "0", "PMI_SIZE": "2"}, True), (OPENMPI, False)]
+)
+def test_rank_0_is_a_process_of_the_same_launcher(variables: dict[str, str], lives: bool) -> None:
+    """Other children of our parent, a service for one, were started by no launcher at all."""
+    asks = "from collbench.backends.parts.launcher import *; print(rank_0_lives(detect()))"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "OMPI_", "PMIX_"))}
+    with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE, env=bare | variables) as sibling:
+        done = subprocess.run(
+            (sys.executable, "-c", asks), env=bare | {"PMI_RANK": "1", "PMI_SIZE": "2"}, capture_output=True, text=True,
+            check=True, timeout=LIMIT,
+        )  # fmt: skip
+        sibling.communicate(b"\n")
+    assert done.stdout == f"{lives}\n"

@@ -73,7 +73,8 @@ def rank_0_lives(us: Launcher) -> bool:
     """
     if us.rank == 0 or us.kind == "none":
         return False
-    return us.kind in _END_ALL or any(detect(environ).rank == 0 for environ in _siblings())
+    fellows = (detect(environ) for environ in _siblings())
+    return us.kind in _END_ALL or any(fellow.kind == us.kind and fellow.rank == 0 for fellow in fellows)
 
 
 def _siblings() -> Iterator[dict[str, str]]:
