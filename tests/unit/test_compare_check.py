@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -176,3 +177,14 @@ def test_a_baseline_whose_burst_is_no_number_is_refused(compare: Collbench, tmp_
     kept.write_text(re.sub(r'("burst",\s*)"1"', r'\1"many"', kept.read_text()))
     found = compare(run, "--baseline", kept)
     assert (found.code, "a burst that is no number of operations" in found.err) == (2, True)
+
+
+def test_a_baseline_with_a_way_that_is_not_listed_is_refused(compare: Collbench, tmp_path: Path) -> None:
+    run, kept = write_run(tmp_path / "run", {made_case(): spread(1e-5)}), tmp_path / "b.json"
+    assert compare(run, "--save-baseline", kept).code == 0
+    document = json.loads(kept.read_text())
+    for how, way in (([], 0), (document["cells"][0]["how"], 1)):
+        document["cells"][0] |= {"how": how, "ways": [way] * 10}
+        kept.write_text(json.dumps(document))
+        found = compare(run, "--baseline", kept)
+        assert (found.code, f"a launch was measured in way {way}" in found.err) == (2, True)

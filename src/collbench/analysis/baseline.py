@@ -101,7 +101,7 @@ def load(path: Path) -> Observed:
                 f"{path}: a cell with {len(set(one.launches))} different launches, {len(one.medians)} medians, "
                 f"{len(one.means)} means and {len(one.ways)} ways."
             )
-        if max(one.ways, default=0) >= max(len(one.how), 1):
+        if max(one.ways, default=-1) >= len(one.how):
             raise RunReadError(f"{path}: a launch was measured in way {max(one.ways)}, and {len(one.how)} are listed.")
         if not all(_BURST.fullmatch(value) for way in one.how for name, value in way if name == "burst"):
             raise RunReadError(f"{path}: a burst that is no number of operations.")
