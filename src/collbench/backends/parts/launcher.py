@@ -68,13 +68,13 @@ _END_ALL = ("openmpi", "torchrun")
 def rank_0_lives(us: Launcher) -> bool:
     """Whether rank 0 has not left, as far as its fellow `us` can tell; not where it may be on another machine.
 
-    A launcher that ends the job with its first rank would have ended us too. Otherwise rank 0 is looked for among the
-    processes that the same parent started.
+    Rank 0 is looked for among the processes that the same parent started. Where the launcher ends the job with its
+    first rank, any of these will do: it would have ended them and us.
     """
     if us.rank == 0 or us.kind == "none":
         return False
     fellows = (detect(environ) for environ in _siblings())
-    return us.kind in _END_ALL or any(fellow.kind == us.kind and fellow.rank == 0 for fellow in fellows)
+    return any(fellow.kind == us.kind and (fellow.rank == 0 or us.kind in _END_ALL) for fellow in fellows)
 
 
 def _siblings() -> Iterator[dict[str, str]]:
