@@ -94,6 +94,30 @@ def test_an_error_does_not_leave_a_halted_loop(driver: str) -> None:
     assert made.order == ["issue", "lifted"]
 
 
+@pytest.mark.parametrize("driver", [compiled, "python"])
+def test_whoever_halts_waits_for_a_call_that_has_begun(driver: str) -> None:
+    """A thread that looked just before the halt is about to call; freeing what it uses has to wait for it."""
+    begun, order, halt, library = threading.Event(), list[str](), Halt(), Library()
+
+    def issue() -> int:
+        begun.set()
+        time.sleep(0.2)
+        order.append("returned")
+        return 0
+
+    stage = Stage(lambda: bool(issue()), (Native((library.function(issue),)),), "issue")
+    thread = threading.Thread(target=run, args=(driver, Call((stage,), halt=halt), 2))
+    thread.start()
+    assert begun.wait(10)
+    assert not halt.wait_for_caller(0.0)
+    halt.set()
+    assert halt.wait_for_caller(60)
+    assert order == ["returned"]
+    halt.flag[:] = bytes(4)
+    thread.join(60)
+    assert order == ["returned"] * 2
+
+
 def test_on_the_devices_clock() -> None:
     made = Halting("stop")
     nothing: Callable[[], float] = lambda: 0.0  # noqa: E731

@@ -28,6 +28,10 @@ from collbench.timing.call import Call, Stage
 from collbench.timing.halt import Halt
 
 
+#: A call of the library that waits for nobody has this long to return before communicators are aborted (s).
+CALLS_END = 0.5
+
+
 class NcclSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
@@ -150,6 +154,7 @@ class NcclSession(DeviceMpiSession):
         It also frees the communicator, and lets the main thread out of its wait: that one must not make another call.
         """
         self._halt.set()
+        self._halt.wait_for_caller(CALLS_END)
         self._comms.abort()
 
     def is_lost_rank(self, error: BaseException) -> bool:

@@ -111,13 +111,16 @@ typedef struct {
     int code, failed; /* the error, and the number of the call that returned it; -1: the gate, -2: reading the device */
 } outcome;
 
-/* Another thread sets `halt` before it frees what the calls use (timing/halt.py). From then on none is made here. */
-static inline void stay_if_halted(const int32_t *halt) {
+/* Another thread sets `halt` before it frees what the calls use (timing/halt.py). From then on none is made here; that
+   this thread stays is written there (2), because the other one waits for it: it may sit between the look and the call. */
+static inline void stay_if_halted(int32_t *halt) {
     const struct timespec nap = {0, 20000000};
+    if (!__atomic_load_n(halt, __ATOMIC_ACQUIRE)) return;
+    __atomic_store_n(halt, 2, __ATOMIC_RELEASE);
     while (__atomic_load_n(halt, __ATOMIC_ACQUIRE)) nanosleep(&nap, NULL);
 }
 
-static inline int perform(const operation *o, const int32_t *halt, int64_t *marks, int *failed) {
+static inline int perform(const operation *o, int32_t *halt, int64_t *marks, int *failed) {
     int code, i = 0;
     for (int stage = 0; stage < o->stages; stage++) {
         for (; i < o->end[stage]; i++) {
@@ -133,7 +136,7 @@ static inline int perform(const operation *o, const int32_t *halt, int64_t *mark
 }
 
 static void measure_samples(const gate *g, const operation *o, const invocation *completion, int64_t burst,
-                            const invocation *reading, const volatile float *elapsed, const int32_t *halt, int64_t n,
+                            const invocation *reading, const volatile float *elapsed, int32_t *halt, int64_t n,
                             outcome *r) {
     for (r->done = 0; r->done < n; r->done++) {
         int64_t target, in, out, i = r->done;
