@@ -27,7 +27,6 @@ from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
 from collbench.timing.halt import Halt
 
-
 #: A call of the library that waits for nobody has this long to return before communicators are aborted (s).
 CALLS_END = 0.5
 
