@@ -89,3 +89,8 @@ def format_duration(seconds: float) -> str:
         if abs(seconds) < 999.5 * scale:  # what rounds to 1000 belongs to the next unit
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds:.3g} s" if abs(seconds) < 999.5 else f"{seconds:.0f} s"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 cell`, `3 cells`, `2 launches` (with its plural given)."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"

@@ -44,6 +44,14 @@ def named(marker: str) -> list[str]:
     return found
 
 
+def test_more_ranks_than_cores_are_measured(plan: Path) -> None:
+    """The launcher is told; on a machine with one core the default of two ranks is such a case."""
+    ranks = len(os.sched_getaffinity(0)) + 1
+    ended = finish([*SELFTEST, "--plan", str(plan), "--launches", "6", "-n", str(ranks), "--style", "json"])
+    assert ended.code == 0, ended.err
+    assert len(json.loads(ended.out)["cells"]) == 2
+
+
 @pytest.mark.one_mpi
 def test_the_same_under_two_names_is_measured_in_blocks_and_judged(plan: Path, tmp_path: Path) -> None:
     out = tmp_path / "kept"

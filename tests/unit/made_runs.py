@@ -9,6 +9,7 @@ its manifest says of every image what it and the environment beside it hold.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ def made_case(policy: str = "host", isolation: str | None = None, **fields: Any)
 def made_record(case: Case, launch: int, median: float, mean: float | None = None, **fields: Any) -> Record:
     """A launch that measured the case with this median, and its mean (else equal), but for these fields."""
     mean = median if mean is None else mean
-    seconds = Seconds(min=median, p50=median, p95=median, p99=median, max=median, mean=mean, ci95=(median, median),
+    least, most = min(median, mean), max(median, mean)
+    seconds = Seconds(min=least, p50=median, p95=most, p99=most, max=most, mean=mean, ci95=(median, median),
                       lag1=None)  # fmt: skip
     found = Record(
         case=case, launch=launch, status="ok", work=Work(bytes=case.bytes, count=case.bytes // 4, bus_factor=1.0),
@@ -50,6 +52,11 @@ def made_record(case: Case, launch: int, median: float, mean: float | None = Non
         transport="shared memory", contended=False, oversubscribed=False,
     )  # fmt: skip
     return msgspec.structs.replace(found, **fields)
+
+
+def twin(run: Path) -> Path:
+    """A copy of a run: other data that says the same."""
+    return Path(shutil.copytree(run, run.with_name(f"{run.name}-twin"), dirs_exist_ok=True))
 
 
 def sampled(record: Record, samples: NDArray[np.int64]) -> Record:

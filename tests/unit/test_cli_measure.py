@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from tests.unit.made_runs import made_case, spread, write_run
 
 from collbench import collectives
 from collbench.report import STYLES
@@ -167,6 +168,17 @@ def test_a_run_that_was_cut_off_is_shown_with_a_warning(collbench: Collbench, st
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 11
     assert done.stderr == f"collbench: {tmp_path}: the last record was cut off and is left out.\n"
+
+
+def test_an_experiment_that_was_stopped_is_shown_as_one(collbench: Collbench, tmp_path: Path) -> None:
+    """made_runs: an experiment of as many launches as the longest list."""
+    host, multi = made_case(image="a"), made_case("multi", "strict", image="a")
+    whole = write_run(tmp_path / "whole", {host: spread(1e-5), multi: spread(1e-5)})
+    assert collbench("show", whole).stderr == ""
+    cut = write_run(tmp_path / "cut", {host: spread(1e-5), multi: spread(1e-5)[:-3]})
+    shown = collbench("show", cut)
+    assert shown.returncode == 0
+    assert "fewer launches than its 10 in 1 cell: collbench launch --resume goes on" in shown.stderr
 
 
 def test_arguments_that_are_no_text_can_be_kept(collbench: Collbench, tmp_path: Path) -> None:

@@ -45,6 +45,15 @@ def test_three_per_cent_below_the_step_is_never_the_same(tmp_path: Path, seed: i
     assert found.base.interval[1] - found.base.interval[0] >= 9.99 * NS
 
 
+@pytest.mark.parametrize(("time", "verdict"), [(3000 * NS, "inconclusive"), (3001.5 * NS, "same"), (3011 * NS, "same")])
+def test_launches_that_all_agree_are_as_fine_as_their_last_digit(tmp_path: Path, time: float, verdict: str) -> None:
+    """3 us in every launch may be a clock with steps of 1 us; a run before schema 4 does not tell."""
+    entries: list[Entry] = [time] * 10
+    found = compared(tmp_path / "run", entries, list(entries), None)
+    assert found.verdict == verdict
+    assert ("the clock's steps are" in found.why) == (verdict == "inconclusive")
+
+
 def test_half_as_long_again_is_seen_through_the_steps(tmp_path: Path) -> None:
     found = compared(tmp_path / "run", stepped(200.0, 25, 1), stepped(300.0, 25, 2), 10 * NS)
     assert found.verdict == "slower"

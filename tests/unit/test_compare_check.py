@@ -18,6 +18,7 @@ from tests.unit.made_runs import (
     made_manifest,
     made_record,
     spread,
+    twin,
     write_launches,
     write_run,
 )
@@ -42,7 +43,7 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
 def test_fail_on_decides_the_exit_code(compare: Collbench, runs: tuple[Path, Path], asked: str, code: int) -> None:
     found = compare(*runs, "--fail-on", asked)
     assert found.code == code
-    assert bool(code) == (f"--fail-on {asked}: 1 slower; 1 cells compared" in found.err)
+    assert bool(code) == (f"--fail-on {asked}: 1 slower; 1 cell compared" in found.err)
     swapped = compare(*runs[::-1], "--fail-on", asked)
     assert swapped.code == {"slower": 0, "faster": 1, "different": 1, "inconclusive": 0}[asked]
     assert compare(*runs, "--fail-on", asked, "--margin", "50%").code == 0
@@ -79,7 +80,7 @@ def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: P
         said = f"1 {name.removeprefix('1 ').partition(' in ')[0]}" if "another" not in name else name
         found = compare(broken if "base" in name else base, other, "--fail-on", asked)
         assert (found.code, said in found.err) == (1, True), (name, found.err)
-    assert compare(base, base, "--fail-on", asked, "--margin", "10%").code == 0
+    assert compare(base, twin(base), "--fail-on", asked, "--margin", "10%").code == 0
 
 
 @pytest.mark.parametrize("asked", MODES)
@@ -91,7 +92,7 @@ def test_a_summary_that_its_samples_do_not_bear_out_fails_every_check(
         for launch, time in enumerate(spread(20e-6)):
             record = made_record(case, launch, time)
             writer.append(msgspec.structs.replace(record, samples=Samples(n=20, invalid=0, warmup=5)), samples)
-    found = compare(tmp_path / "run", tmp_path / "run", "--fail-on", asked, "--margin", "10%")
+    found = compare(tmp_path / "run", twin(tmp_path / "run"), "--fail-on", asked, "--margin", "10%")
     assert (found.code, "10 of 10 samples files do not agree with their records" in found.err) == (1, True)
 
 
@@ -129,13 +130,13 @@ def test_what_both_sides_skipped_fails_no_check(compare: Collbench, tmp_path: Pa
     small, large = made_case(bytes=8), made_case(bytes=64)
     skipped = [made_failure(large, n, "no such algorithm", "skipped") for n in range(10)]
     run = write_run(tmp_path / "run", {small: spread(10e-6), large: skipped})
-    assert compare(run, run, "--fail-on", asked, "--margin", "10%").code == 0
+    assert compare(run, twin(run), "--fail-on", asked, "--margin", "10%").code == 0
 
 
 def test_a_run_of_fewer_launches_than_it_was_to_have_fails_a_check(compare: Collbench, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {HOST: spread(1e-5, 8), MULTI: [*spread(1e-5, 8), None, None]})
     found = compare(run, "--by", "policy", "--fail-on", "slower", "--margin", "10%")
-    assert (found.code, "2 cells have fewer launches than its 10" in found.err) == (1, True)
+    assert (found.code, "fewer launches than its 10 in 2 cells" in found.err) == (1, True)
 
 
 def test_a_launch_that_only_one_side_has_fails_a_check(compare: Collbench, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.unit.made_runs import (
     made_failure,
     made_record,
     spread,
+    twin,
     write_launches,
     write_run,
 )
@@ -155,7 +156,7 @@ def test_runs_that_drift_are_not_called_different(compare: Collbench, tmp_path: 
 def test_a_baseline_stands_for_its_run(compare: Collbench, runs: tuple[Path, Path], tmp_path: Path) -> None:
     kept = tmp_path / "baseline.json"
     saved = compare(runs[0], "--save-baseline", kept)
-    assert (saved.code, saved.err) == (0, "") and "a baseline of 1 cells" in saved.out
+    assert (saved.code, saved.err) == (0, "") and "a baseline of 1 cell" in saved.out
     by_file = json.loads(compare(runs[1], "--baseline", kept, "--style", "json").out)
     by_run = json.loads(compare(*runs, "--style", "json").out)
     by_run["comparisons"][0]["base"]["name"] = str(kept)
@@ -230,7 +231,9 @@ def test_refusals_end_with_2_and_say_what_would_work(
     assert "name two sides" in refusal(launched, "--by", "policy", "--between", "host")
     assert "--between chooses sides of one run" in refusal(*runs, "--between", "a,b")
     assert "two names for one thing" in refusal(*runs, "--margin", "1%", "--tolerance", "1%")
-    assert "is no share" in refusal(*runs, "--margin", "5")
+    assert "not a share below 100 %" in refusal(*runs, "--margin", "5")
+    assert "not a share below 100 %" in refusal(*runs, "--margin", "100%")
+    assert "does not differ from itself" in refusal(runs[0], runs[0].parent / "." / runs[0].name)
     assert "not a run" in refusal(runs[0], tmp_path / "none")
     (tmp_path / "empty").mkdir()
     assert "neither a run nor a folder of runs" in refusal(runs[0], tmp_path / "empty")
@@ -265,7 +268,7 @@ def test_a_cut_off_record_and_lonely_cells_are_said(compare: Collbench, tmp_path
     found = compare(one, two)
     assert found.code == 0
     assert "b: the last record was cut off and is left out" in found.err
-    assert "1 cell of those measured are in" in found.err and "a only and are left out" in found.err
+    assert "1 cell of those measured: in" in found.err and "a only, left out" in found.err
 
 
 def test_another_gate_has_no_verdict_until_it_is_ignored(compare: Collbench, tmp_path: Path) -> None:
@@ -298,7 +301,7 @@ def test_sides_that_differ_in_nothing_measured_say_only_that(compare: Collbench,
 def test_a_folder_with_runs_of_different_things_is_refused(compare: Collbench, tmp_path: Path) -> None:
     write_run(tmp_path / "all" / "1", {made_case(): [10e-6]})
     write_run(tmp_path / "all" / "2", {made_case(): [10e-6]}, libraries=(library("MPICH", "5.0.2"),))
-    found = compare(tmp_path / "all", tmp_path / "all")
+    found = compare(tmp_path / "all", twin(tmp_path / "all"))
     assert found.code == 2
     assert "not launches of one another" in found.err
     assert "library: MPICH 5.0.2 and Open MPI 5.0.11" in found.err
@@ -307,3 +310,12 @@ def test_a_folder_with_runs_of_different_things_is_refused(compare: Collbench, t
 def test_a_run_that_is_not_there_is_named_before_a_question_is_asked(compare: Collbench, tmp_path: Path) -> None:
     found = compare(tmp_path / "nothing")
     assert found.code == 2 and "nothing: not a run" in found.err
+
+
+def test_notes_of_a_csv_file_go_to_standard_error(tmp_path: Path, compare: Collbench) -> None:
+    """A file for programs has no room for them, and nobody is to read it without them."""
+    runs = [write_run(tmp_path / name, {made_case(): spread(10e-6)}) for name in ("a", "b")]
+    found = compare(*runs, "--style", "csv")
+    assert found.code == 0 and found.out.startswith("table,")
+    assert "not interleaved" not in found.out and "* measured one after the other" in found.err
+    assert "* " not in compare(*runs, "--style", "table").err

@@ -80,7 +80,8 @@ def test_a_plan_says_when_its_launches_can_tell_no_cell_of_many(tmp_path: Path) 
     """A host against two policies at 12 sizes: 24 comparisons take 7 launches, 26 take 8."""
     few = "6 launches cannot tell a difference in one alone of 24 comparisons"
     for sizes, launches, said in (
-        (12, 6, few), (12, 7, None), (13, 7, "launches = 8 can"), (13, 8, None), (13, 1, None)
+        (12, 6, few), (12, 7, None), (13, 7, "launches = 8 can"), (13, 8, None),
+        (13, 1, "one launch describes and decides nothing"),
     ):  # fmt: skip
         path = tmp_path / "plan.toml"
         listed = ", ".join(f'"{8 * size + 8}"' for size in range(sizes))
@@ -95,4 +96,4 @@ def test_a_title_steers_no_terminal(tmp_path: Path, collbench: Callable[..., sub
     path = written(tmp_path, 'images = ["openmpi"]\npolicies = ["host"]\ntitle = "a\\u001b[2J\\nb\\u202ec"')
     shown = collbench("plan", path)
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.startswith("a\\x1b[2J\\x0ab\\u202ec: 1 cells, ")
+    assert shown.stdout.startswith("a\\x1b[2J\\x0ab\\u202ec: 1 cell, ")

@@ -52,6 +52,9 @@ def test_launches_of_two_kinds_are_counted_on_both_sides() -> None:
     assert found.text == "0 of 60 against 20 of 60 are slower by a quarter"
     assert slow(jumping, jumping) is None and slow(steady, steady) is None
     assert slow(steady, [*jumping[:1], *steady[1:]]) is None  # one of sixty is chance
+    shifted = [1.3 * time for time in steady]
+    assert slow(steady, shifted, one_median=False) is None  # all of a side, so none of it is slow for that side
+    assert slow(steady, [1.3 * time for time in jumping], one_median=False) == found
 
 
 def test_launches_with_a_memory_have_a_high_score_and_others_have_not() -> None:

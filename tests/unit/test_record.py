@@ -117,3 +117,18 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
         "protocol": before["protocol"] | {"burst": 1},
         "hosts": [host | {"gpus": [], "clock_step": None} for host in before["hosts"]],
     }
+
+
+@pytest.mark.parametrize("changed", [
+    {"min": 2.0}, {"p50": 0.0}, {"p95": 0.0}, {"p99": 0.0}, {"max": 0.0}, {"mean": 2.0}, {"ci95": [0.0, 0.0]},
+    {"ci95": [2.0, 2.0]},
+])  # fmt: skip
+@pytest.mark.parametrize("where", ["seconds", "device", "leg"])
+def test_a_summary_in_no_order_is_refused(stored_run: Path, where: str, changed: dict[str, Any]) -> None:
+    document = json.loads((stored_run / "records.jsonl").read_text().splitlines()[0])
+    summary = document["seconds"]
+    assert records.decode(json.dumps(document | {"device": summary, "legs": {"leg": summary}}).encode()).device
+    places = {"seconds": summary, "device": summary, "legs": {"leg": summary}}
+    places |= {"legs": {"leg": summary | changed}} if where == "leg" else {where: summary | changed}
+    with pytest.raises(RunReadError, match=f"{where} are not in order: min"):
+        records.decode(json.dumps(document | places).encode())

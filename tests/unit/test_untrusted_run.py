@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from tests.unit.made_runs import made_case, spread, write_run
+from tests.unit.made_runs import made_case, spread, twin, write_run
 
 from collbench.analysis import baseline
 from collbench.analysis.observations import observe
@@ -133,7 +133,7 @@ def test_a_name_does_not_begin_a_row_of_a_comparison(collbench: Program, tmp_pat
 def test_names_with_control_characters_leave_json_whole(collbench: Program, tmp_path: Path) -> None:
     cells = {made_case(policy, image="a\x7f\x85\x1b\u202eb"): spread(1e-5, 7) for policy in ("host", "single")}
     run = write_run(tmp_path / "a\x7fb", cells)
-    for asked in (("show", run), ("compare", run, "--by", "policy"), ("compare", run, run)):
+    for asked in (("show", run), ("compare", run, "--by", "policy"), ("compare", run, twin(run))):
         done = collbench(*asked, "--style", "json")
         assert done.returncode == 0, done.stderr
         json.loads(done.stdout)

@@ -45,8 +45,10 @@ class AtSize:
     @property
     def slow_at_times(self) -> dict[Option, Comparison]:
         """Options with a median as good as another's, and more launches that are far slower than it."""
-        found = {option: one for option, one in self.others.items() if one.slow and one.slow.other > one.slow.base}
-        steadier = [one for one in self.others.values() if one.slow and one.slow.other < one.slow.base]
+        unlike = {option: (one, one.slow) for option, one in self.others.items()
+                  if one.slow is not None and one.verdict in NOT_WORSE}  # fmt: skip
+        found = {option: one for option, (one, slow) in unlike.items() if slow.other > slow.base}
+        steadier = [one for one, slow in unlike.values() if slow.other < slow.base]
         return found | ({self.best: steadier[0]} if steadier else {})
 
     @property

@@ -6,6 +6,7 @@ the operation taking equally long, so no interval may be narrower than the step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -35,9 +36,10 @@ def set_clock_step(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None
 def _shown(cells: Iterable[Cell]) -> float:
     """The least distance of two times of one cell, among cells half of whose launches agree to the nanosecond, in s.
 
-    0.0 where no cell has such launches: then times are finer than what they differ by.
+    Where all launches of every such cell agree, it is at most the place of the last digit that any of them shows. 0.0
+    where no cell has such launches: then times are finer than what they differ by.
     """
-    found = 0.0
+    found, places = 0.0, []
     for cell in cells:
         if len(cell.medians) < 2 or min(cell.medians) > _SHORT:
             continue
@@ -48,4 +50,14 @@ def _shown(cells: Iterable[Cell]) -> float:
         gaps = [above - below for below, above in pairwise(ends)]
         wide = [gap for gap in gaps if _FINEST < gap <= _COARSEST]
         found = max(found, min(wide, default=0.0))
-    return found
+        if len(ends) == 1:
+            places.append(_last_place(ends[0]))
+    return found or min(places, default=0.0)
+
+
+def _last_place(time: float) -> float:
+    """The power of ten of the last digit that is not 0 in a time in nanoseconds, in s; 0.0 below what is a step."""
+    nanoseconds = round(time * 1e9)
+    digits = str(nanoseconds)
+    place = 10.0 ** (len(digits) - len(digits.rstrip("0"))) * 1e-9
+    return place if place > _FINEST and math.isclose(time * 1e9, nanoseconds, rel_tol=1e-6) else 0.0

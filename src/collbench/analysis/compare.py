@@ -101,7 +101,7 @@ def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks:
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
         verdict, more = "inconclusive", None
         why = f"times drift by {moved:.0%} within a run, and the runs follow each other"
-    kinds = slow(base, other) if verdict in ("same", "negligible") else None
+    kinds = slow(base, other, one_median=verdict in ("same", "negligible"))
     if kinds is not None:
         why = f"{why}; launches differ in kind: {kinds.text}"
     sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))

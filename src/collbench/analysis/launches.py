@@ -60,10 +60,16 @@ class Slow:
         return f"{self.base} of {of_base} against {self.other} of {of_other} are slower by a quarter"
 
 
-def slow(base: Sequence[float], other: Sequence[float]) -> Slow | None:
-    """The slow launches of two sides with about one median, where one side has more of them (Fisher's exact test)."""
-    limit = SLOW * median((*base, *other))
-    mine, theirs = (sum(time > limit for time in side) for side in (base, other))
+def slow(base: Sequence[float], other: Sequence[float], one_median: bool = True) -> Slow | None:
+    """The slow launches of two sides, where one side has more of them (Fisher's exact test).
+
+    `one_median`: both sides are about equally fast, so slow is what is slow beside all of them, though it were most of
+    one side; else beside the median of its own side.
+    """
+    middles = [median((*base, *other))] * 2 if one_median else [median(base), median(other)]
+    mine, theirs = (
+        sum(time > SLOW * middle for time in side) for side, middle in zip((base, other), middles, strict=True)
+    )
     if mine == theirs:
         return None
     table = [[mine, len(base) - mine], [theirs, len(other) - theirs]]

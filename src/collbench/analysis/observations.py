@@ -16,9 +16,10 @@ from collbench.analysis.clock import set_clock_step
 from collbench.analysis.sample_check import SampleCheck
 from collbench.errors import RunReadError
 from collbench.schema.case import Case
-from collbench.schema.manifest import Manifest
+from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream, read_manifest
+from collbench.units import counted
 
 #: A time below a picosecond is none: no clock tells it.
 LEAST = 1e-12
@@ -217,3 +218,9 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
         cell.add(record, first + record.launch)
         last = max(last, first + record.launch)
     return last
+
+
+def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
+    """What an experiment that was stopped lacks, in words; empty where every cell has all its launches."""
+    short = sum(len(cell.medians) + cell.failed + cell.skipped < experiment.launches for cell in cells)
+    return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""

@@ -30,7 +30,7 @@ style = click.option(
 
 
 class Share(click.ParamType[float]):
-    """`2%` or `0.02`: a share, from 0 to below 1000 %."""
+    """`2%` or `0.02`: a share, from 0 to below 100 %."""
 
     name = "PERCENT"
 
@@ -39,9 +39,10 @@ class Share(click.ParamType[float]):
         if isinstance(value, float):
             return value
         match = _PERCENT.fullmatch(str(value).strip())
-        if match is None or (match[2] == "" and float(match[1]) >= 1):
-            self.fail(f"{value!r} is no share. Write 2% or 0.02.", param, ctx)
-        return float(match[1]) / 100 if match[2] else float(match[1])
+        share = 1.0 if match is None else float(match[1]) / (100 if match[2] else 1)
+        if share >= 1:
+            self.fail(f"{value!r} is not a share below 100 %. Write 2% or 0.02.", param, ctx)
+        return share
 
 
 margin = click.option(
@@ -92,8 +93,11 @@ def names(texts: Sequence[str]) -> frozenset[str]:
 
 
 def say(tables: Sequence[Table], document: Any, chosen: str) -> None:
-    """Print tables in the chosen style, or the document as JSON."""
+    """Print tables in the chosen style, or the document as JSON. CSV has no room for notes: they go to stderr."""
     import msgspec
 
     text = FORMATS[chosen](tables) if chosen != "json" else msgspec.json.format(msgspec.json.encode(document)).decode()
     sys.stdout.write(harmless(text if text.endswith("\n") else text + "\n"))
+    if chosen == "csv":
+        for note in dict.fromkeys(note for table in tables for note in table.notes):
+            click.echo(harmless(f"* {note}"), err=True)

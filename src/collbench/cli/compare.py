@@ -21,6 +21,7 @@ from collbench.errors import RequestError
 from collbench.report.compared import document, tables
 from collbench.schema.case import Case
 from collbench.spelling import suggestion
+from collbench.units import counted
 
 
 @click.command(name="compare", epilog="Exit code 1 where --fail-on found what it looks for, or something not measured.")
@@ -133,7 +134,7 @@ def _asked(
         factor = find_factor(by)
         pairs = within(observed, factor, _known(without, observed), sides)
         alone = without_partner(observed, factor, pairs)
-        _left_out(alone, "have no partner to be compared with")
+        _left_out(alone, "no partner to be compared with")
         return Asked(pairs, observed.interleaved or in_blocks, alone, _doubts(observed))
     if len(runs) != 2 - (baseline is not None):
         raise RequestError(f"compare: {len(runs)} runs{' and a baseline' if baseline else ''}. It takes two sides.")
@@ -141,14 +142,19 @@ def _asked(
         raise RequestError("--between chooses sides of one run; here two are compared.")
     if baseline and in_blocks:
         raise RequestError("--in-blocks: a baseline was measured at another time; only runs can be measured in turns.")
+    if not baseline and runs[0].resolve() == runs[1].resolve():
+        raise RequestError(
+            f"compare: both sides are {runs[0]}, and a run does not differ from itself. Name two runs, or what the sides "
+            f"of one differ in: --by {', '.join(FACTORS)}. What differs by chance: collbench selftest."
+        )
     base, other = baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1])
     if in_blocks:
         refuse_not_in_turns(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
     pairs = across(base, other, find_factor(by, known) if by else None, _known(without, base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
-    _left_out(missing, f"are in {base.name} only and are left out")
-    _left_out(more, f"are in {other.name} only and are left out")
+    _left_out(missing, f"in {base.name} only, left out")
+    _left_out(more, f"in {other.name} only, left out")
     return Asked(pairs, in_blocks, missing, (*_doubts(base), *_doubts(other)))
 
 
@@ -160,15 +166,16 @@ def _doubts(observed: Observed) -> tuple[str, ...]:
         return observed.doubts + cut
     short = [cell for cell in observed.cells.values() if cell.medians and len(cell.medians) < experiment.launches]
     lacking = (
-        (f"{observed.name}: {len(short)} cells have fewer launches than its {experiment.launches}",) if short else ()
+        (f"{observed.name}: fewer launches than its {experiment.launches} in {counted(len(short), 'cell')}",)
+        if short
+        else ()
     )
     return observed.doubts + cut + lacking
 
 
 def _left_out(number: int, why: str) -> None:
     if number:
-        said = "1 cell of" if number == 1 else f"{number} cells of"
-        click.echo(harmless(f"collbench: {said} those measured {why}."), err=True)
+        click.echo(harmless(f"collbench: {counted(number, 'cell')} of those measured: {why}."), err=True)
 
 
 def _save(runs: tuple[Path, ...], path: Path) -> int:
@@ -177,16 +184,19 @@ def _save(runs: tuple[Path, ...], path: Path) -> int:
     observed = read(runs[0])
     spoilt = sum(bool(cell.failed) for cell in observed.cells.values())
     if spoilt or observed.doubts:
-        cells = "1 cell" if spoilt == 1 else f"{spoilt} cells"
-        why = f"{cells} failed in some launches" if spoilt else observed.doubts[0]
+        why = f"{counted(spoilt, 'cell')} failed in some launches" if spoilt else observed.doubts[0]
         raise RequestError(f"--save-baseline: {runs[0]} is none to hold others against: {why}. Measure it anew.")
     kept = baselines.keep(observed, path)
-    click.echo(f"{path}: a baseline of {kept} cells. Hold a run against it: collbench compare RUN --baseline {path}")
+    click.echo(
+        f"{path}: a baseline of {counted(kept, 'cell')}. Hold a run against it: collbench compare RUN --baseline {path}"
+    )
     return 0
 
 
 def _judged(found: Sequence[Comparison], fail_on: str | None, asked: Asked) -> int:
     said = [] if fail_on is None else failures(found, fail_on, asked.missing, asked.doubts)
     if said:
-        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(said)}; {len(found)} cells compared.", err=True)
+        click.echo(
+            f"collbench: --fail-on {fail_on}: {', '.join(said)}; {counted(len(found), 'cell')} compared.", err=True
+        )
     return 1 if said else 0

@@ -12,7 +12,7 @@ from collbench.launch import topology
 from collbench.launch.cells import Cell, cases_in, cells_of, order_of
 from collbench.launch.conduct import placements_of
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.units import format_long
+from collbench.units import counted, format_long
 
 #: What a start costs besides measuring, in s (seen with Docker Engine 20.10 on two cores): host, containers, one more.
 START_HOST, START_BOX, START_MORE = 0.7, 1.0, 0.4
@@ -39,11 +39,13 @@ def seconds_of(plan: LaunchPlan) -> float:
 
 
 def undecidable(plan: LaunchPlan) -> str | None:
-    """What so many launches cannot tell of the plan's cells, in a sentence; None where they can, or are not to."""
+    """What so many launches cannot tell of the plan's cells, in a sentence; None where they can."""
     compared = comparisons(plan)
     needed = fewest_launches(compared)
-    if plan.launches == 1 or not compared or plan.launches >= needed:
+    if not compared or plan.launches >= needed:
         return None
+    if plan.launches == 1:
+        return f"one launch describes and decides nothing: {compared} comparisons take launches = {needed}"
     return (f"{plan.launches} launches cannot tell a difference in one alone of {compared} comparisons, however large "
             f"it is: launches = {needed} can")  # fmt: skip
 
@@ -62,8 +64,9 @@ def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
     cells, launches = len(cells_of(plan)), len(order_of(plan))
     cases = sum(len(cases_in(plan, cell)) for cell in cells_of(plan)) * plan.launches
     title = in_one_line(plan.title or "launch")
-    click.echo(f"# {title}: {cells} cells x {plan.launches} launches = {launches} starts, "
-               f"{cases} measurements, {about(plan)}", err=True)  # fmt: skip
+    product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
+    results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
+    click.echo(f"# {title}: {product} = {results}, {about(plan)}", err=True)
     said = undecidable(plan)
     if said is not None:
         click.echo(f"# {said}", err=True)

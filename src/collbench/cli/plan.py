@@ -14,6 +14,7 @@ from collbench.launch.conduct import placements_of
 from collbench.launch.placing import Box, Placement
 from collbench.run.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
+from collbench.units import counted
 
 
 @click.command(name="plan")
@@ -25,10 +26,13 @@ def command(plan: Path) -> None:
     cells = cells_of(loaded)
     cases = {cell: len(cases_in(loaded, cell)) for cell in cells}
     title = in_one_line(loaded.title or plan.stem)
-    click.echo(f"{title}: {len(cells)} cells, {loaded.launches} launches each, seed {loaded.seed}")
+    click.echo(
+        f"{title}: {counted(len(cells), 'cell')}, {counted(loaded.launches, 'launch', 'launches')} each, "
+        f"seed {loaded.seed}"
+    )
     for number, cell in enumerate(cells):
         where = _where(placements[cell], cell.isolation is None)
-        click.echo(f"  {number:3d}  {cell.title}: {cases[cell]} case{'s' if cases[cell] > 1 else ''}; {where}")
+        click.echo(f"  {number:3d}  {cell.title}: {counted(cases[cell], 'case')}; {where}")
     click.echo("order of launches, block by block:")
     numbers = {cell: number for number, cell in enumerate(cells)}
     order = order_of(loaded)

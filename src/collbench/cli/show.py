@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect
+from collbench.analysis.observations import Cell, collect, few_launches
 from collbench.cli.terminal import harmless
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
@@ -31,6 +31,8 @@ def command(directory: Path, style: str) -> None:
         set_clock_step(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
         found = bool(cells)
+        if short := few_launches(cells.values(), manifest.experiment):
+            click.echo(harmless(f"collbench: {directory}: {short}: collbench launch --resume goes on."), err=True)
     else:
         found = _print(manifest, stream, style)
     if not found:

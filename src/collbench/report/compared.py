@@ -63,9 +63,9 @@ def _row(one: Comparison) -> tuple[str, ...]:
 
 def verdict(one: Comparison) -> str:
     """The verdict, and what it lacks or why there is none; or what a median hides."""
-    if one.slow is not None:
-        return f"{one.verdict} ({one.slow.text})"
-    return f"{one.verdict} ({one.why})" if one.verdict in ("inconclusive", "not comparable") else one.verdict
+    if one.verdict in ("inconclusive", "not comparable"):
+        return f"{one.verdict} ({one.why})"
+    return one.verdict if one.slow is None else f"{one.verdict} ({one.slow.text})"
 
 
 def _launches(one: Comparison) -> str:

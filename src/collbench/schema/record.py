@@ -11,7 +11,7 @@ from collbench.errors import RunReadError
 from collbench.schema.bounds import Amount, Burst, Count, Launch, Rank, Size
 from collbench.schema.case import Cadence, Case, Driver, Gate
 from collbench.schema.gpu import Reading
-from collbench.schema.summary import Seconds, Time
+from collbench.schema.summary import Seconds, Time, in_order
 from collbench.schema.untrusted import decode_plain, is_plain
 
 SCHEMA = 4
@@ -213,12 +213,24 @@ def _taken(record: Record, what: str) -> Record:
     if record.work is None or samples is None or record.seconds is None:
         lacking = [name for name in ("work", "samples", "seconds") if getattr(record, name) is None]
         raise RunReadError(f"{what}: status ok without {', '.join(lacking)}.")
+    _refuse_disorder(record, what)
     if samples.invalid == samples.n:
         raise RunReadError(f"{what}: status ok without a valid sample.")
     if record.check is not None and record.check.wrong:
         reason = f"wrong result: {record.check.wrong} elements are not what {case.collective} means"
         return _without_times(msgspec.structs.replace(record, status="failed", reason=reason))
     return record
+
+
+def _refuse_disorder(record: Record, what: str) -> None:
+    """Quantiles that fall: somebody changed a summary, or another program computed it wrongly."""
+    for name, seconds in {"seconds": record.seconds, "device": record.device, **record.legs}.items():
+        if seconds is not None and not in_order(seconds):
+            values = ", ".join(f"{field} {getattr(seconds, field):g}" for field in ("min", "p50", "p95", "p99", "max"))
+            low, high = seconds.ci95
+            raise RunReadError(
+                f"{what}: {name} are not in order: {values}, mean {seconds.mean:g}, ci95 {low:g} to {high:g} s."
+            )
 
 
 def _without_times(record: Record) -> Record:

@@ -7,6 +7,7 @@ samples again.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 #: Seconds, never negative, and less than three centuries.
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
+
+
+#: Two quantiles that are one value may differ in their last digits.
+_ROUNDING = 1e-9
 
 
 class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +41,14 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     mean: Time
     ci95: tuple[Time, Time]
     lag1: float | None
+
+
+def in_order(seconds: Seconds) -> bool:
+    """Whether quantiles rise, and the mean and the interval of the median lie where they can, but for rounding."""
+    low, high = seconds.ci95
+    rising = (seconds.min, seconds.p50, seconds.p95, seconds.p99, seconds.max)
+    chains = (rising, (seconds.min, seconds.mean, seconds.max), (seconds.min, low, seconds.p50, high, seconds.max))
+    return all(left <= right * (1 + _ROUNDING) for chain in chains for left, right in pairwise(chain))
 
 
 def median_interval_ranks(n: int, confidence: float = 0.95) -> tuple[int, int]:
