@@ -17,7 +17,7 @@ from pathlib import Path
 
 def nccl_of_collbench() -> dict[str, str]:
     """The file that backend nccl loads, and its version."""
-    from collbench.backends.parts.gpu.opening import runtime
+    from collbench.bindings.gpu.runtime import runtime
 
     found = runtime().nccl()
     return {"nccl": found.path, "version": ".".join(map(str, found.version))}
@@ -27,7 +27,7 @@ def cudart_of_collbench() -> dict[str, str]:
     """The CUDA runtime whose functions its native driver calls, of CuPy's major version."""
     import cupy
 
-    from collbench.backends.parts.gpu.shared_library import load
+    from collbench.bindings.gpu.shared_library import load
 
     major = cupy.cuda.runtime.runtimeGetVersion() // 1000
     return {"cudart": load("cudart", f"libcudart.so.{major}", only=False).path}

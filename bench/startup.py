@@ -30,7 +30,7 @@ HELLO = "from mpi4py import MPI; print('hello', MPI.COMM_WORLD.rank)"
 #: What a rank imports; MPI is loaded, but not initialised.
 NEEDED = (
     "import collbench.run.experiment, collbench.backends.mpi; "
-    "from collbench.backends.parts.mpi_loading import load_mpi; load_mpi()"
+    "from collbench.bindings.mpi.loading import load_mpi; load_mpi()"
 )
 HELLO_WITH_COLLBENCH = (
     f"{NEEDED}; from mpi4py import MPI; MPI.Init(); print('hello', MPI.COMM_WORLD.rank); MPI.Finalize()"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from collbench.analysis.observations import observe
-from collbench.report.against import paper
 from collbench.report.page.contents import chapter
 from collbench.report.page.render import html
+from collbench.report.paper import paper
 from tests.processes import LIMIT, unmarked
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ import subprocess
 
 import pytest
 
-from collbench.launch import image_store, topology
-from collbench.launch.sides import contents_of, find
+from collbench.launch import image_store
+from collbench.launch.stacks import contents_of, find
+from collbench.machine import topology
 from tests.containers.conftest import ROOT, Launch, Started, ended
 from tests.containers.test_launch import need
 from tests.processes import LIMIT
@@ -38,7 +39,7 @@ def test_the_image_with_cuda_holds_cupy_and_one_nccl(clean: Started) -> None:
     assert labels["collbench.cuda"] == found.cuda
     assert labels["collbench.cupy"] == packages[f"cupy-cuda{found.cuda}x"]
     loads = (
-        "from collbench.backends.parts.gpu.shared_library import load; from cupy.cuda import nccl, runtime; "
+        "from collbench.bindings.gpu.shared_library import load; from cupy.cuda import nccl, runtime; "
         "load('cudart', f'libcudart.so.{runtime.runtimeGetVersion() // 1000}', only=False); print(nccl.get_version())"
     )
     done = inside("openmpi-cuda", "python", "-c", loads)

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from collbench import collectives
-from collbench.backends.parts.interface import Options
+from collbench.bindings.spec import Options
 from collbench.run.experiment import perform, plan_experiment
 from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Manifest

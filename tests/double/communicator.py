@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP
-from collbench.backends.parts.host_buffers import numpy_dtype
-from collbench.backends.parts.mpi_loading import load_mpi
+from collbench.bindings.gpu.nccl_library import DATATYPE, OP
+from collbench.bindings.host_buffers import numpy_dtype
+from collbench.bindings.mpi.loading import load_mpi
 from collbench.collectives.row import Array
 from tests.double.device import Aborted, DoubleDevice
 from tests.double.functions import Code, crash
@@ -42,7 +42,7 @@ Work = tuple[str, tuple[int, ...]]
 
 
 class DoubleComm:
-    """See `collbench.backends.parts.gpu.nccl_library.Communicator`."""
+    """See `collbench.bindings.gpu.nccl_library.Communicator`."""
 
     all_reduce: Callable[..., object]
     reduce: Callable[..., object]

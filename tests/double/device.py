@@ -75,7 +75,7 @@ class Graph:
 
 
 class DoubleDevice:
-    """See `collbench.backends.parts.gpu.device.Device`."""
+    """See `collbench.bindings.gpu.device.Device`."""
 
     def __init__(self, uuid: str) -> None:
         self.facts = Gpu(uuid=uuid, name="Double", memory=SIZE, bus="0000:00:00.0", driver="0")

@@ -14,19 +14,19 @@ import os
 import sys
 
 from collbench.backends import mpi_cuda
-from collbench.backends.parts import launcher
-from collbench.backends.parts.gpu import opening
+from collbench.bindings.gpu import runtime as opening
 from collbench.cli import main
 from collbench.errors import BackendUnavailable
+from collbench.machine import launcher
 from collbench.run import experiment
-from collbench.run.leaving import StartLimit
+from collbench.run.failures import StartLimit
 from tests.double.device import READABLE, DoubleDevice
 from tests.double.nccl import DoubleNccl
 from tests.double.spoil import spoil
 
 
 class DoubleRuntime:
-    """See `collbench.backends.parts.gpu.opening.Runtime`."""
+    """See `collbench.bindings.gpu.runtime.Runtime`."""
 
     def __init__(self) -> None:
         self.device: DoubleDevice | None = None

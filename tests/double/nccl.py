@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from collbench.backends.parts import launcher
-from collbench.backends.parts.mpi_loading import load_mpi
+from collbench.bindings.mpi.loading import load_mpi
 from collbench.collectives.row import C
+from collbench.machine import launcher
 from collbench.timing.call import Native
 from tests.double.communicator import CALLS, DoubleComm
 from tests.double.device import DoubleDevice
@@ -47,7 +47,7 @@ class Group:
 
 
 class DoubleNccl:
-    """See `collbench.backends.parts.gpu.nccl_library.Nccl`."""
+    """See `collbench.bindings.gpu.nccl_library.Nccl`."""
 
     def __init__(self, device: Callable[[], DoubleDevice | None]) -> None:
         self._device = device

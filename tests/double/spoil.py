@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from collbench.backends import mpi_staged, nccl
-from collbench.backends.parts.gpu import staging
-from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
-from collbench.backends.parts.gpu.nccl_library import DATATYPE
+from collbench.bindings.gpu import staging
+from collbench.bindings.gpu.nccl_arguments import NcclArguments
+from collbench.bindings.gpu.nccl_library import DATATYPE
 from collbench.collectives.row import Part, Step, idle, in_turn
 from collbench.timing.call import Call
 

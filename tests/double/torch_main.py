@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from collbench.backends.parts.gpu import torch_gpu
+from collbench.bindings.gpu import torch_gpu
 from collbench.cli import main
 from collbench.schema.manifest import Gpu
 from collbench.timing.call import Stage, Stopwatch

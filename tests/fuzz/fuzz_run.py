@@ -30,7 +30,7 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.cli.terminal import harmless
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style
-    from collbench.report.compared import document, tables
+    from collbench.report.comparison import document, tables
     from collbench.report.launches import summary
     from collbench.report.tables import FORMATS
     from collbench.schema.record import Record

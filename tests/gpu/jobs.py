@@ -24,11 +24,11 @@ LIMIT = 150.0
 
 _LOOK = """
 import json
-from collbench.backends.parts.gpu.opening import runtime
+from collbench.bindings.gpu.runtime import runtime
 why = runtime().missing()
 print(json.dumps([why, [] if why else runtime().visible()]))
 """
-_TORCH = "from collbench.backends.parts.gpu import torch_gpu; print(torch_gpu.missing() or '')"
+_TORCH = "from collbench.bindings.gpu import torch_gpu; print(torch_gpu.missing() or '')"
 
 
 def double_gpus() -> int:

@@ -13,12 +13,12 @@ import sys
 import time
 from typing import Any
 
-from collbench.backends.parts.interface import Operation
-from collbench.backends.parts.mpi_session import MpiSession
 from collbench.backends.torch_gloo import GlooSession
+from collbench.bindings.mpi.session import MpiSession
+from collbench.bindings.spec import Operation
 from collbench.cli import main
 from collbench.run import experiment
-from collbench.run.leaving import StartLimit
+from collbench.run.failures import StartLimit
 from collbench.timing.call import Stage
 
 _FAULTY: Any = {"count": 0}

@@ -24,7 +24,7 @@ from collbench.analysis.observations import Observed, collect, observe
 from collbench.analysis.pairs import Pair, within
 from collbench.cli import run_command
 from collbench.errors import RequestError
-from collbench.report.compared import document, tables
+from collbench.report.comparison import document, tables
 from collbench.report.launches import summary
 from collbench.report.tables import FORMATS
 from collbench.schema.case import Case

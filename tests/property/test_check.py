@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from collbench.backends.parts.host_buffers import HostBuffer
+from collbench.bindings.host_buffers import HostBuffer
 from collbench.collectives.row import Array
 from collbench.run import check
 from collbench.schema.case import DTYPES, Op

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.launch import starters
+from collbench.launch.campaign import Prepared, conduct
 from collbench.launch.cells import Launch, cases_in, cells_of, order_of
-from collbench.launch.conduct import Prepared, conduct
 from collbench.launch.placing import place
-from collbench.launch.sides import Sides
+from collbench.launch.rank_environment import Side
+from collbench.launch.stacks import Sides
 from collbench.launch.stopping import Check
-from collbench.launch.told import Side
-from collbench.launch.topology import Core, Topology
+from collbench.machine.topology import Core, Topology
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan

@@ -16,8 +16,8 @@ from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.recovery import recoveries
 from collbench.errors import RequestError
-from collbench.report.advised import Advised, complete, headline, sentences
-from collbench.report.advised_tables import tables
+from collbench.report.advice.sentences import Advised, complete, headline, sentences
+from collbench.report.advice.tables import tables
 from collbench.schema.case import Case
 
 US = 1e-6

@@ -22,7 +22,7 @@ from collbench.analysis.advise import advise
 from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, questions
 from collbench.errors import RequestError
-from collbench.report.advised import complete, sentences
+from collbench.report.advice.sentences import complete, sentences
 from collbench.schema.case import Case
 from collbench.schema.record import Check
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from collbench.backends.parts.host_buffers import numpy_dtype
+from collbench.bindings.host_buffers import numpy_dtype
 from collbench.schema.case import DTYPE_ALIASES, DTYPES, Case
 
 CASE = Case(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.backends.parts.cgroup import cpu_quota, memory_left, memory_limit, throttled_seconds
+from collbench.machine.cgroup import cpu_quota, memory_left, memory_limit, throttled_seconds
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:

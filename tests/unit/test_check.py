@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collbench import collectives
-from collbench.backends.parts.host_buffers import HostBuffer, numpy_dtype
+from collbench.bindings.host_buffers import HostBuffer, numpy_dtype
 from collbench.collectives.row import Array, fold
 from collbench.run import check
 from collbench.schema.case import DTYPES, Op

@@ -12,7 +12,7 @@ from collbench.analysis.paper.cells import At, paper_cells, steps
 from collbench.analysis.paper.conclusions import Judgement, judge
 from collbench.analysis.paper.reference import SingleNodePaper, decode
 from collbench.errors import RequestError, RunReadError
-from collbench.report.against import beside, counted, paper
+from collbench.report.paper import beside, counted, paper
 from collbench.schema.case import Case
 
 #: Image, backend and the paper's name.

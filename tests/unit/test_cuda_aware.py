@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from collbench.backends.parts import cuda_aware as levels_of
-from collbench.backends.parts.cuda_aware import Levels
-from collbench.backends.parts.launcher import Launcher
+from collbench.bindings.mpi import cuda_aware as levels_of
+from collbench.bindings.mpi.cuda_aware import Levels
 from collbench.doctor import cuda_aware
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.doctor.parts.machine import Machine, execute
 from collbench.errors import BackendUnavailable
+from collbench.machine.launcher import Launcher
 
 
 def only(finding: Finding, severity: str) -> Problem:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from collbench.backends.parts import nvml
-from collbench.backends.parts.gpu import cupy_device
-from collbench.backends.parts.nvml import GpuFacts
+from collbench.bindings.gpu import cupy_device
 from collbench.collectives.row import C
 from collbench.errors import Unsupported
+from collbench.machine import nvml
+from collbench.machine.nvml import GpuFacts
 from collbench.timing.call import Native
 
 

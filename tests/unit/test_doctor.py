@@ -16,9 +16,6 @@ from click.testing import CliRunner
 from tests.processes import LIMIT, wait_for
 
 from collbench import doctor
-from collbench.backends.parts import launcher
-from collbench.backends.parts.cgroup import cpu_quota
-from collbench.backends.parts.launcher import Launcher
 from collbench.cli import doctor as cli_doctor
 from collbench.doctor import clocks, cma, compiler, contention, cores, memory, mpi, shm, tmpdir
 from collbench.doctor.mpi import MpiLibrary
@@ -27,7 +24,10 @@ from collbench.doctor.parts.finding import Check, Finding, Problem, Severity
 from collbench.doctor.parts.machine import Machine, Output, execute, here
 from collbench.doctor.parts.processors import launcher_cores
 from collbench.errors import BackendUnavailable
-from collbench.run.facts import parse_cores
+from collbench.machine import launcher
+from collbench.machine.cgroup import cpu_quota
+from collbench.machine.facts import parse_cores
+from collbench.machine.launcher import Launcher
 from collbench.units import format_bytes
 
 NO_LAUNCHER = Launcher("none")

@@ -12,14 +12,14 @@ import pynvml as real
 import pytest
 from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 
-from collbench.backends.parts import nvml
-from collbench.backends.parts.gpu.nccl_library import SONAME
-from collbench.backends.parts.gpu.shared_library import package_folders
-from collbench.backends.parts.launcher import Launcher
+from collbench.bindings.gpu.nccl_library import SONAME
+from collbench.bindings.gpu.shared_library import package_folders
 from collbench.doctor import gpus, nccl, peers
 from collbench.doctor.nccl import Library
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.doctor.parts.machine import Machine, Output, execute
+from collbench.machine import nvml
+from collbench.machine.launcher import Launcher
 
 Install = Callable[[MadeNvml], MadeNvml]
 

@@ -13,7 +13,7 @@ from tests.double import nccl
 from tests.double.device import DoubleDevice
 from tests.double.functions import Code
 
-from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
+from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collbench import backends
-from collbench.backends.parts.interface import Roles
+from collbench.bindings.spec import Roles
 from collbench.errors import PlanError, RequestError
 from collbench.run.choosing import roles_of
 from collbench.run.expand import cases_of, refuse_cadence

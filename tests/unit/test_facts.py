@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collbench.backends.parts.gpu import own_variables
-from collbench.run import facts
-from collbench.run.confinement import confinement
-from collbench.run.facts import RankFacts
+from collbench.machine import facts, own_variables
+from collbench.machine.confinement import confinement
+from collbench.machine.facts import RankFacts
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.analysis.models.fit import best, evidence, fit, solve
-from collbench.analysis.models.judge import Model, Unfit, errors, model
 from collbench.analysis.models.predict import Question, predict
 from collbench.analysis.models.series import Point, Series
 from collbench.analysis.models.shapes import SHAPES, Shape
+from collbench.analysis.models.validation import Model, Unfit, errors, model
 from collbench.schema.case import Case
 
 ALLREDUCE = {shape.name: shape for shape in SHAPES["allreduce"]}

@@ -10,12 +10,12 @@ import pytest
 from tests.double.device import STREAM, DoubleDevice
 
 from collbench import collectives
-from collbench.backends.parts.gpu import staging
-from collbench.backends.parts.gpu.cuda_mpi import CudaMpiArguments
-from collbench.backends.parts.gpu.device import DeviceBlocks, DeviceBuffer
-from collbench.backends.parts.gpu.nccl_library import DATATYPE
-from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments, chief_of
-from collbench.backends.parts.host_buffers import HostBuffer
+from collbench.bindings.gpu import staging
+from collbench.bindings.gpu.cuda_mpi import CudaMpiArguments
+from collbench.bindings.gpu.device import DeviceBlocks, DeviceBuffer
+from collbench.bindings.gpu.nccl_library import DATATYPE
+from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments, chief_of
+from collbench.bindings.host_buffers import HostBuffer
 from collbench.collectives.row import Part, Prepared
 from collbench.schema.case import Case, Op
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import gpu_state
-from collbench.run.facts import RankFacts, rank_facts
 from collbench.schema.gpu import Reading
 
 

@@ -9,22 +9,23 @@ import msgspec
 import pytest
 
 import collbench
-from collbench.backends.parts.places import VARIABLE
 from collbench.cli import dry_run
 from collbench.errors import PlanError, RequestError
-from collbench.launch import sides, starters
+from collbench.launch import stacks as sides
+from collbench.launch import starters
+from collbench.launch.campaign import Prepared, placements_of
 from collbench.launch.cells import Cell, Launch, backends_of, cells_of, check_backends, order_of
-from collbench.launch.conduct import Prepared, placements_of
 from collbench.launch.image_store import Resolved
 from collbench.launch.images import Recipe, arguments_of, dockerfiles, labels_of
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
-from collbench.launch.sides import Sides, contents_of, differences_of
+from collbench.launch.rank_environment import NCCL_CONNECTION, Side, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.specs import INHIBIT_ADDRESS
-from collbench.launch.told import NCCL_CONNECTION, Side, hides_peers, nccl_shortage, notes, variables
-from collbench.launch.topology import Core, Gpu, Topology
+from collbench.launch.stacks import Sides, contents_of, differences_of
+from collbench.machine.topology import Core, Gpu, Topology
 from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Library
+from collbench.schema.place import VARIABLE
 from collbench.schema.plan import load_plan
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ import pytest
 from collbench.launch.cells import Cell
 from collbench.launch.identity import UNPRIVILEGED, sign, user_inside
 from collbench.launch.neighbours import beside
+from collbench.launch.one_launch import folders
 from collbench.launch.placing import Placement, place
-from collbench.launch.topology import Core, Topology
-from collbench.launch.world import folders
+from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))

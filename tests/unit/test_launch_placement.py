@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from collbench.errors import PlanError, RequestError
 from collbench.launch import placement
+from collbench.launch.campaign import Prepared, finished, placements_of
 from collbench.launch.cells import Cell, cases_in, cells_of, order_of, steps_of
-from collbench.launch.conduct import Prepared, finished, placements_of
 from collbench.launch.keeping import place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
-from collbench.launch.sides import Sides
-from collbench.launch.topology import Core, Gpu, Topology
-from collbench.run.facts import parse_cores
+from collbench.launch.stacks import Sides
+from collbench.machine.facts import parse_cores
+from collbench.machine.topology import Core, Gpu, Topology
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 from collbench.schema.record import Record

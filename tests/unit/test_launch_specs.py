@@ -13,10 +13,10 @@ from collbench.launch.abilities import knows_cdi
 from collbench.launch.cells import Cell
 from collbench.launch.isolation import in_force
 from collbench.launch.placing import place
+from collbench.launch.rank_environment import Side, notes, places, refuses_cma, shares_hostname, shm_shortage
 from collbench.launch.settings import host_settings
 from collbench.launch.specs import Mount, Spec, World, docker_command, specs_of
-from collbench.launch.told import Side, notes, places, refuses_cma, shares_hostname, shm_shortage
-from collbench.launch.topology import Core, Gpu, Topology
+from collbench.machine.topology import Core, Gpu, Topology
 from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))

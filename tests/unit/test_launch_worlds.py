@@ -12,8 +12,9 @@ import pytest
 from tests.unit.made_worlds import Heard, carried_out, good, made
 
 from collbench.errors import Interrupted
-from collbench.launch import starters, world
-from collbench.launch.conduct import conduct
+from collbench.launch import one_launch as world
+from collbench.launch import starters
+from collbench.launch.campaign import conduct
 from collbench.launch.job import run_job
 from collbench.schema import record as records
 

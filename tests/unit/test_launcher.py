@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.processes import LIMIT
 
-from collbench.backends.parts.launcher import Launcher, detect
+from collbench.machine.launcher import Launcher, detect
 
 OPENMPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
 MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2"}
@@ -66,7 +66,7 @@ def test_a_local_rank_may_be_missing() -> None:
 )
 def test_rank_0_is_a_process_of_the_same_launcher(variables: dict[str, str], lives: bool) -> None:
     """Other children of our parent, a service for one, were started by no launcher at all."""
-    asks = "from collbench.backends.parts.launcher import *; print(rank_0_lives(detect()))"
+    asks = "from collbench.machine.launcher import *; print(rank_0_lives(detect()))"
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "OMPI_", "PMIX_"))}
     with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE, env=bare | variables) as sibling:
         done = subprocess.run(

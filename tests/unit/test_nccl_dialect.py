@@ -14,12 +14,12 @@ from tests.unit.test_case import CASE
 from tests.unit.traced import COMM, STREAM, WORLD, Call, Device, Trace
 
 from collbench import collectives
-from collbench.backends.parts.gpu.device import DeviceBlocks
-from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, says_lost
-from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
-from collbench.backends.parts.gpu.shared_library import to_word
-from collbench.backends.parts.host_buffers import as_parts
+from collbench.bindings.gpu.device import DeviceBlocks
+from collbench.bindings.gpu.nccl_arguments import NcclArguments
+from collbench.bindings.gpu.nccl_library import DATATYPE, OP, says_lost
+from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
+from collbench.bindings.gpu.shared_library import to_word
+from collbench.bindings.host_buffers import as_parts
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported
 from collbench.schema.case import Case

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collbench.backends.parts.gpu.nccl_log import NcclLog, chosen, transports
-from collbench.backends.parts.interface import Seen
+from collbench.bindings.gpu.nccl_log import NcclLog, chosen, transports
+from collbench.bindings.spec import Seen
 
 CONNECTIONS = """\
 host:1:2 [0] NCCL INFO Using network Socket

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tests.unit.test_case import CASE
 
-from collbench.backends.parts.interface import HostSession, Operation
-from collbench.run.facts import rank_facts
-from collbench.run.form import MOST_CALLS, Form
-from collbench.run.numbers import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, with_numbers
+from collbench.bindings.spec import HostSession, Operation
+from collbench.machine.facts import rank_facts
+from collbench.run.driver import MOST_CALLS, Form
+from collbench.run.results import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, with_numbers
 from collbench.run.sampling import Method, Sampling
 from collbench.schema.case import Cadence, Case
 from collbench.schema.record import Record

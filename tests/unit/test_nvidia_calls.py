@@ -11,8 +11,8 @@ from tests.double import communicator, device, nccl
 from tests.unit.nvidia_process import need_libraries, run
 
 from collbench import collectives
-from collbench.backends.parts.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP
+from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE
+from collbench.bindings.gpu.nccl_library import DATATYPE, OP
 
 pytestmark = pytest.mark.cuda
 
@@ -25,8 +25,8 @@ def _libraries() -> None:
 #: Rows of nccl prepared on a communicator that is none, as rank 0 of two.
 ROWS = """
 from collbench import collectives
-from collbench.backends.parts.calls import AllOf, make_call
-from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
+from collbench.bindings.calls import AllOf, make_call
+from collbench.bindings.gpu.nccl_arguments import NcclArguments
 from collbench.schema.case import Case
 from collbench.timing.call import Stage
 from collbench.timing.gates import GateSetting, Signals

@@ -12,8 +12,7 @@ import pynvml as real
 import pytest
 from tests.unit.made_nvml import GIB, SWITCH, TWO, MadeGpu, MadeNvml, linked
 
-from collbench.backends.parts import nvml
-from collbench.launch import topology
+from collbench.machine import nvml, topology
 from collbench.schema.gpu import Reading
 
 Install = Callable[[MadeNvml], MadeNvml]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from collbench.run import facts
+from collbench.machine import facts
 from collbench.timing.resolution import clock_step, lattice
 
 

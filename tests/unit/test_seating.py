@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.backends.parts.gpu.seating import Seat, Seating, seat
-from collbench.backends.parts.interface import Roles
+from collbench.bindings.gpu.assignment import Seat, Seating, seat
+from collbench.bindings.spec import Roles
 from collbench.errors import RequestError
 
 FOUR = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from collbench.backends.parts.gpu import shared_library
-from collbench.backends.parts.gpu.shared_library import SharedLibrary, load, loaded, to_word
+from collbench.bindings.gpu import shared_library
+from collbench.bindings.gpu.shared_library import SharedLibrary, load, loaded, to_word
 from collbench.collectives.row import C
 from collbench.errors import BackendUnavailable
 

@@ -11,8 +11,8 @@ from typing import NoReturn
 import pytest
 from tests.processes import LIMIT
 
-from collbench.run.leaving import last_words
-from collbench.run.voice import Voice
+from collbench.run.failures import last_words
+from collbench.run.one_message import Voice
 from collbench.run.watchdog import Unwatched, Watchdog
 
 PROGRAM = Path(__file__).with_name("watched.py")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.analysis.places import place, policy_order, step_order
+from collbench.analysis.ordering import place, policy_order, step_order
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 from collbench.spelling import suggestion

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from collbench.analysis.needed import stats
+from collbench.analysis.optional import stats
 
 #: A trend of one side counts at this p: half of 5 %, because there are two sides.
 _TREND = 0.025

@@ -9,7 +9,7 @@ import msgspec
 
 from collbench.analysis import environment
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.places import STEPS, policy_order, step_order
+from collbench.analysis.ordering import STEPS, policy_order, step_order
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 from collbench.spelling import suggestion

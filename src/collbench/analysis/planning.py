@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.needed import ndtr
+from collbench.analysis.optional import ndtr
 from collbench.analysis.significance import ALPHA, BLOCKS_SHARE, PValues, least_p
 
 if TYPE_CHECKING:

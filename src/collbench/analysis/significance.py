@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.analysis.needed import stats
+from collbench.analysis.optional import stats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ from collbench.errors import BackendUnavailable
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
-    from collbench.backends.parts.interface import Backend
+    from collbench.bindings.spec import Backend
 
 
 @cache

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collbench.backends.parts.host_buffers import HostArguments, HostBuffer, as_parts, on_host
-from collbench.backends.parts.interface import HostSession, Operation, Options, Session, World
-from collbench.backends.parts.simulation import FakeWorld, Fault, Hub
+from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
+from collbench.bindings.simulation import FakeWorld, Fault, Hub
+from collbench.bindings.spec import HostSession, Operation, Options, Session, World
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.case import DTYPES, OPS, Case, Op, ThreadLevel

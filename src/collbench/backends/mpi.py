@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from collbench.backends.parts.interface import Options, Session
-from collbench.backends.parts.mpi_backend import MpiBackend
-from collbench.backends.parts.mpi_session import MpiSession
+from collbench.bindings.mpi.backend import MpiBackend
+from collbench.bindings.mpi.session import MpiSession
+from collbench.bindings.spec import Options, Session
 from collbench.schema.case import ThreadLevel
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from collbench.backends.parts import cuda_aware
-from collbench.backends.parts.calls import dialect_of, make_call
-from collbench.backends.parts.gpu.cuda_mpi import CudaMpiArguments
-from collbench.backends.parts.gpu.device import device_buffers
-from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
-from collbench.backends.parts.interface import Operation, Options, Session, allgather
-from collbench.backends.parts.mpi_arguments import MpiSymbols
-from collbench.backends.parts.mpi_loading import library_path, load_mpi, version_line
+from collbench.bindings.calls import dialect_of, make_call
+from collbench.bindings.gpu.cuda_mpi import CudaMpiArguments
+from collbench.bindings.gpu.device import device_buffers
+from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
+from collbench.bindings.mpi import cuda_aware
+from collbench.bindings.mpi.arguments import MpiSymbols
+from collbench.bindings.mpi.loading import library_path, load_mpi, version_line
+from collbench.bindings.spec import Operation, Options, Session, allgather
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable
 from collbench.schema.case import Case, ThreadLevel

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from collbench.backends.parts.calls import AllOf, dialect_of, make_call
-from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
-from collbench.backends.parts.gpu.staging import StagedArguments, buffers_of, staged_parts
-from collbench.backends.parts.interface import Operation, Options, Session
-from collbench.backends.parts.mpi_arguments import MpiSymbols
+from collbench.bindings.calls import AllOf, dialect_of, make_call
+from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
+from collbench.bindings.gpu.staging import StagedArguments, buffers_of, staged_parts
+from collbench.bindings.mpi.arguments import MpiSymbols
+from collbench.bindings.spec import Operation, Options, Session
 from collbench.collectives.row import Collective
 from collbench.schema.case import Case, ThreadLevel
 

@@ -7,21 +7,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from collbench.backends.parts.calls import AllOf, dialect_of, make_call
-from collbench.backends.parts.gpu.communicators import Communicators
-from collbench.backends.parts.gpu.device import Device, device_buffers
-from collbench.backends.parts.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
-from collbench.backends.parts.gpu.nccl_arguments import NcclArguments
-from collbench.backends.parts.gpu.nccl_library import DATATYPE, OP, Communicator, says_lost, settings
-from collbench.backends.parts.gpu.nccl_log import NcclLog
-from collbench.backends.parts.gpu.opening import agree, on_all, runtime
-from collbench.backends.parts.gpu.own_variables import set_own
-from collbench.backends.parts.gpu.served import ServerArguments, WorkerArguments
-from collbench.backends.parts.gpu.sharing import share_variables
-from collbench.backends.parts.interface import Operation, Options, Session, allgather
-from collbench.backends.parts.mpi_arguments import MpiSymbols
+from collbench.bindings.calls import AllOf, dialect_of, make_call
+from collbench.bindings.gpu.communicators import Communicators
+from collbench.bindings.gpu.device import Device, device_buffers
+from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
+from collbench.bindings.gpu.nccl_arguments import NcclArguments
+from collbench.bindings.gpu.nccl_library import DATATYPE, OP, Communicator, says_lost, settings
+from collbench.bindings.gpu.nccl_log import NcclLog
+from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
+from collbench.bindings.gpu.runtime import agree, on_all, runtime
+from collbench.bindings.gpu.sharing import share_variables
+from collbench.bindings.mpi.arguments import MpiSymbols
+from collbench.bindings.spec import Operation, Options, Session, allgather
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError
+from collbench.machine.own_variables import set_own
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage

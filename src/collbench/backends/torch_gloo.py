@@ -9,14 +9,14 @@ import importlib.util
 from collections.abc import Callable
 from typing import Literal
 
-from collbench.backends.parts import launcher
-from collbench.backends.parts.calls import dialect_of
-from collbench.backends.parts.host_buffers import as_parts
-from collbench.backends.parts.interface import Operation, Options, Session
-from collbench.backends.parts.torch_arguments import TorchArguments, TorchBuffer
-from collbench.backends.parts.torch_world import TorchBackend, TorchSession, join, missing_torch, torch_version
+from collbench.bindings.calls import dialect_of
+from collbench.bindings.host_buffers import as_parts
+from collbench.bindings.spec import Operation, Options, Session
+from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
+from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
+from collbench.machine import launcher
 from collbench.schema.case import DTYPES, Case, Op
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage

@@ -11,21 +11,21 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
-from collbench.backends.parts import launcher
-from collbench.backends.parts.calls import dialect_of
-from collbench.backends.parts.gpu import torch_gpu
-from collbench.backends.parts.gpu.nccl_library import says_lost
-from collbench.backends.parts.gpu.nccl_log import NcclLog
-from collbench.backends.parts.gpu.opening import agree, on_all, take_seats
-from collbench.backends.parts.gpu.own_variables import set_own
-from collbench.backends.parts.gpu.sharing import share_variables
-from collbench.backends.parts.gpu.torch_served import GpuTorchArguments, ServedTorchArguments
-from collbench.backends.parts.host_buffers import as_parts
-from collbench.backends.parts.interface import Operation, Options, Session
-from collbench.backends.parts.torch_arguments import TorchArguments, TorchBuffer
-from collbench.backends.parts.torch_world import TorchBackend, TorchSession, join, missing_torch, torch_version
+from collbench.bindings.calls import dialect_of
+from collbench.bindings.gpu import torch_gpu
+from collbench.bindings.gpu.nccl_library import says_lost
+from collbench.bindings.gpu.nccl_log import NcclLog
+from collbench.bindings.gpu.runtime import agree, on_all, take_seats
+from collbench.bindings.gpu.sharing import share_variables
+from collbench.bindings.gpu.torch_parameter_server import GpuTorchArguments, ServedTorchArguments
+from collbench.bindings.host_buffers import as_parts
+from collbench.bindings.spec import Operation, Options, Session
+from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
+from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.row import Collective, Part
 from collbench.errors import BackendUnavailable, Unsupported
+from collbench.machine import launcher
+from collbench.machine.own_variables import set_own
 from collbench.schema.case import Case, Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call, Stage

@@ -13,9 +13,9 @@ from typing import IO, NoReturn
 import click
 
 from collbench import __version__, collectives
-from collbench.backends.parts import launcher
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError
+from collbench.machine import launcher
 from collbench.spelling import suggestion
 
 #: Command, module in this package that defines `command`, line of help.
@@ -122,7 +122,7 @@ def run_command(speaks: bool) -> int:
     output = sys.stdout
     try:
         if os.environ.get("COLLBENCH_PLACEMENT"):
-            from collbench.run.placed import bind
+            from collbench.run.binding import bind
 
             bind()
         code = cli.main(prog_name="collbench", standalone_mode=False)

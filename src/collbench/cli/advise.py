@@ -11,10 +11,10 @@ from collbench.analysis.guidelines import check
 from collbench.analysis.options import FACTORS, merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
-from collbench.report.advised import complete
-from collbench.report.advised_document import document
-from collbench.report.advised_tables import tables
-from collbench.report.compared import NOT_INTERLEAVED
+from collbench.report.advice.document import document
+from collbench.report.advice.sentences import complete
+from collbench.report.advice.tables import tables
+from collbench.report.comparison import NOT_INTERLEAVED
 
 
 @click.command(name="advise")

@@ -9,11 +9,11 @@ import click
 from click.core import ParameterSource
 
 from collbench import backends, collectives
-from collbench.backends.parts import launcher
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OURS, OUTPUT, SWEEP, WORLD, flags
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError
+from collbench.machine import launcher
 from collbench.run.choosing import default_backend
 from collbench.schema.case import STAGINGS
 from collbench.schema.plan import Plan, Sizes

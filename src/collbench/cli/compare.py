@@ -18,7 +18,7 @@ from collbench.cli.analysing import RUN, Share, in_blocks, names, read, say, sty
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
-from collbench.report.compared import document, tables
+from collbench.report.comparison import document, tables
 from collbench.schema.case import Case
 from collbench.spelling import suggestion
 from collbench.units import counted

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.backends.parts import launcher
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, flags
+from collbench.machine import launcher
 from collbench.schema.plan import load_plan
 
 

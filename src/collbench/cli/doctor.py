@@ -52,7 +52,7 @@ def command(
         raise RequestError("doctor: --policy and --isolation say which container to look into; add --image NAME.")
     if image is not None:
         raise click.exceptions.Exit(_inside(image, policy, isolation, without, docker_host or "", as_json))
-    from collbench.backends.parts import launcher
+    from collbench.machine import launcher
 
     started_by = launcher.detect()
     if started_by.rank != 0:
@@ -80,8 +80,8 @@ def _inside(
     image: str, policy: str, isolation: Isolation, without: tuple[str, ...], docker_host: str, as_json: bool
 ) -> int:
     """Doctor in a container, as a launch would make it."""
+    from collbench.launch.doctor_inside import examine
     from collbench.launch.engine import Engine
-    from collbench.launch.examine import examine
     from collbench.launch.stopping import Stopping
 
     left_out = [word for check in without for word in ("--without", check)]

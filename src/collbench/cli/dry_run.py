@@ -13,13 +13,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from collbench.launch.campaign import Prepared, prepare
 from collbench.launch.cells import Cell, Launch, inner_plan
-from collbench.launch.conduct import Prepared, prepare
 from collbench.launch.identity import driver_identity, user_inside
+from collbench.launch.one_launch import INSIDE, Folders, specs_for
+from collbench.launch.rank_environment import Side, on_host, variables
 from collbench.launch.specs import INHIBIT_ADDRESS, Spec, docker_command
 from collbench.launch.stopping import Check
-from collbench.launch.told import Side, on_host, variables
-from collbench.launch.world import INSIDE, Folders, specs_for
 from collbench.schema.launch_plan import LaunchPlan
 
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used

@@ -13,7 +13,7 @@ from collbench.errors import RequestError
 from collbench.launch import images
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import inspect
-from collbench.launch.sides import reference_of
+from collbench.launch.stacks import reference_of
 from collbench.launch.stopping import Stopping
 
 _COLUMNS = (

@@ -16,8 +16,8 @@ from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
+from collbench.launch.campaign import conduct, finished, manifest_of, prepare
 from collbench.launch.cells import Launch
-from collbench.launch.conduct import conduct, finished, manifest_of, prepare
 from collbench.launch.engine import Engine
 from collbench.launch.neighbours import beside
 from collbench.launch.stopping import Check, Stopping

@@ -8,9 +8,9 @@ import msgspec
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
 from collbench.cli.terminal import harmless
-from collbench.launch import topology
+from collbench.launch.campaign import placements_of
 from collbench.launch.cells import Cell, cases_in, cells_of, order_of
-from collbench.launch.conduct import placements_of
+from collbench.machine import topology
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted, format_long
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from collbench.backends.parts import launcher
-from collbench.backends.parts.interface import Options
+from collbench.bindings.spec import Options
 from collbench.cli.sink import TerminalSink
 from collbench.errors import RequestError, RunWriteError
+from collbench.machine import launcher
 from collbench.run.experiment import perform, plan_experiment
 from collbench.schema.plan import Plan, check_plan
 

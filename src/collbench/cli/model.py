@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 
 from collbench import collectives
-from collbench.analysis.models.modelling import Modelled, modelled
 from collbench.analysis.models.predict import Question
+from collbench.analysis.models.run_models import Modelled, modelled
 from collbench.analysis.models.what_if import Link
 from collbench.cli.analysing import RUN, read, say, style
 from collbench.errors import RequestError
-from collbench.report.modelled import tables
-from collbench.report.modelled_document import document
+from collbench.report.models.document import document
+from collbench.report.models.tables import tables
 from collbench.report.tables import Table
 from collbench.spelling import suggestion
 from collbench.units import parse_duration, parse_size

@@ -8,11 +8,11 @@ import click
 
 from collbench.characters import in_one_line
 from collbench.cli.launching import about, undecidable
-from collbench.launch import topology
+from collbench.launch.campaign import placements_of
 from collbench.launch.cells import cases_in, cells_of, order_of
-from collbench.launch.conduct import placements_of
 from collbench.launch.placing import Box, Placement
-from collbench.run.facts import format_cores
+from collbench.machine import topology
+from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.units import counted
 

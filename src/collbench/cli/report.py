@@ -14,8 +14,8 @@ from collbench.cli.analysing import RUN, margin, read
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError, RunWriteError
 from collbench.report import tables
-from collbench.report.against import PAPERS, paper
 from collbench.report.page.contents import Chapter, chapter
+from collbench.report.paper import PAPERS, paper
 
 #: By the end of the file's name.
 FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {

@@ -18,14 +18,14 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.detectable import Sides, false_positives, smallest
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
-from collbench.backends.parts import launcher
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.errors import LaunchFailed, RequestError, TimeOutError
 from collbench.launch import host
 from collbench.launch.identity import FOLDER, sign
 from collbench.launch.log import Log
 from collbench.launch.stopping import Check, Stopping
-from collbench.report.tested import document, tables
+from collbench.machine import launcher
+from collbench.report.selftest import document, tables
 
 #: The two names.
 SIDES = ("one", "other")

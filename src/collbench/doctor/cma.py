@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from collbench.backends.parts.mpi_loading import load_mpi, vendor
+from collbench.bindings.mpi.loading import load_mpi, vendor
 from collbench.doctor.parts import attach_probe
 from collbench.doctor.parts.finding import Check, Finding, Problem, Severity, found
 from collbench.doctor.parts.machine import Machine

@@ -7,7 +7,7 @@ import re
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 from collbench.doctor.parts.processors import online
-from collbench.run.facts import CONTENDED_SHARE
+from collbench.machine.facts import CONTENDED_SHARE
 
 _FIX = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head shows who; stop them, or measure later"
 _UNTOLD = Problem(

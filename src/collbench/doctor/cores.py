@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collbench.backends.parts.cgroup import cpu_quota
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 from collbench.doctor.parts.processors import allowed, launcher_cores, online, physical
-from collbench.run.facts import format_cores
+from collbench.machine.cgroup import cpu_quota
+from collbench.machine.facts import format_cores
 
 _BIND = {
     "openmpi": "mpirun --bind-to core -n {ranks} collbench ...",

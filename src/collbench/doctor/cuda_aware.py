@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collbench.backends.parts import cuda_aware, nvml
-from collbench.backends.parts.cuda_aware import Levels
-from collbench.backends.parts.mpi_loading import library_path, load_mpi, vendor, version_line
+from collbench.bindings.mpi import cuda_aware
+from collbench.bindings.mpi.cuda_aware import Levels
+from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 from collbench.errors import BackendUnavailable
+from collbench.machine import nvml
 
 _WORDS = {True: "yes", False: "no", None: "unknown"}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from collbench.backends.parts import nvml
-from collbench.backends.parts.nvml import GpuFacts
 from collbench.doctor.parts.cuda_driver import refusal
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.gpu_absence import explain
 from collbench.doctor.parts.machine import Machine
 from collbench.doctor.parts.processors import allowed, launcher_cores
-from collbench.run.facts import format_cores, parse_cores
+from collbench.machine import nvml
+from collbench.machine.facts import format_cores, parse_cores
+from collbench.machine.nvml import GpuFacts
 from collbench.schema.gpu import Reading
 from collbench.units import format_bytes
 

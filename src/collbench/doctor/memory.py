@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collbench.backends.parts.cgroup import memory_limit
-from collbench.backends.parts.host_buffers import available_bytes
+from collbench.bindings.host_buffers import available_bytes
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
+from collbench.machine.cgroup import memory_limit
 from collbench.units import format_bytes
 
 #: Less than this is too little for the default sweep beside the libraries of a few ranks.

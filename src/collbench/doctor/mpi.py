@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.backends.parts.mpi_loading import (
+from collbench.bindings.mpi.loading import (
     library_path,
     load_mpi,
     refuse_foreign_launcher,

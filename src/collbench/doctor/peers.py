@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 
-from collbench.backends.parts import nvml
-from collbench.backends.parts.nvml import GpuFacts
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
+from collbench.machine import nvml
+from collbench.machine.nvml import GpuFacts
 
 Pair = tuple[int, int]
 

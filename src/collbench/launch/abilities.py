@@ -15,9 +15,9 @@ from collbench.launch.connection import Connection
 from collbench.launch.engine import Engine
 from collbench.launch.identity import user_inside
 from collbench.launch.image_store import Resolved, run_once
+from collbench.launch.one_launch import folders
 from collbench.launch.settings import bind_mounts, gpu_requests
 from collbench.launch.specs import CDI_KIND, OUT, Mount
-from collbench.launch.world import folders
 from collbench.schema.plan import Plan
 
 #: How an image is asked: as strictly as ranks are held at the first step, and without a network.

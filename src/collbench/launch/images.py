@@ -15,7 +15,7 @@ from collbench.launch import image_store
 from collbench.launch.clearing import nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Build, Contents
-from collbench.launch.sides import contents_of, reference_of
+from collbench.launch.stacks import contents_of, reference_of
 from collbench.launch.stopping import Stopping
 from collbench.spelling import suggestion
 

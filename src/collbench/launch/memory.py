@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from collbench import collectives
-from collbench.backends.parts.host_buffers import USABLE_SHARE, available_bytes
+from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.errors import PlanError
 from collbench.launch.cells import Cell
 from collbench.schema.case import DTYPES, Case

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from collbench.launch.identity import opened, signed
 from collbench.launch.placing import Placement
-from collbench.run.facts import format_cores, parse_cores
+from collbench.machine.facts import format_cores, parse_cores
 
 #: A list of cores as the kernel writes it; what else a file of somebody's may hold is none.
 _LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", re.ASCII)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from collbench.launch import slots
 from collbench.launch.cells import Cell
 from collbench.launch.slots import Slot, Wants
-from collbench.launch.topology import Topology
-from collbench.run.facts import format_cores
+from collbench.machine.facts import format_cores
+from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 
 

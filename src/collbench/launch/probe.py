@@ -13,10 +13,10 @@ import msgspec
 
 import collbench
 from collbench import backends
-from collbench.backends.parts import cuda_aware
-from collbench.backends.parts.gpu.nccl_library import SONAME, nccl_version
-from collbench.backends.parts.gpu.shared_library import load
-from collbench.backends.parts.mpi_loading import library_path, load_mpi, vendor, version_line
+from collbench.bindings.gpu.nccl_library import SONAME, nccl_version
+from collbench.bindings.gpu.shared_library import load
+from collbench.bindings.mpi import cuda_aware
+from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.run.describe import hashed, packages
 from collbench.schema.manifest import Library

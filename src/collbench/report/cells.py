@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.observations import Cell
-from collbench.analysis.places import place
+from collbench.analysis.ordering import place
 from collbench.schema.case import Case
 
 #: A share of late samples above which they are said.

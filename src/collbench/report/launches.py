@@ -12,7 +12,7 @@ from statistics import median
 
 from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
 from collbench.analysis.observations import Cell
-from collbench.analysis.places import place, place_order
+from collbench.analysis.ordering import place, place_order
 from collbench.report.cells import cautions, heading, heading_key, times_over
 from collbench.report.style import format_us
 from collbench.schema.case import Case

@@ -14,8 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.backends.parts.host_buffers import numpy_dtype
-from collbench.backends.parts.interface import Buffer
+from collbench.bindings.host_buffers import numpy_dtype
+from collbench.bindings.spec import Buffer
 from collbench.collectives.row import Array, Collective, fold
 from collbench.schema.case import Case, Op
 

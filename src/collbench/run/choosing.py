@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collbench import backends, collectives
-from collbench.backends.parts import launcher
-from collbench.backends.parts.interface import Backend, Roles
+from collbench.bindings.spec import Backend, Roles
+from collbench.machine import launcher
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collbench.backends.parts import cgroup
-from collbench.backends.parts.interface import World, allgather
-from collbench.run import facts
+from collbench.bindings.spec import World, allgather
+from collbench.machine import cgroup, facts
 
 #: CPU seconds a second that a quota may stop a rank's groups before it counts: it is never stopped by accident.
 THROTTLED_SHARE = 0.01

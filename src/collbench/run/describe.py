@@ -9,11 +9,10 @@ import sys
 import msgspec
 
 import collbench
-from collbench.backends.parts import launcher
-from collbench.backends.parts.interface import Backend, Session, allgather
+from collbench.bindings.spec import Backend, Session, allgather
 from collbench.errors import BackendUnavailable
-from collbench.run import facts
-from collbench.run.facts import RankFacts
+from collbench.machine import facts, launcher
+from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan

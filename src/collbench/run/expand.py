@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from collbench import backends, collectives
-from collbench.backends.parts.interface import Backend
+from collbench.bindings.spec import Backend
 from collbench.collectives.row import Collective
 from collbench.errors import PlanError, RequestError
 from collbench.schema.case import DTYPE_ALIASES, DTYPES, OPS, Case, Op

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench import backends, collectives
-from collbench.backends.parts import launcher
-from collbench.backends.parts.interface import Backend, Options, Session, allgather
+from collbench.bindings.spec import Backend, Options, Session, allgather
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
@@ -27,17 +26,19 @@ from collbench.errors import (
     RequestError,
     WorldMismatch,
 )
-from collbench.run import describe, placed
+from collbench.machine import launcher
+from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
+from collbench.run import binding as placed
+from collbench.run import describe
 from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
-from collbench.run.facts import RankFacts, have_common_clock, rank_facts
-from collbench.run.fitting import does_not_fit
-from collbench.run.leaving import Everywhere, Rescue, StartLimit, alone, last_words, on_rank_0, together
+from collbench.run.failures import Everywhere, Rescue, StartLimit, alone, last_words, on_rank_0, together
 from collbench.run.measure import measure
+from collbench.run.memory_check import does_not_fit
 from collbench.run.method import choose_method
+from collbench.run.one_message import Voice
 from collbench.run.sampling import Method, Watch
 from collbench.run.software import difference, software
-from collbench.run.voice import Voice
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collbench.backends.parts import nvml
-from collbench.backends.parts.interface import Session, World
-from collbench.run.facts import RankFacts
+from collbench.bindings.spec import Session, World
+from collbench.machine import nvml
+from collbench.machine.facts import RankFacts
 from collbench.schema.gpu import Reading
 from collbench.schema.record import GpuState
 

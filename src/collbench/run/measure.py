@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.backends.parts.interface import Operation, Seen, Session, allgather, merged
+from collbench.bindings.spec import Operation, Seen, Session, allgather, merged
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
+from collbench.machine.confinement import distinct
 from collbench.run import check, contention, gpu_state
-from collbench.run.confinement import distinct
-from collbench.run.form import Form, agree_on_form
-from collbench.run.leaving import together
-from collbench.run.numbers import calls_of, device_seconds, with_numbers
+from collbench.run.driver import Form, agree_on_form
+from collbench.run.failures import together
+from collbench.run.results import calls_of, device_seconds, with_numbers
 from collbench.run.samples import left_early
 from collbench.run.sampling import Method, Watch, sample
 from collbench.schema.case import DTYPES, Case

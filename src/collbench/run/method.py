@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collbench.run.facts import RankFacts, have_common_clock, is_oversubscribed
+from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
 from collbench.run.sampling import Method
 from collbench.schema.case import Gate
 from collbench.schema.plan import Plan

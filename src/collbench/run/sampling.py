@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from collbench.backends.parts.interface import Session, allgather
+from collbench.bindings.spec import Session, allgather
 from collbench.errors import Interrupted
-from collbench.run.facts import RankFacts
-from collbench.run.form import Form
+from collbench.machine.facts import RankFacts
+from collbench.run.driver import Form
 from collbench.schema.case import Cadence, Gate
 from collbench.timing.gates import GateSetting, announcement_delays
 from collbench.timing.loop import Stamps

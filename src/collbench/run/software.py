@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collbench
-from collbench.backends.parts.interface import Backend
+from collbench.bindings.spec import Backend
 from collbench.errors import BackendUnavailable
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from collbench.analysis.models.pieces import criterion, misfit, pieces
 from collbench.analysis.models.series import Point
 from collbench.analysis.models.shapes import Shape
-from collbench.analysis.needed import optimize
+from collbench.analysis.optional import optimize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

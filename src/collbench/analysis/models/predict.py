@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.analysis.models.fit import Evidence, Fitted, Piece, evidence, solve
-from collbench.analysis.models.judge import Miss, Model
 from collbench.analysis.models.series import Series
+from collbench.analysis.models.validation import Miss, Model
 from collbench.units import format_size
 
 if TYPE_CHECKING:

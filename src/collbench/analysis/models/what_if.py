@@ -8,9 +8,9 @@ from statistics import median
 from typing import Literal
 
 from collbench.analysis.models.fit import Fitted, Piece
-from collbench.analysis.models.judge import Model
 from collbench.analysis.models.predict import Question
 from collbench.analysis.models.shapes import SHAPES, Shape
+from collbench.analysis.models.validation import Model
 
 #: `chosen` by a model, `not excluded` by one, or empty.
 Found = Literal["chosen", "not excluded", ""]

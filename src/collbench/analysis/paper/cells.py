@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.environment import software
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.places import step_order
+from collbench.analysis.ordering import step_order
 from collbench.schema.case import Case
 
 LIBRARIES = ("Open MPI", "MPICH", "CUDA-aware Open MPI", "NCCL")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.backends.parts.launcher import Launcher, detect
-from collbench.run.facts import container
+from collbench.machine.facts import container
+from collbench.machine.launcher import Launcher, detect
 
 #: Seconds that a program may take to answer a check.
 LIMIT = 10.0

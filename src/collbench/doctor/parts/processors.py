@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.doctor.parts.machine import Machine
-from collbench.run.facts import parse_cores
+from collbench.machine.facts import parse_cores
 
 _CPUS = "sys/devices/system/cpu"
 

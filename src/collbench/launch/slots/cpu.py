@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from collbench.errors import PlanError
 from collbench.launch.slots.slot import Slot, Wants, slot_of
-from collbench.launch.topology import Topology
+from collbench.machine.topology import Topology
 
 
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:

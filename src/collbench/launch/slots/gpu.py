@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from collbench.errors import PlanError
 from collbench.launch.slots.slot import Slot, Wants, slot_of
-from collbench.launch.topology import Core, Gpu, Topology
+from collbench.machine.topology import Core, Gpu, Topology
 
 
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:

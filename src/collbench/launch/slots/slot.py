@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.launch.topology import Core, Topology
+from collbench.machine.topology import Core, Topology
 
 
 @dataclass(frozen=True)

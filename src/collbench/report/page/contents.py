@@ -14,10 +14,9 @@ from collbench.analysis.options import Question, questions
 from collbench.analysis.pairs import within
 from collbench.analysis.paper.reference import Paper
 from collbench.errors import RequestError
-from collbench.report.advised import Advised, complete, headline, sentences
-from collbench.report.advised_tables import guideline_tables, tables
-from collbench.report.against import beside, counted
-from collbench.report.compared import tables as compared_tables
+from collbench.report.advice.sentences import Advised, complete, headline, sentences
+from collbench.report.advice.tables import guideline_tables, tables
+from collbench.report.comparison import tables as compared_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.environment import about, misleading
 from collbench.report.page.figures.bars import bars
@@ -25,6 +24,7 @@ from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.ladder import ladders
 from collbench.report.page.figures.strips import strip
 from collbench.report.page.samples import samples_of
+from collbench.report.paper import beside, counted
 from collbench.report.tables import Table
 
 #: What sides of a run are held against each other, where it has them.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from collbench.analysis.needed import needed
+from collbench.analysis.optional import needed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.places import place
+from collbench.analysis.ordering import place
 from collbench.report.tables import Table
 from collbench.schema.manifest import Image, Manifest
 

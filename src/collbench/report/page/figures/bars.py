@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
-from collbench.analysis.places import policy_order, step_order
+from collbench.analysis.ordering import policy_order, step_order
 from collbench.report.page.drawing import HATCHES, INK, PAPER, SERIES, Figure, draw, legend, mark
 from collbench.report.style import format_us
 from collbench.units import format_duration, format_size

@@ -1,0 +1,1 @@
+"""How libraries are called: the parts that the backends are made of."""

@@ -1,0 +1,52 @@
+"""The communicators of one rank: few at a time, for each holds buffers on the GPU."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Hashable
+
+from collbench.bindings.gpu.nccl_library import Communicator
+
+#: As many stay. A library may take some hundred MB for each, and a plan may ask for dozens of settings.
+MOST = 4
+
+
+class Communicators:
+    """By what they were made for, the one that was asked for last at the end. None: this rank is outside."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Communicator | None] = {}
+        self._asking = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Communicator | None]) -> Communicator | None:
+        """That of a key, made when there is none. Collective: all ranks ask for the same keys in the same order."""
+        if key not in self._made:
+            if len(self._made) >= MOST:
+                self._let_go(next(iter(self._made)))
+            self._made[key] = make()
+        self._made[key] = found = self._made.pop(key)
+        return found
+
+    def _let_go(self, key: Hashable) -> None:
+        comm = self._made.pop(key)
+        if comm is not None:
+            gc.collect()  # graphs of earlier cases: the library waits until none uses the communicator
+            with self._asking:
+                comm.destroy()
+
+    def async_error(self) -> str | None:
+        """What one of them says went wrong. From any thread, and at once: one that is being destroyed is not asked."""
+        if not self._asking.acquire(blocking=False):
+            return None
+        try:
+            found = (comm.async_error() for comm in list(self._made.values()) if comm is not None)
+            return next((error for error in found if error), None)
+        finally:
+            self._asking.release()
+
+    def abort(self) -> None:
+        """All of them, the one in use first. From any thread."""
+        for comm in reversed(list(self._made.values())):
+            if comm is not None:
+                comm.abort()

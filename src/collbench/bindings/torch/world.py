@@ -1,0 +1,152 @@
+"""One rank of torch's default process group, which is gloo's: control plane, gates, and how ranks meet."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from collbench.bindings.mpi.loading import MpiWorld, initialise, load_mpi
+from collbench.bindings.spec import HostSession, Options, World
+from collbench.errors import LostRankError, RequestError, WorldMismatch
+from collbench.machine import launcher
+from collbench.schema.case import ThreadLevel
+from collbench.timing.gates import Signals
+
+_LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
+
+
+class TorchWorld:
+    """The control plane over torch's default group."""
+
+    def __init__(self, dist: Any) -> None:
+        self._dist = dist
+        self.rank = int(dist.get_rank())
+        self.size = int(dist.get_world_size())
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Everybody's value on rank 0."""
+        values: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        self._dist.gather_object(value, values, 0)
+        return values
+
+    def bcast(self, value: Any) -> Any:
+        """Rank 0's value."""
+        box = [value]
+        self._dist.broadcast_object_list(box, 0)
+        return box[0]
+
+
+class TorchSession(HostSession):
+    """One rank; a backend adds how it prepares a case."""
+
+    clock = staticmethod(time.monotonic_ns)
+
+    def __init__(self, torch: Any, thread_level: ThreadLevel) -> None:
+        self._torch = torch
+        self.thread_level = thread_level
+        self.world: World = TorchWorld(torch.distributed)
+        self.signals = self._signals()
+
+    def _signals(self) -> Signals:
+        dist = self._torch.distributed
+        start = np.zeros(1, np.int64)
+        tensor = self._torch.from_numpy(start)
+        return Signals(
+            barrier=dist.barrier,
+            announce=lambda: dist.broadcast(tensor, 0),
+            start=start,
+            announces=self.world.rank == 0,
+            relax=os.sched_yield,
+        )
+
+    def is_lost_rank(self, error: BaseException) -> bool:
+        """Gloo tells it in the text of a RuntimeError."""
+        return isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
+
+    def abort(self, code: int) -> None:
+        """Leave at once; the launcher ends the others."""
+        os._exit(code)
+
+
+class TorchBackend:
+    """What backends over torch.distributed have in common."""
+
+    name: str
+    simulated = False
+
+    def world_size(self, options: Options) -> int:
+        """As many as the launcher started.
+
+        Raises:
+            RequestError: another number was asked for.
+        """
+        how = f"torchrun --nproc-per-node {options.ranks} -m collbench ..."
+        return launcher.started_ranks(self.name, options.ranks, how)
+
+
+def missing_torch() -> str | None:
+    """Why torch cannot be used here; None when it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed; in a clone: pip install -c constraints.txt '.[torch]'"
+    started_by = launcher.detect()
+    if started_by.kind in ("openmpi", "mpich", "slurm") and started_by.size > 1:
+        try:
+            load_mpi()
+        except RequestError as error:
+            return str(error)
+    return None
+
+
+def torch_version() -> str:
+    """Of the installed package."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Options) -> ThreadLevel:
+    """Enter the default group by way of the launcher's means; returns the thread level in force."""
+    # Longer than the watchdog, which knows what was being done when nothing moved any more.
+    timeout = timedelta(seconds=options.timeout + 10)
+    if started_by.kind == "torchrun":
+        try:
+            dist.init_process_group("gloo", timeout=timeout)
+        except ValueError as error:
+            raise WorldMismatch(f"backend {backend}: {error} Start it with torchrun.") from error
+        except RuntimeError as error:
+            raise LostRankError(f"backend {backend}: the ranks did not meet ({str(error).splitlines()[0]})") from error
+        return options.thread_level
+    level = options.thread_level
+    world: World | None = None
+    if started_by.size > 1:
+        mpi = load_mpi()
+        level = initialise(mpi, started_by, options.thread_level)
+        world = MpiWorld(mpi)
+    address = _address(world)
+    serving = started_by.rank == 0
+    store = None
+    if serving:
+        store = dist.TCPStore(address, 0, started_by.size, is_master=True, timeout=timeout, wait_for_workers=False)
+    port = store.port if store is not None else None
+    if world is not None:
+        address, port = world.bcast((address, port))
+    if store is None:
+        store = dist.TCPStore(address, port, started_by.size, is_master=False, timeout=timeout)
+    dist.init_process_group("gloo", store=store, rank=started_by.rank, world_size=started_by.size, timeout=timeout)
+    return level
+
+
+def _address(world: World | None) -> str:
+    """Where rank 0 can be reached: the loopback while all ranks share a host."""
+    names = [socket.gethostname()] if world is None else world.bcast(world.gather(socket.gethostname()))
+    return "127.0.0.1" if len(set(names)) == 1 else socket.gethostbyname(names[0])

@@ -1,0 +1,148 @@
+"""An experiment: every launch of a plan in its order; each record is stamped with its place and kept at once."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from dataclasses import dataclass
+
+import msgspec
+
+import collbench
+from collbench.errors import PlanError
+from collbench.launch.cells import Cell, Launch, cases_in, cells_of, check_backends, order_of
+from collbench.launch.clearing import clear, nothing_left
+from collbench.launch.engine import Engine
+from collbench.launch.identity import driver_identity
+from collbench.launch.keeping import Keeper, Sink, place_of
+from collbench.launch.memory import refuse_too_large
+from collbench.launch.one_launch import start
+from collbench.launch.placing import Placement, place
+from collbench.launch.rank_environment import notes
+from collbench.launch.stacks import Sides, look_at
+from collbench.launch.stopping import Check
+from collbench.machine import facts, topology
+from collbench.run.describe import protocol
+from collbench.schema.case import Case
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.manifest import Experiment, Manifest
+from collbench.schema.record import Record
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan with everything that is known before the first launch. `asked` are the cases of each cell's worlds."""
+
+    plan: LaunchPlan
+    run: str
+    engine: Engine | None
+    sides: Sides
+    placements: dict[Cell, Placement]
+    order: tuple[Launch, ...]
+    asked: dict[Cell, frozenset[Case]]
+
+
+def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Placement]:
+    """Where the ranks of every cell sit.
+
+    Raises:
+        PlanError: more is asked for than there is.
+    """
+    check_backends(plan)
+    found = {}
+    for cell in cells_of(plan):
+        try:
+            found[cell] = place(machine, cell, plan)
+        except PlanError as error:
+            raise PlanError(f"{cell.title}: {error}") from error
+    return found
+
+
+def prepare(plan: LaunchPlan, check: Check) -> Prepared:
+    """Look at machine, engine, images and environments. Starts no rank. `check` raises when we are to stop.
+
+    Raises:
+        CollbenchError: something that the plan needs is not there.
+    """
+    placements = placements_of(plan, topology.here())
+    asked = {cell: frozenset(cases_in(plan, cell)) for cell in placements}
+    refuse_too_large(plan, asked)
+    contained = any(cell.isolation is not None for cell in placements)
+    engine = Engine(plan.docker_host, check) if contained else None
+    gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
+    with nothing_left(engine):
+        sides = look_at(plan, engine, check, gpus)
+    return Prepared(plan, "" if engine is None else engine.run, engine, sides, placements, order_of(plan), asked)
+
+
+def conduct(
+    prepared: Prepared, sink: Sink, done: frozenset[tuple[Cell, int]], known: frozenset[tuple[Case, int]], check: Check
+) -> None:
+    """Carry out every launch that is not `done`; records that are `known` are not written twice.
+
+    Raises:
+        Interrupted: told to stop. What the launch under way has measured is kept; everything else of it is removed.
+        EngineError: the engine went away and did not come back.
+    """
+    with nothing_left(prepared.engine):
+        for launch in prepared.order:
+            if (launch.cell, launch.number) in done:
+                continue
+            if prepared.engine is not None and launch.cell.isolation is not None:
+                prepared.engine.wait(check)
+                clear(prepared.engine)  # what an earlier launch could not remove would run beside this one
+            _carried_out(prepared, launch, sink, known, check)
+            check()
+
+
+def _carried_out(
+    prepared: Prepared, launch: Launch, sink: Sink, known: frozenset[tuple[Case, int]], check: Check
+) -> None:
+    plan, cell = prepared.plan, launch.cell
+    side, placement, asked = prepared.sides.start[cell.image], prepared.placements[cell], prepared.asked[cell]
+    said = notes(cell, side, len(placement.gpus))
+    keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
+    outcome = start(
+        plan, launch, side, placement, prepared.engine, prepared.run, driver_identity(), asked, keeper.add, check
+    )
+    keeper.finish(outcome.transport, outcome.failure)
+
+
+def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
+    """Of the whole experiment."""
+    plan, sides = prepared.plan, prepared.sides
+    ranks = max(cell.ranks for cell in prepared.placements)
+    libraries = {lib: None for side in (*sides.environments, *sides.images) for lib in side.libraries}
+    return Manifest(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        collbench=collbench.__version__,
+        python=sys.version.split()[0],
+        command=tuple(facts.printable(word) for word in command),
+        title=plan.title,
+        ranks=ranks,
+        protocol=protocol(plan, plan.gate, plan.cadence),
+        thread_level={"requested": plan.thread_level},
+        launcher="collbench launch",
+        libraries=tuple(libraries),
+        hosts=(facts.host(range(ranks)),),
+        environment=facts.environment(),
+        plan=msgspec.to_builtins(plan),
+        experiment=Experiment(
+            engine="none" if prepared.engine is None else prepared.engine.title,
+            seed=plan.seed, launches=plan.launches, images=sides.images, environments=sides.environments,
+            differences=sides.differences,
+        ),
+    )  # fmt: skip
+
+
+def finished(prepared: Prepared, records: tuple[Record, ...]) -> frozenset[tuple[Cell, int]]:
+    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
+    by_case = {(record.case, record.launch): record for record in records}
+    found = set()
+    for launch in prepared.order:
+        cell, asked = launch.cell, prepared.asked[launch.cell]
+        cases = (msgspec.structs.replace(case, **place_of(cell)) for case in asked)
+        there = [one for case in cases if (one := by_case.get((case, launch.number))) is not None]
+        if len(there) == len(asked) or any(one.status == "failed" for one in there):
+            found.add((cell, launch.number))
+    return frozenset(found)

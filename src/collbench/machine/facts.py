@@ -1,0 +1,160 @@
+"""What the machine was: host, binding, container, clocks, contention. Read from the kernel, never assumed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.machine import cgroup
+from collbench.machine.confinement import confinement
+from collbench.machine.own_variables import own_names
+from collbench.schema.manifest import Gpu, Host
+from collbench.schema.record import Confinement
+from collbench.timing.resolution import clock_step
+
+#: Variables that change what is measured. Everything else stays out of the manifest: environments hold secrets.
+_ALLOWED = (
+    "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_", "NCCL_", "GLOO_", "TORCH_NCCL_", "OMP_",
+    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+)  # fmt: skip
+_NEVER = ("URI", "TOKEN", "SECRET", "PASS", "KEY", "CRED", "AUTH", "PREFIXES", "INITIAL_WDIR")
+
+#: A share of the time above which tasks waiting for a CPU are called contention.
+CONTENDED_SHARE = 0.10
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The allow-listed part of the environment, without what a backend set for its own ends."""
+    ours = own_names(environ)
+    return {
+        name: printable(value)
+        for name, value in sorted(environ.items())
+        if name.startswith(_ALLOWED) and name not in ours and not any(word in name.upper() for word in _NEVER)
+    }
+
+
+def printable(text: str) -> str:
+    """Text that JSON can hold: bytes of arguments and variables that are not UTF-8 become U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def format_cores(cores: Iterable[int]) -> str:
+    """`0-3,8` for {0, 1, 2, 3, 8}: the kernel's own list format."""
+    ordered = sorted(cores)
+    spans: list[list[int]] = []
+    for core in ordered:
+        if spans and core == spans[-1][-1] + 1:
+            spans[-1][1:] = [core]
+        else:
+            spans.append([core])
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else str(span[0]) for span in spans)
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """`0-3,8` as {0, 1, 2, 3, 8}: the kernel's own list format."""
+    cores: set[int] = set()
+    for span in text.split(","):
+        if span.strip():
+            first, _, last = span.partition("-")
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def container() -> str | None:
+    """The container this process is in, by the name its launcher gave it or by its hostname; None on a host."""
+    named = os.environ.get("COLLBENCH_CONTAINER")
+    if named:
+        return named
+    inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
+    return os.uname().nodename if inside else None
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """Where one rank runs. Equal `clock_id` means one CLOCK_MONOTONIC; equal `kernel_id` means one machine."""
+
+    host: str
+    kernel_id: str
+    clock_id: str
+    cores: frozenset[int]
+    container: str | None
+    confinement: Confinement
+    gpu: str | None = None
+
+    @property
+    def binding(self) -> str:
+        """The cores as text."""
+        return format_cores(self.cores)
+
+
+def rank_facts(gpu: str | None = None) -> RankFacts:
+    """The facts of this process, with the UUID of the GPU that it uses."""
+    boot = _read("/proc/sys/kernel/random/boot_id") or os.uname().nodename
+    offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
+    return RankFacts(
+        host=os.uname().nodename,
+        kernel_id=boot,
+        clock_id=f"{boot} {offsets}",
+        cores=frozenset(os.sched_getaffinity(0)),
+        container=container(),
+        confinement=confinement(),
+        gpu=gpu,
+    )
+
+
+def have_common_clock(facts: Iterable[RankFacts]) -> bool:
+    """Whether all ranks read one CLOCK_MONOTONIC: one boot of one kernel, no time namespace between them."""
+    return len({rank.clock_id for rank in facts}) == 1
+
+
+def is_oversubscribed(facts: list[RankFacts]) -> bool:
+    """Whether any machine has more ranks than cores they may use."""
+    machines = {rank.kernel_id for rank in facts}
+    for machine in machines:
+        there = [rank for rank in facts if rank.kernel_id == machine]
+        if len(there) > len(frozenset().union(*(rank.cores for rank in there))):
+            return True
+    return False
+
+
+def cpu_stall_seconds() -> float | None:
+    """Seconds in which some task waited for a CPU, since boot (PSI); None where the kernel does not tell."""
+    for line in (_read("/proc/pressure/cpu") or "").splitlines():
+        if line.startswith("some"):
+            return int(line.rpartition("total=")[2]) * 1e-6
+    return None
+
+
+def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
+    """The machine that this process runs on, with the GPUs that those ranks use."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Host(
+        name=os.uname().nodename,
+        ranks=tuple(ranks),
+        kernel=os.uname().release,
+        cpu=_cpu_model(),
+        cores=os.cpu_count() or 1,
+        memory=pages,
+        cgroup_cpus=cgroup.cpu_quota(),
+        cgroup_memory=cgroup.memory_limit(),
+        governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        boot_id=_read("/proc/sys/kernel/random/boot_id"),
+        clock_step=clock_step() * 1e-9,
+        gpus=tuple(gpus),
+    )
+
+
+def _cpu_model() -> str:
+    for line in (_read("/proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return os.uname().machine

@@ -1,0 +1,70 @@
+"""What a machine offers to ranks: processors and GPUs with their memory nodes. Read from it, or made up in tests."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.machine import nvml
+from collbench.machine.facts import parse_cores
+
+
+@dataclass(frozen=True)
+class Core:
+    """A logical processor: its number, its memory node, and the lowest number among those that share its core."""
+
+    number: int
+    node: int = 0
+    first_sibling: int = -1
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by its UUID, with the memory node that it hangs on."""
+
+    uuid: str
+    node: int = 0
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Processors that this process may use, and GPUs in NVML's order (by bus). `no_gpus` says why there are none."""
+
+    cores: tuple[Core, ...]
+    gpus: tuple[Gpu, ...] = ()
+    no_gpus: str = ""
+
+    @property
+    def in_order(self) -> tuple[Core, ...]:
+        """Node by node; within a node whole cores first, then the second processors of the same cores."""
+        return tuple(sorted(self.cores, key=lambda c: (c.node, c.first_sibling not in (-1, c.number), c.number)))
+
+
+def here(root: Path = Path("/")) -> Topology:
+    """What this process may use of its machine."""
+    allowed = sorted(os.sched_getaffinity(0))
+    nodes = _nodes(root)
+    found, no_gpus = nvml.gpus(root)
+    gpus = tuple(Gpu(gpu.uuid, gpu.node or 0) for gpu in found)  # node 0 where nobody tells
+    return Topology(tuple(Core(n, nodes.get(n, 0), _first_sibling(root, n)) for n in allowed), gpus, no_gpus)
+
+
+def _nodes(root: Path) -> dict[int, int]:
+    found = {}
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        for core in parse_cores(_read(folder / "cpulist")):
+            found[core] = int(folder.name.removeprefix("node"))
+    return found
+
+
+def _first_sibling(root: Path, core: int) -> int:
+    siblings = parse_cores(_read(root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"))
+    return min(siblings, default=-1)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

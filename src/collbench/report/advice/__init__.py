@@ -1,0 +1,1 @@
+"""What `collbench advise` prints."""

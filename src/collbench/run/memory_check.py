@@ -1,0 +1,53 @@
+"""Whether the buffers of all cases fit into the host memory of every machine, asked before the first is measured."""
+
+from __future__ import annotations
+
+import msgspec
+
+from collbench import collectives
+from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
+from collbench.bindings.spec import Session, allgather
+from collbench.errors import CollbenchError, DoesNotFit, Unsupported
+from collbench.machine.facts import RankFacts
+from collbench.run.sampling import Watch
+from collbench.schema.case import DTYPES, Case
+from collbench.units import format_bytes
+
+
+def does_not_fit(
+    session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
+) -> DoesNotFit | None:
+    """Why they do not, the same on all ranks of a machine; None where they do. Collective."""
+    rank = session.world.rank
+    largest: dict[Case, int] = {}  # of cases that differ in nothing but their size
+    for case in cases:
+        kind = msgspec.structs.replace(case, bytes=0)
+        largest[kind] = max(largest.get(kind, 0), case.bytes)
+    needed = max((_needed_bytes(session, kind, size, watch) for kind, size in largest.items()), default=0)
+    reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
+    for machine in dict.fromkeys(found for found, _, _ in reports):
+        total = sum(need for found, need, _ in reports if found == machine)
+        free = min((left for found, _, left in reports if found == machine and left is not None), default=None)
+        if free is not None and total > free * USABLE_SHARE:
+            there = sum(found == machine for found, _, _ in reports)
+            return DoesNotFit(
+                f"size {format_bytes(max(largest.values()))}: the buffers of {there} ranks on {ranks[0].host} need "
+                f"{format_bytes(total)}, and {format_bytes(free)} are free. Lower -e/--maxbytes or the ranks per host."
+            )
+    return None
+
+
+def _needed_bytes(session: Session, case: Case, size: int, watch: Watch) -> int:
+    """Bytes of a rank's buffers of a case of that size, found by preparing it with one element a block.
+
+    The library's own memory is not in it. 0 for what will be skipped, or will fail: its record says why.
+    """
+    watch.beat(f"trying {case.collective} on {case.backend} with one element")
+    row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
+    if case.ranks < row.min_ranks or (case.in_place and not row.has_in_place):
+        return 0
+    try:
+        held = session.prepare(case, row, 1).blocks_held
+    except (Unsupported, CollbenchError, MemoryError):
+        return 0
+    return held * row.count(size, itemsize, case.ranks) * itemsize
