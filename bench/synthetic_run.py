@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest, Protocol
-from collbench.schema.record import Check, Ranks, Record, Samples, Work
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
 from collbench.schema.summary import summarise
 
@@ -70,7 +70,7 @@ def record(size: int, samples: NDArray[np.int64]) -> Record:
         launch=0,
         status="ok",
         work=Work(bytes=size, count=size // 4, bus_factor=2 * (ranks - 1) / ranks),
-        check=Check(wrong=0),
+        check=ResultCheck(wrong=0),
         samples=Samples(n=n, invalid=int((largest < 0).sum()), warmup=5),
         seconds=summarise(largest[largest > 0]),
         ranks=Ranks(p50=tuple(map(float, medians)), binding=tuple(map(str, range(ranks))), container=(None,) * ranks),

@@ -22,7 +22,7 @@ from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.case import CADENCES, DRIVERS, DTYPES, GATES, OPS, THREAD_LEVELS, Case
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
-from collbench.schema.record import Check, Ranks, Record, Samples, Status, Work
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Status, Work
 from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.store import Run, RunWriter, read_run
 from collbench.schema.summary import Seconds
@@ -76,7 +76,7 @@ complete = st.builds(
     status=st.sampled_from(get_args(Status)),
     reason=st.none() | text,
     work=st.none() | st.builds(Work, bytes=amount, count=amount, bus_factor=st.floats(0, 1e6)),
-    check=st.none() | st.builds(Check, wrong=st.none() | amount),
+    check=st.none() | st.builds(ResultCheck, wrong=st.none() | amount),
     samples=st.none() | st.builds(Samples, n=amount, invalid=st.just(0), warmup=amount, file=st.none() | text),
     seconds=st.none() | seconds,
     ranks=st.none() | ranks,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.record import Check, Ranks, Record, Samples, Work
+from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
 from collbench.schema.summary import Seconds, summarise
 
@@ -46,7 +46,7 @@ def made_record(case: Case, launch: int, median: float, mean: float | None = Non
                       lag1=None)  # fmt: skip
     found = Record(
         case=case, launch=launch, status="ok", work=Work(bytes=case.bytes, count=case.bytes // 4, bus_factor=1.0),
-        check=Check(wrong=0), samples=Samples(n=100, invalid=0, warmup=5), seconds=seconds,
+        check=ResultCheck(wrong=0), samples=Samples(n=100, invalid=0, warmup=5), seconds=seconds,
         ranks=Ranks(p50=(median,) * case.ranks, binding=("0",) * case.ranks, container=(None,) * case.ranks),
         driver=case.driver, gate="roundtime", cadence="isolated", clock="common", in_place=case.in_place,
         transport="shared memory", contended=False, oversubscribed=False,

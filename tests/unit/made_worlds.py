@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.launch import starters
-from collbench.launch.campaign import Prepared, conduct
+from collbench.launch.campaign import PreparedCampaign, run_campaign
 from collbench.launch.cells import Launch, cases_in, cells_of, order_of
 from collbench.launch.placing import place
-from collbench.launch.rank_environment import Side
-from collbench.launch.stacks import Sides
-from collbench.launch.stopping import Check
+from collbench.launch.rank_environment import Stack
+from collbench.launch.stacks import Stacks
+from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema import record as records
 from collbench.schema.case import Case
@@ -62,7 +62,7 @@ class Heard:
         return [(record.launch, record.case.bytes, record.status) for record in self.records]
 
 
-def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> Prepared:
+def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCampaign:
     """A plan for the host, beside an environment whose mpirun executes `body`."""
     (cell,) = cells_of(plan)
     asked = cases_in(plan, cell)
@@ -71,10 +71,10 @@ def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> Prepared:
     (programs / "mpirun").write_text(SCRIPT.format(here=place_for_it, body=body))
     (programs / "mpirun").chmod(0o755)
     leave_good(place_for_it / "good", asked)
-    side = Side(starters.get("openmpi", "openmpi"), "", place_for_it / "environment")
+    side = Stack(starters.get("openmpi", "openmpi"), "", place_for_it / "environment")
     machine = Topology(tuple(Core(n) for n in range(4)))
-    sides = Sides({"openmpi": side}, (), (), ())
-    return Prepared(
+    sides = Stacks({"openmpi": side}, (), (), ())
+    return PreparedCampaign(
         plan, "cb", None, sides, {cell: place(machine, cell, plan)}, order_of(plan), {cell: frozenset(asked)}
     )
 
@@ -97,9 +97,9 @@ def good(case: Case, **more: Any) -> Record:
 
 
 def carried_out(
-    prepared: Prepared, check: Check = lambda: None, known: frozenset[tuple[Case, int]] = frozenset()
+    prepared: PreparedCampaign, check: StopCheck = lambda: None, known: frozenset[tuple[Case, int]] = frozenset()
 ) -> Heard:
     """The experiment."""
     heard = Heard()
-    conduct(prepared, heard, frozenset(), known, check)
+    run_campaign(prepared, heard, frozenset(), known, check)
     return heard

@@ -24,7 +24,7 @@ from collbench.analysis.options import merged, questions
 from collbench.errors import RequestError
 from collbench.report.advice.sentences import complete, sentences
 from collbench.schema.case import Case
-from collbench.schema.record import Check
+from collbench.schema.record import ResultCheck
 
 
 def places(path: Path, host_: dict[int, list[Entry]], multi: dict[int, list[Entry]]) -> Path:
@@ -47,8 +47,8 @@ def test_a_size_at_which_an_option_is_missing_cuts_no_range_and_is_named(tmp_pat
     assert last == "Not compared: multi strict (not measured) at 2K."
 
 
-@pytest.mark.parametrize("why", ["segmentation fault", Check(wrong=3)])
-def test_a_size_at_which_an_option_fails_cuts_the_range(tmp_path: Path, why: str | Check) -> None:
+@pytest.mark.parametrize("why", ["segmentation fault", ResultCheck(wrong=3)])
+def test_a_size_at_which_an_option_fails_cuts_the_range(tmp_path: Path, why: str | ResultCheck) -> None:
     """The container is twice as fast, and crashes or is wrong at 2K: there the host is taken."""
     slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
     case = made_case("multi", "strict", image="a", bytes=2048)
@@ -144,7 +144,7 @@ def test_the_side_that_is_never_slow_is_taken_of_two_with_one_median(tmp_path: P
 
 def test_results_that_are_wrong_are_never_advised(tmp_path: Path) -> None:
     case = made_case("multi", "strict", image="a")
-    wrong: list[Entry] = [made_record(case, n, 5 * US, check=Check(wrong=17)) for n in range(10)]
+    wrong: list[Entry] = [made_record(case, n, 5 * US, check=ResultCheck(wrong=17)) for n in range(10)]
     (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: wrong}))
     (only,) = advice.ranges
     assert (advice.question.name(only.option), only.sure) == ("host", "alone")
@@ -153,7 +153,7 @@ def test_results_that_are_wrong_are_never_advised(tmp_path: Path) -> None:
 def test_an_option_with_wrong_results_in_one_launch_is_not_taken(tmp_path: Path) -> None:
     case = made_case("multi", "strict", image="a")
     times = spread(5 * US)
-    once: list[Entry] = [made_record(case, n, t, check=Check(wrong=int(n == 3))) for n, t in enumerate(times)]
+    once: list[Entry] = [made_record(case, n, t, check=ResultCheck(wrong=int(n == 3))) for n, t in enumerate(times)]
     (advice,) = advice_on(places(tmp_path / "run", {1024: list(spread(10 * US))}, {1024: once}))
     assert advice.question.name(advice.ranges[0].option) == "host"
     why = "multi strict (results were wrong in 1 of its launches)"

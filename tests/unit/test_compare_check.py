@@ -24,7 +24,7 @@ from tests.unit.made_runs import (
 )
 
 from collbench.schema.case import Case
-from collbench.schema.record import Check, Samples, Work
+from collbench.schema.record import ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
 
 NOTHING = Work(bytes=0, count=0, bus_factor=1.0)
@@ -58,7 +58,7 @@ def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: P
     small, large = made_case(bytes=8), made_case(bytes=64)
     base = write_run(tmp_path / "base", {small: spread(10e-6), large: spread(20e-6)})
     twice = [made_record(large, n, time) for n, time in enumerate(spread(20e-6))]
-    wrong = msgspec.structs.replace(twice[3], check=Check(wrong=5))
+    wrong = msgspec.structs.replace(twice[3], check=ResultCheck(wrong=5))
     others: dict[str, Sequence[Entry]] = {
         "failed": ["12 elements are wrong"] * 10, "missing": [], "failed in one": [*twice[:3], wrong, *twice[4:]],
         "not comparable": [msgspec.structs.replace(one, gate="barrier") for one in twice],
@@ -66,7 +66,7 @@ def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: P
     others |= {
         "1 failed in base": twice, "1 skipped": [*twice[:3], made_failure(large, 3, "no such", "skipped"), *twice[4:]],
         "1 with launches measured in another way": [msgspec.structs.replace(twice[0], gate="barrier"), *twice[1:]],
-        "1 with unchecked results": [msgspec.structs.replace(one, check=Check(wrong=None)) for one in twice],
+        "1 with unchecked results": [msgspec.structs.replace(one, check=ResultCheck(wrong=None)) for one in twice],
         "1 on a shared GPU": [msgspec.structs.replace(one, shared_gpu=True) for one in twice],
         "1 of which most samples were late": [msgspec.structs.replace(one, samples=LATE) for one in twice],
         "1 not comparable": [msgspec.structs.replace(one, work=NOTHING) for one in twice],

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from collbench.analysis import detectable
-from collbench.analysis.detectable import Sides, false_positives, smallest
+from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
 
 
-def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.0) -> list[Sides]:
+def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.0) -> list[PairedLaunches]:
     """Launches of one thing under two names, with a spread within blocks and one between them (shares)."""
     generator = np.random.default_rng(5)
     found = []
     for _ in range(cells):
         block = generator.normal(0, between, launches)
         one, other = (np.exp(block + generator.normal(0, spread, launches)) * 1e-5 for _ in range(2))
-        found.append(Sides(tuple(one.tolist()), tuple(other.tolist())))
+        found.append(PairedLaunches(tuple(one.tolist()), tuple(other.tolist())))
     return found
 
 

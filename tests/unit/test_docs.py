@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from collbench import collectives, errors
-from collbench.analysis.baseline import Baseline, Kept
+from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.report import STYLES, new_style
@@ -21,7 +21,7 @@ from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, Sizes, load_plan
-from collbench.schema.record import Check, Confinement, GpuState, Ranks, Record, Samples, Work
+from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 
@@ -147,10 +147,10 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 FIELDS: dict[str, type[msgspec.Struct]] = {
-    "Record": Record, "case": Case, "work": Work, "check": Check, "samples (of a record)": Samples, "seconds": Seconds,
-    "ranks": Ranks, "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
+    "Record": Record, "case": Case, "work": Work, "check": ResultCheck,
+    "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks, "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
     "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
-    "reading": Reading, "GPU": Gpu, "Baseline files": Baseline, "cell": Kept,
+    "reading": Reading, "GPU": Gpu, "Baseline files": Baseline, "cell": BaselineCell,
 }  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_fields_that_must_be_there() -> None:
     """Those without a default, and the schema, which tells a run from another file."""
     documented = rows(section("record.md", "What must be there"), "object", "must be there")
     found = {re.findall(r"\[(.*)\]", name)[0]: re.findall(r"`(\w+)`", cells[0]) for name, cells in documented.items()}
-    of_runs = {title.partition(" (")[0]: kind for title, kind in FIELDS.items() if kind not in (Baseline, Kept)}
+    of_runs = {title.partition(" (")[0]: kind for title, kind in FIELDS.items() if kind not in (Baseline, BaselineCell)}
     assert found.keys() == of_runs.keys()
     for title, kind in of_runs.items():
         fields = msgspec.structs.fields(kind)

@@ -15,7 +15,7 @@ from tests.unit.made_nvml import TWO, MadeGpu, MadeNvml, linked
 from collbench.bindings.gpu.nccl_library import SONAME
 from collbench.bindings.gpu.shared_library import package_folders
 from collbench.doctor import gpus, nccl, peers
-from collbench.doctor.nccl import Library
+from collbench.doctor.nccl import NcclInstallation
 from collbench.doctor.parts.finding import Finding, Problem
 from collbench.doctor.parts.machine import Machine, Output, execute
 from collbench.machine import nvml
@@ -332,8 +332,8 @@ def test_peer_access_one_way_is_none(machine: Machine, monkeypatch: pytest.Monke
 
 # nccl -----------------------------------------------------------------------------------------------------------------
 
-WHEEL = Library("nvidia-nccl wheel", "/env/nvidia/nccl/lib/libnccl.so.2", "2.27.5")
-SYSTEM = Library("dynamic linker", "/usr/lib/libnccl.so.2.19.3", "2.19.3")
+WHEEL = NcclInstallation("nvidia-nccl wheel", "/env/nvidia/nccl/lib/libnccl.so.2", "2.27.5")
+SYSTEM = NcclInstallation("dynamic linker", "/usr/lib/libnccl.so.2.19.3", "2.19.3")
 NCCL_12 = frozenset({"nvidia-nccl-cu12"})
 
 
@@ -401,8 +401,8 @@ def test_libraries_of_packages_and_of_the_linker(machine: Machine, monkeypatch: 
         return Output(0, json.dumps(answers[argv[-1]])) if argv[-1] in answers else Output(1, "OSError: no ELF")
 
     assert nccl.libraries(replace(machine, execute=load)) == (
-        Library("torch", bundled, "2.27.5"),
-        Library("nvidia-nccl wheel", broken, None),
+        NcclInstallation("torch", bundled, "2.27.5"),
+        NcclInstallation("nvidia-nccl wheel", broken, None),
     )
 
 
@@ -410,7 +410,7 @@ def test_a_library_is_loaded_in_a_child(machine: Machine, tmp_path: Path, monkey
     monkeypatch.setattr(nccl, "package_folders", lambda package: [tmp_path] if package == "torch" else [])
     write(machine, "lib/libnccl.so.2", "no library")
     first = nccl.libraries(replace(machine, execute=execute))[0]
-    assert first == Library("torch", str(machine.path("lib/libnccl.so.2")), None)
+    assert first == NcclInstallation("torch", str(machine.path("lib/libnccl.so.2")), None)
 
 
 def test_packages_that_are_not_there_have_no_folder() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.analysis.models.fit import best, evidence, fit, solve
-from collbench.analysis.models.predict import Question, predict
+from collbench.analysis.models.predict import PredictionQuestion, predict
 from collbench.analysis.models.series import Point, Series
 from collbench.analysis.models.shapes import SHAPES, Shape
 from collbench.analysis.models.validation import Model, Unfit, errors, model
@@ -176,11 +176,11 @@ def test_one_rank_count_leaves_every_shape_open() -> None:
     assert len(piece.rivals) == len(SHAPES["allreduce"]) - 1 and not found.largest
     said = [one.seconds(4, 1024) for one in (piece.fitted, *piece.rivals)]
     assert said == pytest.approx([said[0]] * len(said))
-    far = predict(found, Question(8, 2**20))
+    far = predict(found, PredictionQuestion(8, 2**20))
     assert far.interval is not None
     assert far.interval[0] < costs(RING)(8, 2**20) < far.interval[1]
     assert "do not exclude" in " ".join(far.remarks)
-    near = predict(found, Question(4, 2**20))
+    near = predict(found, PredictionQuestion(4, 2**20))
     assert near.interval is not None
     assert near.interval[1] / near.interval[0] < far.interval[1] / far.interval[0]
 
@@ -201,14 +201,14 @@ def test_a_barrier_is_modelled_over_rank_counts() -> None:
     (piece,) = found.fit.pieces
     assert piece.fitted.shape == shape and piece.fitted.alpha == pytest.approx(3e-6, rel=0.03)
     assert {miss.ranks for miss in found.sizes} == {4, 8, 16} and {miss.ranks for miss in found.largest} == {32}
-    assert predict(found, Question(64, None)).seconds == pytest.approx(18e-6, rel=0.05)
+    assert predict(found, PredictionQuestion(64, None)).seconds == pytest.approx(18e-6, rel=0.05)
     lacking = model(replace(series, points=tuple(point for point in series.points if point.ranks < 8)))
     assert isinstance(lacking, Unfit) and "3 rank counts" in lacking.why
 
 
 def test_a_prediction_between_two_pieces_covers_both() -> None:
     found = modelled(made(switching, noise=0.01))
-    asked = predict(found, Question(4, 6000))
+    asked = predict(found, PredictionQuestion(4, 6000))
     assert asked.interval is not None
     assert asked.interval[0] <= costs(DOUBLING)(4, 6000) and switching(4, 6000) <= asked.interval[1]
     assert any("the model changes between 4K and 8K" in remark for remark in asked.remarks)
@@ -216,12 +216,12 @@ def test_a_prediction_between_two_pieces_covers_both() -> None:
 
 def test_predictions_are_the_same_every_time_and_say_when_they_extrapolate() -> None:
     found = modelled(made(costs(DOUBLING), noise=0.05))
-    assert predict(found, Question(16, 1024)) == predict(found, Question(16, 1024))
+    assert predict(found, PredictionQuestion(16, 1024)) == predict(found, PredictionQuestion(16, 1024))
     for ranks, size, extrapolated in ((4, 1024, False), (16, 1024, False), (17, 1024, True), (4, 2**23, True),
                                       (4, 4, True)):  # fmt: skip
-        assert predict(found, Question(ranks, size)).extrapolated is extrapolated, (ranks, size)
-    assert predict(found, Question(4, 1024)).measured is not None
-    assert predict(found, Question(4, 1000)).measured is None
+        assert predict(found, PredictionQuestion(ranks, size)).extrapolated is extrapolated, (ranks, size)
+    assert predict(found, PredictionQuestion(4, 1024)).measured is not None
+    assert predict(found, PredictionQuestion(4, 1000)).measured is None
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_predictions_are_the_same_every_time_and_say_when_they_extrapolate() -> 
      (4, SIZES[0] // 2, True), (4, SIZES[0] // 4, False), (16, 1024, True), (17, 1024, False)],
 )  # fmt: skip
 def test_there_is_no_interval_beyond_twice_what_was_measured(ranks: int, size: int, has_one: bool) -> None:
-    found = predict(modelled(made(costs(DOUBLING), noise=0.05)), Question(ranks, size))
+    found = predict(modelled(made(costs(DOUBLING), noise=0.05)), PredictionQuestion(ranks, size))
     assert (found.interval is not None) is has_one
     assert any(remark.startswith("no interval") for remark in found.remarks) is not has_one
     assert found.seconds == pytest.approx(costs(DOUBLING)(ranks, size), rel=0.1)
@@ -249,7 +249,7 @@ def test_intervals_cover_what_they_should(truth: Truth, times: int) -> None:
         series = made(truth, (2, 4), sizes, noise=0.05, misfit=0.05, seed=seed)
         held = series.points[1 + seed % (len(sizes) - 2)]
         rest = replace(series, points=tuple(point for point in series.points if point.size != held.size))
-        interval = predict(modelled(rest), Question(held.ranks, held.size)).interval
+        interval = predict(modelled(rest), PredictionQuestion(held.ranks, held.size)).interval
         assert interval is not None
         low, high = interval
         inside += low <= held.seconds <= high

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.unit.made_runs import Entry, made_case, spread, write_run
 
-from collbench.analysis.guidelines import MONOTONE, RULES, Finding, check
+from collbench.analysis.guidelines import MONOTONE, RULES, GuidelineResult, check
 from collbench.analysis.observations import observe
 from collbench.schema.case import Case
 
@@ -18,7 +18,7 @@ def operation(name: str, size: int = 1024) -> Case:
                      root=0 if name in ("bcast", "gather", "scatter", "reduce") else None)  # fmt: skip
 
 
-def findings(path: Path, times: dict[str, float], size: int = 1024) -> dict[str, Finding]:
+def findings(path: Path, times: dict[str, float], size: int = 1024) -> dict[str, GuidelineResult]:
     cells: dict[Case, list[Entry]] = {operation(name, size): list(spread(time * US)) for name, time in times.items()}
     return {one.rule: one for one in check(observe(write_run(path, cells)))}
 

@@ -13,29 +13,29 @@ from collbench.cli import dry_run
 from collbench.errors import PlanError, RequestError
 from collbench.launch import stacks as sides
 from collbench.launch import starters
-from collbench.launch.campaign import Prepared, placements_of
-from collbench.launch.cells import Cell, Launch, backends_of, cells_of, check_backends, order_of
+from collbench.launch.campaign import PreparedCampaign, placements_of
+from collbench.launch.cells import Launch, LaunchCell, backends_of, cells_of, check_backends, order_of
 from collbench.launch.image_store import Resolved
 from collbench.launch.images import Recipe, arguments_of, dockerfiles, labels_of
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import NCCL_CONNECTION, Side, hides_peers, nccl_shortage, notes, variables
+from collbench.launch.rank_environment import NCCL_CONNECTION, Stack, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.specs import INHIBIT_ADDRESS
-from collbench.launch.stacks import Sides, contents_of, differences_of
-from collbench.machine.topology import Core, Gpu, Topology
+from collbench.launch.stacks import Stacks, contents_of, differences_of
+from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Library
 from collbench.schema.place import VARIABLE
 from collbench.schema.plan import load_plan
 
 ROOT = Path(__file__).parents[2]
-MACHINE = Topology(tuple(Core(n) for n in range(16)), tuple(Gpu(f"GPU-{letter}") for letter in "abcd"))
+MACHINE = Topology(tuple(Core(n) for n in range(16)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "abcd"))
 BASE = LaunchPlan(collectives=("allreduce",), images=("mpich",), backends=("nccl",), device="gpu")
 
 
-def side(image: str, nccl: bool = True) -> Side:
+def side(image: str, nccl: bool = True) -> Stack:
     vendor = "openmpi" if image == "openmpi-cuda" else image
-    return Side(starters.get(vendor, image), f"collbench/{image}", Path("/venv"), nccl=nccl)
+    return Stack(starters.get(vendor, image), f"collbench/{image}", Path("/venv"), nccl=nccl)
 
 
 # Plans ----------------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_a_backend_of_gpus_takes_a_plan_that_gives_them() -> None:
 @pytest.mark.parametrize("nccl", [True, False])
 def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: Isolation, policy: str, nccl: bool) -> None:
     """Containers of one hostname are one machine to NCCL; before, they are machines of their own, later all is seen."""
-    cell = Cell("mpich", policy, step, 2)
+    cell = LaunchCell("mpich", policy, step, 2)
     hidden = (step, policy, nccl) == ("net", "single", True)
     assert hides_peers(cell, side("mpich", nccl), 2) == hidden
     told = variables(cell, place(MACHINE, cell, BASE), side("mpich", nccl))
@@ -95,9 +95,9 @@ def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: Isolation, 
 
 
 def test_one_gpu_has_no_peer_and_the_host_hides_none() -> None:
-    server = Cell("mpich", "single", "net", 2, server=True)
+    server = LaunchCell("mpich", "single", "net", 2, server=True)
     assert "NCCL_P2P_DISABLE" not in variables(server, place(MACHINE, server, BASE), side("mpich"))
-    assert not hides_peers(Cell("mpich", "host", None, 4), side("mpich"), 4)
+    assert not hides_peers(LaunchCell("mpich", "host", None, 4), side("mpich"), 4)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_one_gpu_has_no_peer_and_the_host_hides_none() -> None:
     ],
 )  # fmt: skip
 def test_a_system_error_of_nccls_may_be_a_small_shm(policy: str, step: Any, said: str, helps: bool) -> None:
-    found = nccl_shortage(Cell("mpich", policy, step, 4), side("mpich"), 4, said)
+    found = nccl_shortage(LaunchCell("mpich", policy, step, 4), side("mpich"), 4, said)
     assert (found is not None) == helps
     assert found is None or ("9.19 MiB" in found and "the step limits" in found)
-    assert nccl_shortage(Cell("mpich", policy, step, 4), side("mpich", nccl=False), 4, said) is None
+    assert nccl_shortage(LaunchCell("mpich", policy, step, 4), side("mpich", nccl=False), 4, said) is None
 
 
 def test_what_nccl_takes_is_its_three_buffers_and_a_header() -> None:
@@ -129,7 +129,7 @@ def shown(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> dict[str, lis
     """The lines of each cell by its title."""
     start = {image: side(image, any("nccl" in one for one in backends_of(plan, image))) for image in plan.images}
     placements = placements_of(plan, MACHINE)
-    prepared = Prepared(plan, "cb1", None, Sides(start, (), (), ()), placements, order_of(plan), {})
+    prepared = PreparedCampaign(plan, "cb1", None, Stacks(start, (), (), ()), placements, order_of(plan), {})
     found = {}
     for number, cell in enumerate(placements):
         dry_run._show(prepared, Launch(cell, 0, number))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.cells import Cell
+from collbench.launch.cells import LaunchCell
 from collbench.launch.identity import UNPRIVILEGED, sign, user_inside
 from collbench.launch.neighbours import beside
 from collbench.launch.one_launch import folders
@@ -26,7 +26,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_cores(*numbers: int) -> Placement:
-    return place(Topology(tuple(map(Core, numbers))), Cell("mpich", "single", "strict", len(numbers)), PLAN)
+    return place(Topology(tuple(map(Core, numbers))), LaunchCell("mpich", "single", "strict", len(numbers)), PLAN)
 
 
 def test_a_launch_on_the_same_cores_is_said_as_long_as_it_lives(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from collbench.errors import PlanError, RequestError
 from collbench.launch import placement
-from collbench.launch.campaign import Prepared, finished, placements_of
-from collbench.launch.cells import Cell, cases_in, cells_of, order_of, steps_of
+from collbench.launch.campaign import PreparedCampaign, finished, placements_of
+from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of, steps_of
 from collbench.launch.keeping import place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
-from collbench.launch.stacks import Sides
+from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
-from collbench.machine.topology import Core, Gpu, Topology
+from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 from collbench.schema.record import Record
@@ -36,12 +36,14 @@ def machine(nodes: int, cores: int, threads: int = 1) -> Topology:
 
 def with_gpus(nodes: int, cores: int, gpus: int) -> Topology:
     """The same with so many GPUs on each node, numbered node by node."""
-    there = tuple(Gpu(f"GPU-{n}", n // gpus) for n in range(nodes * gpus))
+    there = tuple(TopologyGpu(f"GPU-{n}", n // gpus) for n in range(nodes * gpus))
     return replace(machine(nodes, cores), gpus=there)
 
 
-def cell(policy: str, ranks: int, server: bool = False, far: bool = False) -> Cell:
-    return Cell("openmpi", policy, None if policy == "host" else "strict", ranks, "far" if far else "near", server)
+def cell(policy: str, ranks: int, server: bool = False, far: bool = False) -> LaunchCell:
+    return LaunchCell(
+        "openmpi", policy, None if policy == "host" else "strict", ranks, "far" if far else "near", server
+    )
 
 
 def plan(**more: Any) -> LaunchPlan:
@@ -241,7 +243,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
     cases = {one: frozenset(cases_in(asked, one)) for one in cells_of(asked)}
-    prepared = Prepared(asked, "cb", None, Sides({}, (), (), ()), {}, order_of(asked), cases)
+    prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked), cases)
     served = next(one for one in cases if one.server and one.ranks == 3)
     whole = tuple(placed(case, served) for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}
@@ -250,7 +252,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     assert finished(prepared, ()) == frozenset()
 
 
-def placed(case: Case, cell: Cell) -> Record:
+def placed(case: Case, cell: LaunchCell) -> Record:
     return Record(case=msgspec.structs.replace(case, **place_of(cell)), launch=0, status="ok")
 
 

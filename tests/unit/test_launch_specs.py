@@ -10,22 +10,22 @@ import pytest
 
 from collbench.launch import starters
 from collbench.launch.abilities import knows_cdi
-from collbench.launch.cells import Cell
+from collbench.launch.cells import LaunchCell
 from collbench.launch.isolation import in_force
 from collbench.launch.placing import place
-from collbench.launch.rank_environment import Side, notes, places, refuses_cma, shares_hostname, shm_shortage
+from collbench.launch.rank_environment import Stack, notes, places, refuses_cma, shares_hostname, shm_shortage
 from collbench.launch.settings import host_settings
-from collbench.launch.specs import Mount, Spec, World, docker_command, specs_of
-from collbench.machine.topology import Core, Gpu, Topology
+from collbench.launch.specs import Mount, Spec, WorldSpec, docker_command, specs_of
+from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
-WORLD = World("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
+WORLD = WorldSpec("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
 
 
 def specs(step: Isolation, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
-    cell = Cell("mpich", policy, step, 2)
+    cell = LaunchCell("mpich", policy, step, 2)
     mounts = {"c0": (Mount("/tmp/plan", "/plan"), Mount("/tmp/out", "/out", True))}  # noqa: S108
     return specs_of(WORLD, place(MACHINE, cell, PLAN), in_force(step, memlock), mounts)
 
@@ -62,8 +62,8 @@ def test_a_lone_container_needs_no_anchor() -> None:
 
 def gpu_specs(step: Isolation, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
     """A parameter server and two workers on a machine with three GPUs."""
-    there = replace(MACHINE, gpus=tuple(Gpu(f"GPU-{letter}") for letter in "abc"))
-    cell = Cell("mpich", policy, step, 3, server=True)
+    there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
+    cell = LaunchCell("mpich", policy, step, 3, server=True)
     placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
     return specs_of(replace(WORLD, cdi=cdi), placement, in_force(step), {})
 
@@ -78,15 +78,15 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
     anchor, *members = gpu_specs("visible", "single")
     assert anchor.gpus == ()
     assert [spec.gpus for spec in members] == [("GPU-a", "GPU-b")] * 3
-    cell = Cell("mpich", "single", "visible", 2)
-    side = Side(starters.get("mpich", "mpich"), "collbench/mpich", None)
+    cell = LaunchCell("mpich", "single", "visible", 2)
+    side = Stack(starters.get("mpich", "mpich"), "collbench/mpich", None)
     assert any("devices are not isolated" in line for line in notes(cell, side, gpus=True))
     assert not any("devices are not isolated" in line for line in notes(cell, side))
 
 
 def test_a_ranks_gpu_is_told_by_its_rank_for_its_local_rank_is_0_in_every_container() -> None:
-    there = replace(MACHINE, gpus=tuple(Gpu(f"GPU-{letter}") for letter in "abc"))
-    cell = Cell("mpich", "single", "strict", 3)
+    there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
+    cell = LaunchCell("mpich", "single", "strict", 3)
     placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
     assert [(one.container, one.cores, one.gpu) for one in places(cell, placement)] == [
         ("c0", "0", "GPU-a"), ("c1", "1", "GPU-b"), ("c2", "2", "GPU-c")
@@ -207,8 +207,8 @@ def test_transports_are_read_from_the_log() -> None:
 
 
 def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
-    side = Side(MPICH, "collbench/mpich", None, refused=frozenset({"process_vm_readv"}))
-    strict = Cell("mpich", "multi", "strict", 2)
+    side = Stack(MPICH, "collbench/mpich", None, refused=frozenset({"process_vm_readv"}))
+    strict = LaunchCell("mpich", "multi", "strict", 2)
     assert refuses_cma(strict, side)
     assert any("MPIR_CVAR_CH4_CMA_ENABLE=0" in note for note in notes(strict, side))
     for other in (
@@ -218,13 +218,15 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
     ):
         assert not refuses_cma(other, side)
     assert not refuses_cma(strict, replace(side, refused=frozenset()))
-    kcmp = Side(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp"}))
-    assert notes(Cell("openmpi", "multi", "strict", 2), kcmp) == ("kcmp refused at this step: openmpi copies twice",)
-    both = Side(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp", "process_vm_readv"}))
-    assert notes(Cell("openmpi", "multi", "strict", 2), both)[0].startswith("process_vm_readv and kcmp refused")
-    net = Cell("openmpi", "single", "net", 2)
+    kcmp = Stack(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp"}))
+    assert notes(LaunchCell("openmpi", "multi", "strict", 2), kcmp) == (
+        "kcmp refused at this step: openmpi copies twice",
+    )
+    both = Stack(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp", "process_vm_readv"}))
+    assert notes(LaunchCell("openmpi", "multi", "strict", 2), both)[0].startswith("process_vm_readv and kcmp refused")
+    net = LaunchCell("openmpi", "single", "net", 2)
     assert shares_hostname(net)
-    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, Side(OPENMPI, "x", Path("y"))))
+    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, Stack(OPENMPI, "x", Path("y"))))
 
 
 @pytest.mark.parametrize(
@@ -236,6 +238,6 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
 )  # fmt: skip
 def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: Isolation, ranks: int, short: bool) -> None:
     """64 MiB of Docker's own hold 12 ranks of MPICH; with one ipc namespace all ranks share one /dev/shm."""
-    side = Side(MPICH, "collbench/mpich", None)
-    assert (shm_shortage(Cell("mpich", policy, step, ranks), side) is not None) == short
-    assert shm_shortage(Cell("mpich", "host", None, 250), side) is None
+    side = Stack(MPICH, "collbench/mpich", None)
+    assert (shm_shortage(LaunchCell("mpich", policy, step, ranks), side) is not None) == short
+    assert shm_shortage(LaunchCell("mpich", "host", None, 250), side) is None

@@ -14,7 +14,7 @@ from tests.unit.made_worlds import Heard, carried_out, good, made
 from collbench.errors import Interrupted
 from collbench.launch import one_launch as world
 from collbench.launch import starters
-from collbench.launch.campaign import conduct
+from collbench.launch.campaign import run_campaign
 from collbench.launch.job import run_job
 from collbench.schema import record as records
 
@@ -179,7 +179,7 @@ def test_ctrl_c_keeps_what_the_launch_has_measured(tmp_path: Path) -> None:
             raise Interrupted("interrupted.")
 
     with pytest.raises(Interrupted):
-        conduct(prepared, heard, frozenset(), frozenset(), check)
+        run_campaign(prepared, heard, frozenset(), frozenset(), check)
     assert heard.found == [(0, 8, "ok")]
     assert list((tmp_path / "tmp").iterdir()) == []
     known = frozenset((record.case, record.launch) for record in heard.records)

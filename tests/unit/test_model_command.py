@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.made_runs import gpu
 
-from collbench.analysis.models.predict import Question
+from collbench.analysis.models.predict import PredictionQuestion
 from collbench.analysis.models.shapes import SHAPES
-from collbench.analysis.models.what_if import Link
+from collbench.analysis.models.what_if import NetworkLink
 from collbench.cli import cli
 from collbench.cli.model import parse_link, parse_point
 from collbench.errors import CollbenchError, RequestError, UnitError
@@ -321,10 +321,10 @@ def test_a_link_without_a_point_is_refused(maker: Maker) -> None:
 
 
 def test_points_and_links_are_read() -> None:
-    assert parse_point(" ranks = 64 , bytes = 1G ") == Question(64, 2**30)
-    assert parse_point("ranks=3") == Question(3, None)
+    assert parse_point(" ranks = 64 , bytes = 1G ") == PredictionQuestion(64, 2**30)
+    assert parse_point("ranks=3") == PredictionQuestion(3, None)
     for text in ("12.5GB/s", "100Gbit/s", "100Gb/s", "12500MB/s", "12500000000B/s", "100Gbps"):
-        assert parse_link(f"latency=2us,bandwidth={text}") == Link(2e-6, 12.5e9), text
+        assert parse_link(f"latency=2us,bandwidth={text}") == NetworkLink(2e-6, 12.5e9), text
     with pytest.raises(UnitError):
         parse_point("ranks=4,bytes=-1")
     with pytest.raises(RequestError):

@@ -13,8 +13,8 @@ from tests.unit.test_case import CASE
 
 from collbench.bindings.spec import HostSession, Operation
 from collbench.machine.facts import rank_facts
-from collbench.run.driver import MOST_CALLS, Form
-from collbench.run.results import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, with_numbers
+from collbench.run.driver import MOST_CALLS, TimedCall
+from collbench.run.results import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, fill_results
 from collbench.run.sampling import Method, Sampling
 from collbench.schema.case import Cadence, Case
 from collbench.schema.record import Record
@@ -67,7 +67,7 @@ BLANK = Record(case=CASE, launch=0, status="ok")
 
 def test_a_sample_of_a_burst_is_the_time_of_one_operation() -> None:
     two = [stamps([0, 0], [400, 900], [False] * 2), stamps([10, 0], [500, 1000], [False] * 2)]
-    record, matrix = with_numbers(msgspec.structs.replace(BLANK, burst=10), two, ("",), method("streaming"))
+    record, matrix = fill_results(msgspec.structs.replace(BLANK, burst=10), two, ("",), method("streaming"))
     assert matrix.tolist() == [[40, 90], [50, 100]]
     assert record.seconds is not None
     assert (record.seconds.min, record.seconds.max) == pytest.approx((50e-9, 100e-9))
@@ -83,7 +83,7 @@ def test_legs_are_those_of_the_valid_samples() -> None:
         stamps([100, 100, 500], [190, 9000, 700], [False, True, False], [130, 5000, 520]),
         stamps([105, 100, 480], [180, 9000, 710], [False, False, False], [120, 7000, 560]),
     ]
-    record, _ = with_numbers(BLANK, two, ("copy", "communication"), method())
+    record, _ = fill_results(BLANK, two, ("copy", "communication"), method())
     assert list(record.legs) == ["copy", "communication"]
     found = {name: (round(leg.min * 1e9), round(leg.max * 1e9)) for name, leg in record.legs.items()}
     assert found == {"copy": (30, 80), "communication": (60, 150)}
@@ -93,7 +93,7 @@ def test_legs_are_those_of_the_valid_samples() -> None:
 
 def test_ranks_without_gpus_name_none() -> None:
     facts = rank_facts()
-    record, _ = with_numbers(BLANK, [stamps([0], [5], [False])] * 2, ("",), method(ranks=(facts, facts)))
+    record, _ = fill_results(BLANK, [stamps([0], [5], [False])] * 2, ("",), method(ranks=(facts, facts)))
     assert record.ranks is not None
     assert record.ranks.gpu == ()
 
@@ -121,7 +121,7 @@ class Session(HostSession):
         self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
 
 
-def form_of(order: list[str], session: Any, burst: int, operations: int = 1, with_device: bool = True) -> Form:
+def form_of(order: list[str], session: Any, burst: int, operations: int = 1, with_device: bool = True) -> TimedCall:
     """An operation that writes down what is issued; on the device, each stretch takes one millisecond more."""
 
     def step(name: str) -> Stage:
@@ -129,10 +129,10 @@ def form_of(order: list[str], session: Any, burst: int, operations: int = 1, wit
 
     watch = Stopwatch(step("start"), step("stop"), lambda: float(order.count("stop")))
     call = Call((step("issue"),), step("completion"), watch if with_device else None)
-    return Form(Operation(None, (), call, False, 0), session, "python", None, burst, operations)
+    return TimedCall(Operation(None, (), call, False, 0), session, "python", None, burst, operations)
 
 
-def sampled(form: Form, nanoseconds: int) -> Sampling:
+def sampled(form: TimedCall, nanoseconds: int) -> Sampling:
     """What sampling gave: every sample took that long."""
     taken = stamps([0] * 3, [nanoseconds] * 3, [False] * 3)
     return Sampling(form, method(), GateSetting("none", form.session.signals), [], done=[taken])

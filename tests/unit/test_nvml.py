@@ -93,7 +93,7 @@ def test_gpus_in_order_with_their_facts(install: Install, tmp_path: Path) -> Non
         (2, "GPU-c", None, True),
     ]
     assert topology.here(tmp_path).gpus == tuple(
-        topology.Gpu(*facts) for facts in (("GPU-a", 1), ("GPU-b", 0), ("GPU-c", 0))
+        topology.TopologyGpu(*facts) for facts in (("GPU-a", 1), ("GPU-b", 0), ("GPU-c", 0))
     )
     assert made.started == 1
 

@@ -11,8 +11,8 @@ from typing import NoReturn
 import pytest
 from tests.processes import LIMIT
 
-from collbench.run.failures import last_words
-from collbench.run.one_message import Voice
+from collbench.run.failures import on_watchdog
+from collbench.run.one_message import FirstReporter
 from collbench.run.watchdog import Unwatched, Watchdog
 
 PROGRAM = Path(__file__).with_name("watched.py")
@@ -65,7 +65,7 @@ def test_trouble_ends_the_process_once_the_library_let_go(
             did.append("rescued")
             return " Safe in DIR."
 
-    class First(Voice):
+    class First(FirstReporter):
         def __init__(self) -> None:
             self.asked = 0
 
@@ -79,7 +79,7 @@ def test_trouble_ends_the_process_once_the_library_let_go(
 
     monkeypatch.setattr("os._exit", leave)
     voice = First()
-    speak = last_words(2, voice, Held(), 300.0, lambda: did.append("broken off"))
+    speak = on_watchdog(2, voice, Held(), 300.0, lambda: did.append("broken off"))
     for _ in range(2):
         with pytest.raises(SystemExit):
             speak("trouble", "allreduce 8 B on nccl: timing: NCCL: remote error")

@@ -26,7 +26,7 @@ _BURST = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 LARGEST = 256 << 20
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A cell: median and mean of each launch in seconds, and how and over what they were taken.
 
     `how` lists the ways of measuring, `ways` says by its place in that list which one each launch took.
@@ -47,7 +47,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     baseline: int
     name: str
     manifests: tuple[Manifest, ...]
-    cells: tuple[Kept, ...]
+    cells: tuple[BaselineCell, ...]
 
 
 def keep(observed: Observed, path: Path) -> int:
@@ -71,11 +71,12 @@ def keep(observed: Observed, path: Path) -> int:
     return len(cells)
 
 
-def _kept(cell: Cell) -> Kept:
+def _kept(cell: Cell) -> BaselineCell:
     how = sorted(cell.how)
-    return Kept(case=cell.case, launches=tuple(cell.launches), medians=tuple(cell.medians), means=tuple(cell.means),
-                how=tuple(how), ways=tuple(map(how.index, cell.ways)),
-                transports=tuple(sorted(cell.transports)))  # fmt: skip
+    return BaselineCell(
+        case=cell.case, launches=tuple(cell.launches), medians=tuple(cell.medians), means=tuple(cell.means),
+        how=tuple(how), ways=tuple(map(how.index, cell.ways)), transports=tuple(sorted(cell.transports)),
+    )  # fmt: skip
 
 
 def load(path: Path) -> Observed:

@@ -29,14 +29,14 @@ STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class Sides:
+class PairedLaunches:
     """Launch medians (s) of one cell under both names, value i of both from block i."""
 
     one: tuple[float, ...]
     other: tuple[float, ...]
 
 
-def false_positives(cells: Sequence[Sides], margin: float = MARGIN) -> float:
+def false_positives(cells: Sequence[PairedLaunches], margin: float = MARGIN) -> float:
     """The share of verdicts `faster` or `slower`, over all cells and swaps, where there is no difference."""
     found = []
     for swaps in _swaps(cells):
@@ -46,7 +46,7 @@ def false_positives(cells: Sequence[Sides], margin: float = MARGIN) -> float:
     return float(np.mean([verdict in ("faster", "slower") for verdict in found]))
 
 
-def smallest(cells: Sequence[Sides], margin: float = MARGIN) -> list[float | None]:
+def smallest(cells: Sequence[PairedLaunches], margin: float = MARGIN) -> list[float | None]:
     """For each cell the least of `STEPS` that is called `slower` in 80 % of the swaps; None: none is.
 
     The difference is in that cell alone, beside all others without one: the hardest case for p adjusted over all cells.
@@ -62,13 +62,13 @@ def smallest(cells: Sequence[Sides], margin: float = MARGIN) -> list[float | Non
     return found
 
 
-def _swaps(cells: Sequence[Sides]) -> NDArray[np.bool_]:
+def _swaps(cells: Sequence[PairedLaunches]) -> NDArray[np.bool_]:
     """[swaps, blocks]: whether the names of a block are swapped; every cell of a block is swapped with it."""
     blocks = max(len(cell.one) for cell in cells)
     return np.random.default_rng(SEED).random((SWAPS, blocks)) < 0.5
 
 
-def _swapped(cell: Sides, swaps: NDArray[np.bool_], added: float = 0.0) -> tuple[list[float], list[float]]:
+def _swapped(cell: PairedLaunches, swaps: NDArray[np.bool_], added: float = 0.0) -> tuple[list[float], list[float]]:
     """Both sides with names swapped in some blocks, and the share `added` to the other one."""
     swapped = swaps[: len(cell.one)]
     one = np.where(swapped, cell.other, cell.one)
@@ -77,7 +77,7 @@ def _swapped(cell: Sides, swaps: NDArray[np.bool_], added: float = 0.0) -> tuple
 
 
 def _seen(
-    cells: Sequence[Sides],
+    cells: Sequence[PairedLaunches],
     which: Sequence[int],
     swaps: Sequence[NDArray[np.bool_]],
     plain: Sequence[tuple[list[float], list[float | None]]],

@@ -49,7 +49,7 @@ MONOTONE = "monotone in size"
 
 
 @dataclass(frozen=True)
-class Finding:
+class GuidelineResult:
     """A guideline at one place and size. `ratio` is the collective over what it should not exceed.
 
     `violated` where the whole interval lies above 1 and the margin; `held` where it lies below; else neither.
@@ -63,7 +63,7 @@ class Finding:
     held: bool
 
 
-def check(observed: Observed, margin: float = MARGIN) -> list[Finding]:
+def check(observed: Observed, margin: float = MARGIN) -> list[GuidelineResult]:
     """Every guideline wherever all its parts were measured, in launches that all of them have."""
     candidates = [*_by_rules(observed.cells), *_by_size(observed.cells)]
     judged = (_judged(*one, margin) for one in candidates)
@@ -102,7 +102,9 @@ def _by_size(cells: dict[Case, Cell]) -> Iterator[Candidate]:
             yield MONOTONE, smaller.case, format_size(larger.case.bytes), smaller, [larger]
 
 
-def _judged(rule: str, case: Case, against: str, cell: Cell, parts: Sequence[Cell], margin: float) -> Finding | None:
+def _judged(
+    rule: str, case: Case, against: str, cell: Cell, parts: Sequence[Cell], margin: float
+) -> GuidelineResult | None:
     """In launches that all of them have: what one world measured one after the other. None without such launches."""
     found = [one.by_launch for one in (cell, *parts)]
     common = sorted(set.intersection(*(set(one) for one in found)))
@@ -112,4 +114,4 @@ def _judged(rule: str, case: Case, against: str, cell: Cell, parts: Sequence[Cel
         return None
     ratio = ratio_in_blocks(mine, theirs, half_steps=(cell.half_step, sum(part.half_step for part in parts)))
     low, high = ratio.interval or (0.0, float("inf"))
-    return Finding(rule, case, against, ratio, low > 1 + margin, high < 1 + margin)
+    return GuidelineResult(rule, case, against, ratio, low > 1 + margin, high < 1 + margin)

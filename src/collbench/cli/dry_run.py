@@ -13,19 +13,19 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.launch.campaign import Prepared, prepare
-from collbench.launch.cells import Cell, Launch, inner_plan
+from collbench.launch.campaign import PreparedCampaign, prepare
+from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.identity import driver_identity, user_inside
 from collbench.launch.one_launch import INSIDE, Folders, specs_for
-from collbench.launch.rank_environment import Side, on_host, variables
+from collbench.launch.rank_environment import Stack, on_host, variables
 from collbench.launch.specs import INHIBIT_ADDRESS, Spec, docker_command
-from collbench.launch.stopping import Check
+from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
 
-def show_commands(plan: LaunchPlan, check: Check) -> None:
+def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
     """For every cell: what is needed, the containers, the first command, and what removes it all again."""
     prepared = prepare(plan, check)
     click.echo("# By hand, one cell at a time. Every container carries collbench's labels: --sweep removes them too.")
@@ -33,7 +33,7 @@ def show_commands(plan: LaunchPlan, check: Check) -> None:
         _show(prepared, Launch(cell, 0, number))
 
 
-def _show(prepared: Prepared, launch: Launch) -> None:
+def _show(prepared: PreparedCampaign, launch: Launch) -> None:
     plan, cell, root = prepared.plan, launch.cell, _ROOT / str(launch.sequence)
     there = Folders(root / "plan.json", root / "out", root / "relay")
     side, placement = prepared.sides.start[cell.image], prepared.placements[cell]
@@ -61,7 +61,7 @@ def _show(prepared: Prepared, launch: Launch) -> None:
     click.echo(f"docker rm -f {' '.join(spec.name for spec in specs)}; docker network rm {network}")
 
 
-def _starts(cell: Cell, side: Side, members: list[Spec], ranks: list[int], crowded: bool) -> list[str]:
+def _starts(cell: LaunchCell, side: Stack, members: list[Spec], ranks: list[int], crowded: bool) -> list[str]:
     """The command in the first container; across containers, what else the launcher does."""
     if len(members) == 1:
         return [f"docker exec {members[0].name} {shlex.join(side.starter.local(cell.ranks, crowded, INSIDE))}"]

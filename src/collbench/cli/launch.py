@@ -16,11 +16,11 @@ from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
-from collbench.launch.campaign import conduct, finished, manifest_of, prepare
+from collbench.launch.campaign import finished, manifest_of, prepare, run_campaign
 from collbench.launch.cells import Launch
 from collbench.launch.engine import Engine
 from collbench.launch.neighbours import beside
-from collbench.launch.stopping import Check, Stopping
+from collbench.launch.stopping import StopCheck, Stopping
 from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
 from collbench.schema.case import Case
@@ -104,7 +104,7 @@ def command(
     raise click.exceptions.Exit(code)
 
 
-def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> int:
+def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
     prepared = prepare(plan, check)
     manifest = manifest_of(prepared, tuple(sys.argv))
     records: list[Record] = []
@@ -119,7 +119,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: Check) -> i
     show_cells(plan, (*prepared.sides.differences, *beside(prepared.placements.values())))
     sink = RunSink(writer, len(prepared.order), len(done), records)
     try:
-        conduct(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
+        run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None:

@@ -9,7 +9,7 @@ from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
 from collbench.cli.terminal import harmless
 from collbench.launch.campaign import placements_of
-from collbench.launch.cells import Cell, cases_in, cells_of, order_of
+from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of
 from collbench.machine import topology
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted, format_long
@@ -52,7 +52,7 @@ def undecidable(plan: LaunchPlan) -> str | None:
 
 def comparisons(plan: LaunchPlan) -> int:
     """How many cells `compare --by policy` holds against another, or --by image where that is more."""
-    questions: list[dict[tuple[object, ...], list[Cell]]] = [{}, {}]
+    questions: list[dict[tuple[object, ...], list[LaunchCell]]] = [{}, {}]
     for cell in cells_of(plan):
         questions[0].setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
         questions[1].setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)

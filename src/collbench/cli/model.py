@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from collbench import collectives
-from collbench.analysis.models.predict import Question
+from collbench.analysis.models.predict import PredictionQuestion
 from collbench.analysis.models.run_models import Modelled, modelled
-from collbench.analysis.models.what_if import Link
+from collbench.analysis.models.what_if import NetworkLink
 from collbench.cli.analysing import RUN, read, say, style
 from collbench.errors import RequestError
 from collbench.report.models.document import document
@@ -76,7 +76,7 @@ def _tables(found: list[Modelled]) -> list[Table]:
     return [replace(table, title=f"{one.name}: {table.title}") for one in found for table in tables(one)]
 
 
-def parse_point(text: str) -> Question:
+def parse_point(text: str) -> PredictionQuestion:
     """The question of `ranks=64,bytes=1G`; without bytes it is for collectives that move no data.
 
     Raises:
@@ -89,10 +89,10 @@ def parse_point(text: str) -> Question:
     number = given["ranks"]
     if not number.isascii() or not number.isdigit() or len(number) > 10 or not 2 <= int(number) <= MOST_RANKS:
         raise RequestError(f"--predict {text!r}: ranks={number} is no number from 2 to {MOST_RANKS}. {example}")
-    return Question(int(number), parse_size(given["bytes"]) if "bytes" in given else None)
+    return PredictionQuestion(int(number), parse_size(given["bytes"]) if "bytes" in given else None)
 
 
-def parse_link(text: str) -> Link:
+def parse_link(text: str) -> NetworkLink:
     """The link of `latency=2us,bandwidth=12.5GB/s`; bandwidth in bytes (GB/s) or bits (Gbit/s), powers of 1000.
 
     Raises:
@@ -111,7 +111,7 @@ def parse_link(text: str) -> Link:
     rate = float(bandwidth[1]) * _DECIMAL[bandwidth[2]] / (1 if bandwidth[3] == "B" else 8)
     if rate <= 0.0:
         raise RequestError(f"--link {text!r}: a bandwidth of 0 carries nothing. {example}")
-    return Link(parse_duration(latency, "--link latency"), rate)
+    return NetworkLink(parse_duration(latency, "--link latency"), rate)
 
 
 def _pairs(option: str, text: str, known: tuple[str, ...], example: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from collbench.analysis.compare import Comparison, compare
-from collbench.analysis.detectable import Sides, false_positives, smallest
+from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
 from collbench.cli.analysing import RUN, margin, say, style
@@ -23,7 +23,7 @@ from collbench.errors import LaunchFailed, RequestError, TimeOutError
 from collbench.launch import host
 from collbench.launch.identity import FOLDER, sign
 from collbench.launch.log import Log
-from collbench.launch.stopping import Check, Stopping
+from collbench.launch.stopping import StopCheck, Stopping
 from collbench.machine import launcher
 from collbench.report.selftest import document, tables
 
@@ -104,7 +104,7 @@ def _temporary(stack: ExitStack) -> Path:
     return folder
 
 
-def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, timeout: float, check: Check) -> None:
+def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, timeout: float, check: StopCheck) -> None:
     from tqdm import tqdm
 
     generator = random.Random(seed)  # noqa: S311 - an order, no secret
@@ -132,7 +132,7 @@ def _mpirun() -> list[str]:
     return [found]
 
 
-def _launch(command: tuple[str, ...], environment: dict[str, str], timeout: float, check: Check) -> None:
+def _launch(command: tuple[str, ...], environment: dict[str, str], timeout: float, check: StopCheck) -> None:
     """One launch. Its ranks end with it, with us, and when we are killed.
 
     Raises:
@@ -161,9 +161,9 @@ def _compared(folder: Path, margin: float) -> list[Comparison]:
     return compare(across(one, other, None, frozenset()), margin, in_blocks=True)
 
 
-def _sides(one: Comparison) -> Sides:
+def _sides(one: Comparison) -> PairedLaunches:
     mine, theirs = one.pair.base.by_launch, one.pair.other.by_launch
     common = sorted(mine.keys() & theirs.keys())
     if not common or min(*mine.values(), *theirs.values()) <= 0:
         raise LaunchFailed(f"selftest: {one.pair.base.case.collective} was not measured: {one.why}.")
-    return Sides(tuple(mine[n] for n in common), tuple(theirs[n] for n in common))
+    return PairedLaunches(tuple(mine[n] for n in common), tuple(theirs[n] for n in common))

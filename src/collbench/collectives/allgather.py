@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
@@ -28,7 +28,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """ncclAllGather; in place the input is the rank's own block of the result."""
     source = a.recv[a.rank : a.rank + 1] if a.in_place else a.send
     numbers = (a.count, a.datatype)
@@ -41,7 +41,7 @@ def nccl(a: NcclArguments) -> Prepared:
     )
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.all_gather_single, called all_gather_into_tensor before torch 2.13."""
     a.out_of_place_only("all_gather_single")
     function = a.function("all_gather_single", "all_gather_into_tensor")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_twice
 
 
@@ -26,7 +26,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """ncclAllReduce."""
     source = a.recv if a.in_place else a.send
     numbers = (a.count, a.datatype, a.op)
@@ -39,7 +39,7 @@ def nccl(a: NcclArguments) -> Prepared:
     )
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.all_reduce, which works in place."""
     return Prepared(input=a.recv, output=a.recv, python=partial(a.dist.all_reduce, a.recv, a.op), in_place=True)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 from collbench.errors import Unsupported
 
@@ -29,7 +29,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """A send to and a receive from every rank in one group, as nccl-tests has it."""
     if a.in_place:
         raise Unsupported("NCCL's sends and receives have no in-place form")
@@ -39,7 +39,7 @@ def nccl(a: NcclArguments) -> Prepared:
     return Prepared(input=a.send, output=a.recv, python=step.python, c=step.c)
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.all_to_all_single."""
     a.out_of_place_only("all_to_all_single")
     return Prepared(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from collbench.collectives.dialects import MpiArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared
 
 
@@ -18,7 +18,7 @@ def mpi(a: MpiArguments) -> Prepared:
     return Prepared(input=None, output=None, python=a.comm.Barrier, c=(C("MPI_Barrier", a.comm),))
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.barrier."""
     return Prepared(input=None, output=None, python=a.dist.barrier)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, whole
 
 
@@ -26,7 +26,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """ncclBroadcast, which has an out-of-place form on the root."""
     at_root = a.rank == a.root
     source = a.send if at_root and not a.in_place else a.recv
@@ -40,7 +40,7 @@ def nccl(a: NcclArguments) -> Prepared:
     )
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.broadcast, in place as MPI's."""
     return Prepared(
         input=a.recv if a.rank == a.root else None,

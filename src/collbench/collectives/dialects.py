@@ -31,7 +31,7 @@ class MpiArguments(Arguments, Protocol):
         """A buffer with its datatype, as mpi4py takes it; IN_PLACE and None pass through."""
 
 
-class NcclArguments(Arguments, Protocol):
+class NcclDialectArguments(Arguments, Protocol):
     """Handles of NCCL and of the ranks' GPUs. Buffers and slices of them have an `address`.
 
     `comm` is the communicator, `datatype` and `op` the library's numbers, `stream` a handle.
@@ -55,7 +55,7 @@ class NcclArguments(Arguments, Protocol):
         """Steps between ncclGroupStart and ncclGroupEnd."""
 
 
-class ServedArguments(NcclArguments, Protocol):
+class ServedArguments(NcclDialectArguments, Protocol):
     """Of a collective with a server: `rank`, `ranks` and `root` are the world's, `comm` is the workers' alone.
 
     The chief is the first worker, rank 0 of `comm`. `send` and `recv` of the server are in host memory.
@@ -83,7 +83,7 @@ class ServedArguments(NcclArguments, Protocol):
         """Until everything in the stream is done."""
 
 
-class TorchArguments(Arguments, Protocol):
+class TorchDialectArguments(Arguments, Protocol):
     """torch.distributed as `dist`; `op` is a ReduceOp."""
 
     dist: Any
@@ -99,7 +99,7 @@ class TorchArguments(Arguments, Protocol):
         """Raises `Unsupported` when the case asks for the in-place form, which `function` does not have."""
 
 
-class TorchServedArguments(TorchArguments, Protocol):
+class TorchServedArguments(TorchDialectArguments, Protocol):
     """Of a collective with a server, where workers have GPUs: `dist` is the workers' group, `link` is for host memory.
 
     `chief` says whether this rank is the first worker, `chief_rank` who that is; `send` and `recv` of the server are in

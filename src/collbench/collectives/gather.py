@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
@@ -31,7 +31,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """Sends and receives in one group, as nccl-tests has it; in place the root's block stays where it is."""
     at_root = a.rank == a.root
     stays = a.in_place and at_root
@@ -43,7 +43,7 @@ def nccl(a: NcclArguments) -> Prepared:
     return Prepared(input=own, output=output, python=step.python, c=step.c, in_place=a.in_place)
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.gather into views of one tensor."""
     a.out_of_place_only("gather")
     at_root = a.rank == a.root

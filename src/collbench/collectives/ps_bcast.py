@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments, TorchServedArguments
+from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchDialectArguments, TorchServedArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
 
 #: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
@@ -45,7 +45,7 @@ def nccl(a: ServedArguments) -> Prepared:
     return Prepared(None, buffer, parts=parts)
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.broadcast from the server."""
     serving = a.rank == a.root
     buffer = a.send if serving else a.recv

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchArguments, TorchServedArguments
+from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchDialectArguments, TorchServedArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
 
 #: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
@@ -54,7 +54,7 @@ def nccl(a: ServedArguments) -> Prepared:
     return Prepared(a.send, None, parts=parts)
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """Point to point: torch.distributed.gather would make the server contribute a block."""
     if a.rank != a.root:
         return Prepared(input=a.send, output=None, python=partial(a.dist.send, a.send[0], a.root))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, whole
 
 
@@ -29,7 +29,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """ncclReduce; the other ranks' result is a null pointer."""
     recv = a.recv if a.rank == a.root else None
     source = recv if a.in_place and recv is not None else a.send
@@ -43,7 +43,7 @@ def nccl(a: NcclArguments) -> Prepared:
     )
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.reduce, which works in place and may overwrite the buffers of the other ranks too."""
     return Prepared(
         input=a.send,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
@@ -26,7 +26,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """ncclReduceScatter; in place the result is the rank's own block of the input."""
     target = a.send[a.rank : a.rank + 1] if a.in_place else a.recv
     numbers = (a.count, a.datatype, a.op)
@@ -39,7 +39,7 @@ def nccl(a: NcclArguments) -> Prepared:
     )
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.reduce_scatter_single, called reduce_scatter_tensor before torch 2.13."""
     a.out_of_place_only("reduce_scatter_single")
     function = a.function("reduce_scatter_single", "reduce_scatter_tensor")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
 
 
@@ -29,7 +29,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """Sends and receives in one group, as nccl-tests has it; in place the root's block stays where it is."""
     at_root = a.rank == a.root
     stays = a.in_place and at_root
@@ -41,7 +41,7 @@ def nccl(a: NcclArguments) -> Prepared:
     return Prepared(input=given, output=own, python=step.python, c=step.c, in_place=a.in_place)
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """torch.distributed.scatter from views of one tensor."""
     a.out_of_place_only("scatter")
     at_root = a.rank == a.root

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from collbench.collectives.dialects import MpiArguments, NcclArguments, TorchArguments
+from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, neighbours, whole
 from collbench.errors import Unsupported
 
@@ -35,7 +35,7 @@ def mpi(a: MpiArguments) -> Prepared:
     )
 
 
-def nccl(a: NcclArguments) -> Prepared:
+def nccl(a: NcclDialectArguments) -> Prepared:
     """The pair ncclSend and ncclRecv in one group."""
     if a.in_place:
         raise Unsupported("NCCL's sends and receives have no in-place form")
@@ -44,7 +44,7 @@ def nccl(a: NcclArguments) -> Prepared:
     return Prepared(input=a.send, output=a.recv, python=step.python, c=step.c)
 
 
-def torch(a: TorchArguments) -> Prepared:
+def torch(a: TorchDialectArguments) -> Prepared:
     """A send and a receive of torch.distributed that are under way together."""
     a.out_of_place_only("isend")
     if a.ranks == 1:

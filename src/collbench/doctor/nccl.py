@@ -34,7 +34,7 @@ _BUILT_FOR = re.compile(r"(?:cupy-cuda|nvidia-nccl-cu)(\d+)x?")
 
 
 @dataclass(frozen=True)
-class Library:
+class NcclInstallation:
     """A libnccl: who brings it (`nvidia-nccl wheel`, `torch`, `dynamic linker`), its file, its version.
 
     The version is None where the library cannot be loaded or asked.
@@ -51,13 +51,13 @@ def installed() -> frozenset[str]:
     return frozenset(name for name in names if _BUILT_FOR.fullmatch(name))
 
 
-def libraries(machine: Machine) -> tuple[Library, ...]:
+def libraries(machine: Machine) -> tuple[NcclInstallation, ...]:
     """Those of Python packages, then what the dynamic linker finds; each file once."""
-    there: dict[str, Library] = {}
+    there: dict[str, NcclInstallation] = {}
     for origin, name in _candidates():
         path, version = _ask(machine, name)
         if path is not None:
-            there.setdefault(path, Library(origin, path, version))
+            there.setdefault(path, NcclInstallation(origin, path, version))
     return tuple(there.values())
 
 
@@ -86,7 +86,7 @@ def spell(code: int) -> str:
     return f"{code // unit}.{code % unit // 100}.{code % 100}"
 
 
-def judge(there: tuple[Library, ...], wheels: frozenset[str], cuda: str | None, gpu: bool) -> Finding:
+def judge(there: tuple[NcclInstallation, ...], wheels: frozenset[str], cuda: str | None, gpu: bool) -> Finding:
     """`cuda` is the highest version that the driver supports, None where there is none; `gpu`: there is one."""
     major = int(cuda.partition(".")[0]) if cuda else None
     seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in there)
@@ -122,7 +122,7 @@ def _several_wheels(wheels: frozenset[str], major: int | None) -> Problem | None
     )
 
 
-def _several_files(there: tuple[Library, ...]) -> Problem | None:
+def _several_files(there: tuple[NcclInstallation, ...]) -> Problem | None:
     if len(there) < 2:
         return None
     return Problem(
@@ -133,7 +133,7 @@ def _several_files(there: tuple[Library, ...]) -> Problem | None:
     )
 
 
-def _unloadable(library: Library) -> Problem:
+def _unloadable(library: NcclInstallation) -> Problem:
     return Problem(
         "warn",
         f"{library.path} ({library.origin}) cannot be loaded, or does not tell its version",

@@ -10,17 +10,17 @@ import msgspec
 
 import collbench
 from collbench.errors import PlanError
-from collbench.launch.cells import Cell, Launch, cases_in, cells_of, check_backends, order_of
+from collbench.launch.cells import Launch, LaunchCell, cases_in, cells_of, check_backends, order_of
 from collbench.launch.clearing import clear, nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
-from collbench.launch.keeping import Keeper, Sink, place_of
+from collbench.launch.keeping import Keeper, LaunchSink, place_of
 from collbench.launch.memory import refuse_too_large
-from collbench.launch.one_launch import start
+from collbench.launch.one_launch import run_launch
 from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import notes
-from collbench.launch.stacks import Sides, look_at
-from collbench.launch.stopping import Check
+from collbench.launch.stacks import Stacks, look_at
+from collbench.launch.stopping import StopCheck
 from collbench.machine import facts, topology
 from collbench.run.describe import protocol
 from collbench.schema.case import Case
@@ -30,19 +30,19 @@ from collbench.schema.record import Record
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCampaign:
     """A plan with everything that is known before the first launch. `asked` are the cases of each cell's worlds."""
 
     plan: LaunchPlan
     run: str
     engine: Engine | None
-    sides: Sides
-    placements: dict[Cell, Placement]
+    sides: Stacks
+    placements: dict[LaunchCell, Placement]
     order: tuple[Launch, ...]
-    asked: dict[Cell, frozenset[Case]]
+    asked: dict[LaunchCell, frozenset[Case]]
 
 
-def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Placement]:
+def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[LaunchCell, Placement]:
     """Where the ranks of every cell sit.
 
     Raises:
@@ -58,7 +58,7 @@ def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[Cell, Pl
     return found
 
 
-def prepare(plan: LaunchPlan, check: Check) -> Prepared:
+def prepare(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
     """Look at machine, engine, images and environments. Starts no rank. `check` raises when we are to stop.
 
     Raises:
@@ -72,11 +72,17 @@ def prepare(plan: LaunchPlan, check: Check) -> Prepared:
     gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
     with nothing_left(engine):
         sides = look_at(plan, engine, check, gpus)
-    return Prepared(plan, "" if engine is None else engine.run, engine, sides, placements, order_of(plan), asked)
+    return PreparedCampaign(
+        plan, "" if engine is None else engine.run, engine, sides, placements, order_of(plan), asked
+    )
 
 
-def conduct(
-    prepared: Prepared, sink: Sink, done: frozenset[tuple[Cell, int]], known: frozenset[tuple[Case, int]], check: Check
+def run_campaign(
+    prepared: PreparedCampaign,
+    sink: LaunchSink,
+    done: frozenset[tuple[LaunchCell, int]],
+    known: frozenset[tuple[Case, int]],
+    check: StopCheck,
 ) -> None:
     """Carry out every launch that is not `done`; records that are `known` are not written twice.
 
@@ -96,19 +102,19 @@ def conduct(
 
 
 def _carried_out(
-    prepared: Prepared, launch: Launch, sink: Sink, known: frozenset[tuple[Case, int]], check: Check
+    prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
 ) -> None:
     plan, cell = prepared.plan, launch.cell
     side, placement, asked = prepared.sides.start[cell.image], prepared.placements[cell], prepared.asked[cell]
     said = notes(cell, side, len(placement.gpus))
     keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
-    outcome = start(
+    outcome = run_launch(
         plan, launch, side, placement, prepared.engine, prepared.run, driver_identity(), asked, keeper.add, check
     )
     keeper.finish(outcome.transport, outcome.failure)
 
 
-def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
+def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
     """Of the whole experiment."""
     plan, sides = prepared.plan, prepared.sides
     ranks = max(cell.ranks for cell in prepared.placements)
@@ -135,7 +141,7 @@ def manifest_of(prepared: Prepared, command: tuple[str, ...]) -> Manifest:
     )  # fmt: skip
 
 
-def finished(prepared: Prepared, records: tuple[Record, ...]) -> frozenset[tuple[Cell, int]]:
+def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
     by_case = {(record.case, record.launch): record for record in records}
     found = set()

@@ -20,7 +20,7 @@ DEFAULT_RANKS, DEFAULT_BACKENDS = (2,), ("mpi",)
 
 
 @dataclass(frozen=True)
-class Cell:
+class LaunchCell:
     """One way to start a world. `isolation` is None on the host. `image` names the MPI on the host too.
 
     `server`: rank 0 is a parameter server, and the others are its workers.
@@ -51,15 +51,15 @@ class Cell:
 class Launch:
     """One start of a cell: in the `number`-th block, as the `sequence`-th of the experiment, both from 0."""
 
-    cell: Cell
+    cell: LaunchCell
     number: int
     sequence: int
 
 
-def cells_of(plan: LaunchPlan) -> tuple[Cell, ...]:
+def cells_of(plan: LaunchPlan) -> tuple[LaunchCell, ...]:
     """Every combination, each once, in the plan's order."""
     found = [
-        Cell(image, policy, step, ranks, affinity, server)
+        LaunchCell(image, policy, step, ranks, affinity, server)
         for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
@@ -77,7 +77,7 @@ def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
     return tuple((workers + server, server) for workers in plan.workers for server in kinds)
 
 
-def cases_in(plan: LaunchPlan, cell: Cell) -> tuple[Case, ...]:
+def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[Case, ...]:
     """What a world of a cell measures.
 
     Raises:
@@ -111,7 +111,7 @@ def check_backends(plan: LaunchPlan) -> None:
     refuse_cadence(plan, (name for image in plan.images for name in backends_of(plan, image)))
 
 
-def inner_plan(plan: LaunchPlan, cell: Cell) -> Plan:
+def inner_plan(plan: LaunchPlan, cell: LaunchCell) -> Plan:
     """The plan that a world of a cell is given: its image's backends; with workers, the collectives of its kind."""
     wanted = plan.collectives
     if plan.workers:

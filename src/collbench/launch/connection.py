@@ -13,7 +13,7 @@ from typing import Any
 from collbench.errors import EngineError
 from collbench.launch.identity import driver_identity
 from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.stopping import Check
+from collbench.launch.stopping import StopCheck
 
 #: Longest wait for one whole answer of the engine, and for that of one that may be gone (s).
 ANSWER, PING = 60, 5
@@ -71,7 +71,7 @@ class Connection:
         EngineError: it does not run, may not be used, or is none.
     """
 
-    def __init__(self, host: str = "", check: Check = lambda: None) -> None:
+    def __init__(self, host: str = "", check: StopCheck = lambda: None) -> None:
         try:
             import docker.errors
             import requests.exceptions
@@ -107,7 +107,7 @@ class Connection:
         """Close all connections; the next call makes new ones."""
         self.client.close()
 
-    def wait(self, check: Check, limit: float = RESTART) -> None:
+    def wait(self, check: StopCheck, limit: float = RESTART) -> None:
         """Until the engine answers: it may be restarting. `check` raises when we are to stop.
 
         Raises:

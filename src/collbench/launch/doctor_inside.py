@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from collbench.errors import EngineError, LaunchFailed, RequestError
 from collbench.launch import starters
 from collbench.launch.abilities import allowed_calls, allows_memlock, refuse_unseen_folder, seals_networks
-from collbench.launch.cells import Cell, Launch, steps_of
+from collbench.launch.cells import Launch, LaunchCell, steps_of
 from collbench.launch.clearing import nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity, user_inside
 from collbench.launch.log import Log
 from collbench.launch.one_launch import folders, specs_for
 from collbench.launch.placing import place
-from collbench.launch.rank_environment import Side, notes
+from collbench.launch.rank_environment import Stack, notes
 from collbench.launch.specs import Spec
 from collbench.launch.stacks import contents_of, find
 from collbench.launch.starters.starter import Argv
@@ -58,8 +58,10 @@ def _examined(engine: Engine, plan: LaunchPlan, name: str, isolation: Isolation,
     refuse_unseen_folder(engine, image, plan.inner())
     inside = contents_of(engine, image)
     starter, memlock = starters.get(inside.vendor, name), allows_memlock(engine, image)
-    side = Side(starter, image.id, None, memlock, seals_networks(engine), starter.attach - allowed_calls(engine, image))
-    cell = Cell(name, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
+    side = Stack(
+        starter, image.id, None, memlock, seals_networks(engine), starter.attach - allowed_calls(engine, image)
+    )
+    cell = LaunchCell(name, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
     placement = place(topology.here(), cell, plan)
     with folders(plan.inner(), user_inside()) as there:
         specs = specs_for(plan, Launch(cell, 0, 0), side, placement, engine.run, driver_identity(), there)
@@ -76,7 +78,7 @@ def _examined(engine: Engine, plan: LaunchPlan, name: str, isolation: Isolation,
     return Examined(log.lines, code, title, said)
 
 
-def _lone(cell: Cell) -> Argv:
+def _lone(cell: LaunchCell) -> Argv:
     """A rank that is alone in its container reads nobody's memory there."""
     return () if any(len(group) > 1 for group in cell.groups) else ("--without", "cma")
 

@@ -36,14 +36,14 @@ MOST_NOTES, LONGEST_TEXT = 12, 2_000
 
 
 @dataclass(frozen=True)
-class Taken:
+class Harvested:
     """A record as the world wrote it, and its samples [ranks, n] in ns."""
 
     record: Record
     samples: NDArray[np.int64] | None
 
 
-def take_over(folder: Path, asked: frozenset[Case]) -> Iterator[Taken]:
+def take_over(folder: Path, asked: frozenset[Case]) -> Iterator[Harvested]:
     """The records of the run in `folder`, in order, one at a time. Stops at a line that was cut off.
 
     Raises:
@@ -58,12 +58,12 @@ def take_over(folder: Path, asked: frozenset[Case]) -> Iterator[Taken]:
             if record.case not in asked or record.case in seen:
                 raise RunReadError(f"records.jsonl line {number}: a case that was not asked for.")
             seen.add(record.case)
-            yield Taken(_cut(record), _samples(root, record))
+            yield Harvested(_cut(record), _samples(root, record))
     finally:
         close(root)
 
 
-def left_behind(folder: Path, asked: frozenset[Case]) -> Iterator[Taken | LaunchFailed]:
+def left_behind(folder: Path, asked: frozenset[Case]) -> Iterator[Harvested | LaunchFailed]:
     """As `take_over`, but whatever keeps the run from being read to its end comes last, in place of a record."""
     try:
         yield from take_over(folder, asked)

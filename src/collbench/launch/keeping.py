@@ -8,13 +8,13 @@ import msgspec
 from numpy.typing import NDArray
 
 from collbench.errors import LaunchFailed
-from collbench.launch.cells import Cell, Launch
-from collbench.launch.harvest import Taken, cut
+from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.harvest import Harvested, cut
 from collbench.schema.case import Case
 from collbench.schema.record import Record
 
 
-class Sink(Protocol):
+class LaunchSink(Protocol):
     """Where records go, as they come."""
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
@@ -28,7 +28,7 @@ class Keeper:
     """Keeps what one launch gave. `known` are records that are kept already, from before the run was gone on with."""
 
     def __init__(
-        self, launch: Launch, asked: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: Sink,
+        self, launch: Launch, asked: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
         known: frozenset[tuple[Case, int]],
     ) -> None:  # fmt: skip
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
@@ -36,7 +36,7 @@ class Keeper:
         self._left = {case for case in asked if (msgspec.structs.replace(case, **place), launch.number) not in known}
         self._failed_inside = False
 
-    def add(self, one: Taken, transport: str | None, failure: LaunchFailed | None = None) -> None:
+    def add(self, one: Harvested, transport: str | None, failure: LaunchFailed | None = None) -> None:
         """A record that the launch left; with the last one, how the launch ended.
 
         A launch that measured every case and then did not end well is no failed case: its last record says so.
@@ -74,7 +74,7 @@ def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool
     return msgspec.structs.replace(record, case=case, launch=launch.number, transport=transport, oversubscribed=marked)
 
 
-def place_of(cell: Cell) -> dict[str, str | None]:
+def place_of(cell: LaunchCell) -> dict[str, str | None]:
     """The fields of a case that name its place."""
     policy = cell.policy if cell.affinity == "near" else f"{cell.policy}/{cell.affinity}"
     return {"image": cell.image, "policy": policy, "isolation": cell.isolation}

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from collbench import collectives
 from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.errors import PlanError
-from collbench.launch.cells import Cell
+from collbench.launch.cells import LaunchCell
 from collbench.schema.case import DTYPES, Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_bytes
 
 
-def refuse_too_large(plan: LaunchPlan, asked: Mapping[Cell, frozenset[Case]], free: int | None = None) -> None:
+def refuse_too_large(plan: LaunchPlan, asked: Mapping[LaunchCell, frozenset[Case]], free: int | None = None) -> None:
     """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
 
     With GPUs the buffers are not in host memory, and the ranks look for themselves.

@@ -15,10 +15,10 @@ import msgspec
 
 from collbench.errors import CollbenchError, EngineError, Interrupted, LaunchFailed
 from collbench.launch import host
-from collbench.launch.cells import Cell, Launch, inner_plan
+from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.engine import Engine
 from collbench.launch.following import Execution
-from collbench.launch.harvest import Taken, left_behind
+from collbench.launch.harvest import Harvested, left_behind
 from collbench.launch.identity import FOLDER, sign, user_inside
 from collbench.launch.isolation import in_force
 from collbench.launch.job import Job, Running, run_job
@@ -27,11 +27,11 @@ from collbench.launch.memory_kills import killed_for_memory
 from collbench.launch.neighbours import CORES
 from collbench.launch.patience import Limits, Patience, limits_of, written_to
 from collbench.launch.placing import Placement
-from collbench.launch.rank_environment import Side, nccl_shortage, on_host, shm_shortage, variables
+from collbench.launch.rank_environment import Stack, nccl_shortage, on_host, shm_shortage, variables
 from collbench.launch.removal import remove_folder
-from collbench.launch.specs import OUT, PLAN, RELAY, Mount, Spec, World, specs_of
+from collbench.launch.specs import OUT, PLAN, RELAY, Mount, Spec, WorldSpec, specs_of
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.launch.stopping import Check
+from collbench.launch.stopping import StopCheck
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
@@ -53,7 +53,7 @@ class Outcome:
 
 
 #: Receives a record as it is taken over, with the transport; with the last one, why the launch failed, if it did.
-Keep = Callable[[Taken, str | None, LaunchFailed | None], None]
+Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Fold
 
 
 def specs_for(
-    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, run: str, driver: str, there: Folders
+    plan: LaunchPlan, launch: Launch, side: Stack, placement: Placement, run: str, driver: str, there: Folders
 ) -> tuple[Spec, ...]:
     """The containers of a launch; none on the host."""
     cell = launch.cell
@@ -96,7 +96,7 @@ def specs_for(
     user = user_inside()
     environment = variables(cell, placement, side)
     name = f"{run}-{launch.sequence}"
-    world = World(run, name, driver, side.image, f"{user[0]}:{user[1]}", LIVES, environment, side.cdi)
+    world = WorldSpec(run, name, driver, side.image, f"{user[0]}:{user[1]}", LIVES, environment, side.cdi)
     first = placement.boxes[0].name
     everywhere: tuple[Mount, ...] = (Mount(str(there.plan), PLAN),)
     alone = (Mount(str(there.out), OUT, True), Mount(str(there.relay), RELAY, True))
@@ -104,9 +104,9 @@ def specs_for(
     return specs_of(world, placement, in_force(cell.isolation, side.memlock), mounts)
 
 
-def start(
-    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine | None, run: str, driver: str,
-    asked: frozenset[Case], keep: Keep, check: Check,
+def run_launch(
+    plan: LaunchPlan, launch: Launch, side: Stack, placement: Placement, engine: Engine | None, run: str, driver: str,
+    asked: frozenset[Case], keep: Keep, check: StopCheck,
 ) -> Outcome:  # fmt: skip
     """Carry out one launch, and hand to `keep` what it measured. Nothing of it is left when this returns or raises.
 
@@ -149,8 +149,8 @@ def start(
 
 
 def _carried_out(
-    plan: LaunchPlan, launch: Launch, side: Side, placement: Placement, engine: Engine | None, run: str, driver: str,
-    cases: int, there: Folders, log: Log, check: Check,
+    plan: LaunchPlan, launch: Launch, side: Stack, placement: Placement, engine: Engine | None, run: str, driver: str,
+    cases: int, there: Folders, log: Log, check: StopCheck,
 ) -> LaunchFailed | None:  # fmt: skip
     """Start the world and wait for its end; why it failed, if it did."""
     limits = limits_of(plan, cases)
@@ -173,7 +173,7 @@ def _carried_out(
     return None
 
 
-def _with_advice(failure: LaunchFailed | None, cell: Cell, side: Side, gpus: int) -> LaunchFailed | None:
+def _with_advice(failure: LaunchFailed | None, cell: LaunchCell, side: Stack, gpus: int) -> LaunchFailed | None:
     """The failure with what would help, where a library is known to die of it without a word."""
     if failure is None:
         return None
@@ -189,7 +189,7 @@ def _ended(code: int, log: Log, starter: Starter) -> None:
 
 
 def _on_host(
-    limits: Limits, launch: Launch, side: Side, placement: Placement, there: Folders, log: Log, check: Check
+    limits: Limits, launch: Launch, side: Stack, placement: Placement, there: Folders, log: Log, check: StopCheck
 ) -> None:
     assert side.environment is not None
     programs = side.environment / "bin"
@@ -217,8 +217,8 @@ def _on_host(
 
 
 def _in_containers(
-    limits: Limits, launch: Launch, side: Side, placement: Placement, engine: Engine, specs: tuple[Spec, ...],
-    there: Folders, log: Log, check: Check,
+    limits: Limits, launch: Launch, side: Stack, placement: Placement, engine: Engine, specs: tuple[Spec, ...],
+    there: Folders, log: Log, check: StopCheck,
 ) -> None:  # fmt: skip
     members = [spec for spec in specs if not spec.donates]
     hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, placement.boxes, strict=True))

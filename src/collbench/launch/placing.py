@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from collbench.launch import slots
-from collbench.launch.cells import Cell
+from collbench.launch.cells import LaunchCell
 from collbench.launch.slots import Slot, Wants
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Topology
@@ -60,7 +60,7 @@ class Placement:
         return tuple(uuid for box in self.boxes for uuid in box.gpus)
 
 
-def place(topology: Topology, cell: Cell, plan: LaunchPlan) -> Placement:
+def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     """Boxes for a cell of a plan on a machine.
 
     Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.launch.cells import Cell
+from collbench.launch.cells import LaunchCell
 from collbench.launch.isolation import LARGE_SHM, in_force
 from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Starter
@@ -19,7 +19,7 @@ from collbench.units import format_bytes
 
 
 @dataclass(frozen=True)
-class Side:
+class Stack:
     """What a cell runs in: an image by its id on the engine, or an environment on the host; and its MPI's starter.
 
     `memlock`: the engine can grant unlimited locked memory. `refused`: calls that the library needs to read another
@@ -37,7 +37,7 @@ class Side:
     nccl: bool = False
 
 
-def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
+def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     """What each rank is told of its place; container and cores it holds against what it finds."""
     by_rank: dict[int, str | None] = {rank: box.name for box in placement.boxes for rank in box.ranks}
     if cell.policy == "host":
@@ -48,14 +48,14 @@ def places(cell: Cell, placement: Placement) -> tuple[Place, ...]:
     )
 
 
-def refuses_cma(cell: Cell, side: Side) -> bool:
+def refuses_cma(cell: LaunchCell, side: Stack) -> bool:
     """Whether ranks in one container may not read each other's memory, though they share it."""
     if cell.isolation is None or not side.refused or in_force(cell.isolation).shared_ipc:
         return False
     return any(len(group) > 1 for group in cell.groups)
 
 
-def shares_hostname(cell: Cell) -> bool:
+def shares_hostname(cell: LaunchCell) -> bool:
     """Whether several containers share a network namespace, and so a hostname."""
     alone = len(cell.groups) == 1
     return cell.isolation is not None and not alone and in_force(cell.isolation).shared_net
@@ -71,14 +71,14 @@ HIDDEN_PEERS = {"NCCL_P2P_DISABLE": "1"}
 NCCL_CONNECTION = 9637888
 
 
-def hides_peers(cell: Cell, side: Side, gpus: int) -> bool:
+def hides_peers(cell: LaunchCell, side: Stack, gpus: int) -> bool:
     """Whether NCCL takes several containers for one machine though none sees the GPUs of another."""
     if cell.isolation is None or not shares_hostname(cell):
         return False
     return side.nccl and gpus > 1 and not in_force(cell.isolation).all_gpus
 
 
-def notes(cell: Cell, side: Side, gpus: int = 0) -> tuple[str, ...]:
+def notes(cell: LaunchCell, side: Stack, gpus: int = 0) -> tuple[str, ...]:
     """What a reader of this cell's numbers must know. `gpus` is how many the world has."""
     said = []
     if refuses_cma(cell, side):
@@ -101,7 +101,7 @@ def notes(cell: Cell, side: Side, gpus: int = 0) -> tuple[str, ...]:
     return tuple(said)
 
 
-def nccl_shortage(cell: Cell, side: Side, gpus: int, said: str) -> str | None:
+def nccl_shortage(cell: LaunchCell, side: Stack, gpus: int, said: str) -> str | None:
     """What helps where NCCL failed on a system call (`said`) in a container with two GPUs and Docker's /dev/shm."""
     if cell.isolation is None or not side.nccl or gpus < 2 or "system error" not in said.lower():  # ncclSystemError
         return None
@@ -114,7 +114,7 @@ def nccl_shortage(cell: Cell, side: Side, gpus: int, said: str) -> str | None:
     )
 
 
-def shm_shortage(cell: Cell, side: Side) -> str | None:
+def shm_shortage(cell: LaunchCell, side: Stack) -> str | None:
     """How much of /dev/shm the library takes, where a container of the cell has less: it dies without a word."""
     if cell.isolation is None:
         return None
@@ -140,7 +140,7 @@ def on_host(told: dict[str, str], temporary: Path) -> dict[str, str]:
     return {name: value for name, value in told.items() if name != "HOME"} | root | {"TMPDIR": str(temporary)}
 
 
-def variables(cell: Cell, placement: Placement, side: Side) -> dict[str, str]:
+def variables(cell: LaunchCell, placement: Placement, side: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     planned = msgspec.json.encode(places(cell, placement)).decode()
     more = dict(side.starter.without_cma) if refuses_cma(cell, side) else {}

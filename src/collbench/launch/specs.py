@@ -80,7 +80,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class World:
+class WorldSpec:
     """What the containers of one launch have in common. `run` is the experiment's name, `name` this launch's.
 
     `driver` says who drives it, `cdi` how the engine knows GPUs.
@@ -111,7 +111,7 @@ class World:
 
 
 def specs_of(
-    world: World, placement: Placement, sharing: Sharing, mounts: Mapping[str, tuple[Mount, ...]]
+    world: WorldSpec, placement: Placement, sharing: Sharing, mounts: Mapping[str, tuple[Mount, ...]]
 ) -> tuple[Spec, ...]:
     """The containers of a world in the order in which they must start: the anchor first. `mounts` are by box."""
     shared = sharing.needs_anchor and len(placement.boxes) > 1
@@ -123,7 +123,7 @@ def specs_of(
     return tuple(found)
 
 
-def _anchor(world: World, name: str, placement: Placement, sharing: Sharing) -> Spec:
+def _anchor(world: WorldSpec, name: str, placement: Placement, sharing: Sharing) -> Spec:
     """Owns what is shared; computes nothing. In a shared network it answers to every container's name."""
     every = Box("anchor", (), tuple(placement.slots))
     aliases = tuple(world.container(box.name) for box in placement.boxes) if sharing.shared_net else ()
@@ -135,7 +135,7 @@ def _anchor(world: World, name: str, placement: Placement, sharing: Sharing) -> 
 
 
 def _member(
-    world: World, box: Box, anchor: str | None, sharing: Sharing, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
+    world: WorldSpec, box: Box, anchor: str | None, sharing: Sharing, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
 ) -> Spec:
     joins_net = anchor if sharing.shared_net else None
     name = world.container(box.name)
@@ -147,7 +147,7 @@ def _member(
 
 
 def _spec(
-    world: World,
+    world: WorldSpec,
     name: str,
     box: Box,
     sharing: Sharing,

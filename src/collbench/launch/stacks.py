@@ -25,9 +25,9 @@ from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import Resolved, inspect, resolve
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import Side
+from collbench.launch.rank_environment import Stack
 from collbench.launch.settings import gpu_requests
-from collbench.launch.stopping import Check
+from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Image
 
@@ -36,10 +36,10 @@ REPOSITORY = "collbench"
 
 
 @dataclass(frozen=True)
-class Sides:
+class Stacks:
     """By image: what to start, and what the manifest says of both sides and their differences."""
 
-    start: dict[str, Side]
+    start: dict[str, Stack]
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
@@ -50,7 +50,7 @@ def reference_of(image: str) -> str:
     return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
 
 
-def look_at(plan: LaunchPlan, engine: Engine | None, check: Check, gpus: tuple[str, ...] = ()) -> Sides:
+def look_at(plan: LaunchPlan, engine: Engine | None, check: StopCheck, gpus: tuple[str, ...] = ()) -> Stacks:
     """Ask every image and every environment of a plan what it holds. `engine` is None where all cells are on the host.
 
     `gpus` are UUIDs of those that containers are to see; `check` raises when we are to stop.
@@ -81,7 +81,7 @@ def look_at(plan: LaunchPlan, engine: Engine | None, check: Check, gpus: tuple[s
         differences.append("the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)")
     if not sealed:
         differences.append("the engine cannot keep the host's address off a network: ranks reach what listens there")
-    return Sides(
+    return Stacks(
         {look.name: replace(look.side, memlock=memlock, sealed=sealed, cdi=cdi) for look in looks},
         tuple(look.image for look in looks if look.image is not None),
         tuple(look.environment for look in looks if look.environment is not None),
@@ -94,14 +94,14 @@ class _Look:
     """What was found of one image of a plan, and of the environment beside it."""
 
     name: str
-    side: Side
+    side: Stack
     image: Image | None
     environment: Image | None
     differences: tuple[str, ...]
 
 
 def _look(
-    plan: LaunchPlan, engine: Engine | None, name: str, image: Resolved | None, check: Check, requests: list[Any]
+    plan: LaunchPlan, engine: Engine | None, name: str, image: Resolved | None, check: StopCheck, requests: list[Any]
 ) -> _Look:
     inside = None if engine is None or image is None else contents_of(engine, image, requests=requests)
     beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
@@ -117,7 +117,7 @@ def _look(
     differences = () if inside is None or beside is None else differences_of(beside, inside)
     return _Look(
         name,
-        Side(
+        Stack(
             starter,
             name if image is None else image.id,
             where,

@@ -14,7 +14,7 @@ from typing import Any
 from collbench.errors import Interrupted
 
 #: A safe point: raises Interrupted when somebody asked to stop.
-Check = Callable[[], None]
+StopCheck = Callable[[], None]
 
 #: What ends an experiment: Ctrl-C, a request, a terminal that is closed, Ctrl-\\.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

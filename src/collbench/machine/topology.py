@@ -20,7 +20,7 @@ class Core:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class TopologyGpu:
     """A GPU by its UUID, with the memory node that it hangs on."""
 
     uuid: str
@@ -32,7 +32,7 @@ class Topology:
     """Processors that this process may use, and GPUs in NVML's order (by bus). `no_gpus` says why there are none."""
 
     cores: tuple[Core, ...]
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[TopologyGpu, ...] = ()
     no_gpus: str = ""
 
     @property
@@ -46,7 +46,7 @@ def here(root: Path = Path("/")) -> Topology:
     allowed = sorted(os.sched_getaffinity(0))
     nodes = _nodes(root)
     found, no_gpus = nvml.gpus(root)
-    gpus = tuple(Gpu(gpu.uuid, gpu.node or 0) for gpu in found)  # node 0 where nobody tells
+    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in found)  # node 0 where nobody tells
     return Topology(tuple(Core(n, nodes.get(n, 0), _first_sibling(root, n)) for n in allowed), gpus, no_gpus)
 
 

@@ -11,7 +11,7 @@ from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_side
 from collbench.analysis.observations import Observed
 from collbench.analysis.paper.cells import PARAMETER_SERVER, At, PaperCells, paper_cells, steps
 from collbench.analysis.paper.conclusions import Judgement, judge
-from collbench.analysis.paper.reference import Paper, Place, Ratio, decode
+from collbench.analysis.paper.reference import Paper, PublishedPlace, Ratio, decode
 from collbench.errors import RequestError
 from collbench.report.cells import times
 from collbench.report.tables import Table
@@ -121,7 +121,7 @@ def _derived(published: Paper) -> Iterator[Ratio]:
         alike = [one for one in published.figures if (one.operation, one.gpus) == (figure.operation, figure.gpus)]
         best = min(alike, key=lambda one: one.seconds)
         if figure is not best:
-            of, over = (Place(policy=one.policy, library=one.library, gpus=one.gpus) for one in (figure, best))
+            of, over = (PublishedPlace(policy=one.policy, library=one.library, gpus=one.gpus) for one in (figure, best))
             text = (
                 f"{of.policy} {of.library} over {over.policy} {over.library}, {of.gpus} GPU{'s' if of.gpus > 1 else ''}"
             )

@@ -18,7 +18,7 @@ MOST_CALLS = 4094
 
 
 @dataclass(frozen=True)
-class Form:
+class TimedCall:
     """An operation with the driver that runs it. `note` says why it is not the driver that was asked for.
 
     A sample is `burst` calls, each of `operations` operations.
@@ -65,13 +65,13 @@ class Form:
         return found / (burst * self.operations)
 
 
-def agree_on_form(
+def agree_on_driver(
     operation: Operation, asked: Driver, gate: Gate, session: Session, burst: int, operations: int
-) -> Form:
+) -> TimedCall:
     """The driver that was asked for, if every rank can; else Python on all of them. Collective."""
     setting = GateSetting(gate, session.signals)
     mine = why_not_native(operation.call, setting, session.clock) if asked == "native" else None
     reason = next((found for found in allgather(session.world, mine) if found is not None), None)
     driver: Driver = "native" if asked == "native" and reason is None else "python"
     note = None if reason is None else f"driver python: {reason}"
-    return Form(operation, session, driver, note, burst, operations)
+    return TimedCall(operation, session, driver, note, burst, operations)

@@ -1,7 +1,7 @@
 """A plan, carried out by the ranks that were started: one backend after the other, one case after the other.
 
 Rank 0 hands every record to a sink as soon as it is there. An error that all ranks know of is raised on all of them;
-an error that one rank meets alone ends the job at once, because the others wait for that rank.
+an error that one rank meets abort_job ends the job at once, because the others wait for that rank.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from collbench.run import binding as placed
 from collbench.run import describe
 from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
-from collbench.run.failures import Everywhere, Rescue, StartLimit, alone, last_words, on_rank_0, together
+from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
 from collbench.run.measure import measure
 from collbench.run.memory_check import does_not_fit
 from collbench.run.method import choose_method
-from collbench.run.one_message import Voice
+from collbench.run.one_message import FirstReporter
 from collbench.run.sampling import Method, Watch
 from collbench.run.software import difference, software
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
@@ -47,7 +47,7 @@ from collbench.schema.record import Record
 from collbench.units import format_bytes
 
 
-class Sink(Rescue, Protocol):
+class RecordSink(Rescue, Protocol):
     """Where rank 0's records go. May raise CollbenchError: then all ranks leave."""
 
     def begin(self, manifest: Manifest, cases: int) -> None:
@@ -58,7 +58,7 @@ class Sink(Rescue, Protocol):
 
 
 @dataclass(frozen=True)
-class Experiment:
+class PlanRunner:
     """A plan with everything that is known before a world exists.
 
     `skipped` are the records of backends that are not usable here, where the plan allows that.
@@ -77,7 +77,7 @@ class Experiment:
         return tuple(case for cases in self.cases for case in cases)
 
 
-def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> Experiment:
+def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> PlanRunner:
     """Check names and numbers, expand the cases. Starts nothing.
 
     Raises:
@@ -96,10 +96,10 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> E
         for name, reason in absent.items()
         for case in cases_of(plan, name, backends.get(name).world_size(options))
     )
-    return Experiment(plan, options, command, chosen, cases, skipped)
+    return PlanRunner(plan, options, command, chosen, cases, skipped)
 
 
-def perform(experiment: Experiment, sink: Sink) -> None:
+def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     """Measure every case. Collective over the processes that a launcher started.
 
     Raises:
@@ -134,37 +134,37 @@ def _skip(case: Case, reason: str) -> Record:
 
 
 def _guarded(
-    experiment: Experiment, number: int, session: Session, sink: Sink, begins: bool, start: StartLimit
+    experiment: PlanRunner, number: int, session: Session, sink: RecordSink, begins: bool, start: StartLimit
 ) -> None:
     """Measure one backend's cases under a watchdog; what goes wrong ends here in one of two ways."""
     rank = session.world.rank
-    voice = Voice(session.world)
+    voice = FirstReporter(session.world)
     with contextlib.ExitStack() as stack:
         watch: Watch = Unwatched()
         if rank == 0 or not experiment.backends[number].simulated:  # signals belong to the main thread
             timeout = experiment.options.timeout
-            words = last_words(rank, voice, sink, timeout, session.break_off)
+            words = on_watchdog(rank, voice, sink, timeout, session.break_off)
             watch = stack.enter_context(Watchdog(timeout, words, 0.0 if rank == 0 else DEFERENCE, session.trouble))
         start.reached()  # from here on the watchdog watches
         try:
             _measure_backend(experiment, number, session, sink, watch, begins)
-        except Everywhere as known:
+        except AgreedError as known:
             known.error.everywhere = True
             raise known.error from None
         except LostRankError:
             raise
         except Exception as error:
-            alone(session, error, voice, sink)
+            abort_job(session, error, voice, sink)
 
 
 def _measure_backend(
-    experiment: Experiment, number: int, session: Session, sink: Sink, watch: Watch, begins: bool
+    experiment: PlanRunner, number: int, session: Session, sink: RecordSink, watch: Watch, begins: bool
 ) -> None:
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
-    together(session, _refuse_other_software(session, backend))
+    raise_on_all(session, _refuse_other_software(session, backend))
     ranks = tuple(allgather(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid)))
-    together(session, _refuse(experiment, session, ranks, cases, watch))
+    raise_on_all(session, _refuse(experiment, session, ranks, cases, watch))
     method = choose_method(experiment.plan, ranks, backend.simulated)
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
@@ -180,7 +180,7 @@ def measured(case: Case, session: Session, method: Method, watch: Watch) -> tupl
         return measure(case, collectives.get(case.collective), session, method, watch)
     except Interrupted as error:
         # Its frames would keep buffers and graphs alive, and a communicator waits for its graphs when it is left.
-        raise Everywhere(error.with_traceback(None)) from None
+        raise AgreedError(error.with_traceback(None)) from None
     except LibraryError as error:
         raise LibraryError(f"{case.collective} {format_bytes(case.bytes)} on {case.backend}: {error}") from error
 
@@ -192,7 +192,7 @@ def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch 
 
 
 def _refuse(
-    experiment: Experiment, session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
+    experiment: PlanRunner, session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
 ) -> CollbenchError | None:
     """Why this world cannot carry out these cases; the same answer on all ranks, or an answer on some."""
     request = zlib.crc32(msgspec.json.encode((experiment.plan, cases)))

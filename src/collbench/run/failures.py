@@ -1,7 +1,7 @@
 """How ranks leave: all together with one error, or one rank that takes the others along.
 
-An error that all ranks know of is raised on all of them as `Everywhere`. An error that one rank meets alone ends the
-job from there, because the others wait for that rank. Either way one message appears.
+An error that all ranks know of is raised on all of them as `AgreedError`. An error that one rank meets alone ends the job
+from there, because the others wait for that rank. Either way one message appears.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol
 
 from collbench.bindings.spec import Session, allgather
 from collbench.errors import CollbenchError, LostRankError, TimeOutError
-from collbench.run.one_message import Voice
+from collbench.run.one_message import FirstReporter
 from collbench.timing.loop import native_loop
 from collbench.units import format_duration
 
@@ -34,7 +34,7 @@ class Rescue(Protocol):
         """Print what was held back, and say what is safe on disk: called when everything ends now."""
 
 
-class Everywhere(Exception):
+class AgreedError(Exception):
     """Carries an error that every rank raises together."""
 
     def __init__(self, error: CollbenchError) -> None:
@@ -52,17 +52,17 @@ def on_rank_0(session: Session, action: Callable[[], None]) -> None:
             failed = error
     known: CollbenchError | None = session.world.bcast(failed)
     if known is not None:
-        raise Everywhere(known)
+        raise AgreedError(known)
 
 
-def together(session: Session, error: CollbenchError | None) -> None:
+def raise_on_all(session: Session, error: CollbenchError | None) -> None:
     """Raise an error of any rank on all ranks."""
     first = next((found for found in allgather(session.world, error) if found is not None), None)
     if first is not None:
-        raise Everywhere(first)
+        raise AgreedError(first)
 
 
-def alone(session: Session, error: Exception, voice: Voice, sink: Rescue) -> NoReturn:
+def abort_job(session: Session, error: Exception, voice: FirstReporter, sink: Rescue) -> NoReturn:
     """One message from the rank that knows, then the end of the job."""
     rank = session.world.rank
     code = error.exit_code if isinstance(error, CollbenchError) else 1
@@ -93,8 +93,8 @@ def say(text: str) -> None:
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"collbench: {text}\n".encode())
 
 
-def last_words(
-    rank: int, voice: Voice, sink: Rescue, limit: float, break_off: Callable[[], None] = lambda: None
+def on_watchdog(
+    rank: int, voice: FirstReporter, sink: Rescue, limit: float, break_off: Callable[[], None] = lambda: None
 ) -> Callable[[str, str], None]:
     """What a watchdog calls when its process must end.
 

@@ -16,13 +16,13 @@ from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.confinement import distinct
 from collbench.run import check, contention, gpu_state
-from collbench.run.driver import Form, agree_on_form
-from collbench.run.failures import together
-from collbench.run.results import calls_of, device_seconds, with_numbers
+from collbench.run.driver import TimedCall, agree_on_driver
+from collbench.run.failures import raise_on_all
+from collbench.run.results import calls_of, device_seconds, fill_results
 from collbench.run.samples import left_early
 from collbench.run.sampling import Method, Watch, sample
 from collbench.schema.case import DTYPES, Case
-from collbench.schema.record import Check, Record, Work
+from collbench.schema.record import Record, ResultCheck, Work
 
 #: A barrier is checked with its last rank coming this late (ns).
 BARRIER_DELAY = 100_000
@@ -55,7 +55,7 @@ def _measured(
     if operation is None:
         return Record(case=case, launch=launch, status=status, reason=reason), None
     burst = calls_of(case, method)
-    form = agree_on_form(operation, case.driver, method.gate, session, burst, max(case.graph, 1))
+    form = agree_on_driver(operation, case.driver, method.gate, session, burst, max(case.graph, 1))
     watch.beat(f"{doing}: checking")
     wrong, places = _checked(form, case, row, method)
     if wrong:
@@ -70,7 +70,7 @@ def _measured(
     gpus = gpu_state.between(gpu_before, gpu_state.look(session), session.world)
     watch.beat(f"{doing}: timing on the device")
     device = device_seconds(form, timed)
-    together(session, _trouble(session, doing))
+    raise_on_all(session, _trouble(session, doing))
     watch.beat(f"{doing}: checking again")
     wrong, places = _checked(form, case, row, method)
     if wrong:
@@ -84,7 +84,7 @@ def _measured(
         launch=launch,
         status="ok",
         work=_work(case, row),
-        check=Check(wrong=wrong),
+        check=ResultCheck(wrong=wrong),
         driver=form.driver,
         gate=timed.gate.kind,
         cadence=method.cadence,
@@ -103,7 +103,7 @@ def _measured(
         shared_gpu=gpu_state.is_shared(method.ranks),
     )
     stamps = [one for one, _ in gathered]
-    return with_numbers(blank, stamps, tuple(stage.name for stage in operation.call.stages), method)
+    return fill_results(blank, stamps, tuple(stage.name for stage in operation.call.stages), method)
 
 
 def _trouble(session: Session, doing: str) -> LostRankError | None:
@@ -137,7 +137,7 @@ class Refused(Exception):
     """The library does not perform the operation at all; raised on all ranks."""
 
 
-def _perform(form: Form) -> None:
+def _perform(form: TimedCall) -> None:
     """Run the operation once.
 
     A library that a call is handed to answers at once: NCCL knows then that it has no algorithm. All ranks hear of it.
@@ -156,7 +156,7 @@ def _perform(form: Form) -> None:
         raise Refused(first)
 
 
-def _checked(form: Form, case: Case, row: Collective, method: Method) -> tuple[int | None, str]:
+def _checked(form: TimedCall, case: Case, row: Collective, method: Method) -> tuple[int | None, str]:
     """Run the operation once on known input; wrong elements over all ranks (None: checks are off), and where.
 
     It runs in the form that is timed: a check of another form would prove nothing of the number.
@@ -182,7 +182,7 @@ def expected_size(case: Case, row: Collective, rank: int) -> int:
     return row.blocks(rank, case.ranks, case.root or 0).recv * count
 
 
-def _checked_barrier(form: Form, method: Method) -> tuple[int | None, str]:
+def _checked_barrier(form: TimedCall, method: Method) -> tuple[int | None, str]:
     """A barrier holds when nobody leaves before the last has come; that takes a common clock to see."""
     clock, world, early = form.session.clock, form.session.world, 0
     for straggler in (world.size - 1, 0):
@@ -201,7 +201,7 @@ def _wrong(case: Case, row: Collective, launch: int, wrong: int, where: str) -> 
         status="failed",
         reason=f"wrong result {where}",
         work=_work(case, row),
-        check=Check(wrong=wrong),
+        check=ResultCheck(wrong=wrong),
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from collbench.bindings.spec import World, allgather
 
 
-class Voice:
+class FirstReporter:
     """The right to speak, once. Collective to create."""
 
     def __init__(self, world: World) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.run.driver import Form
+from collbench.run.driver import TimedCall
 from collbench.run.samples import leg_times, out_times, per_operation, valid_samples
 from collbench.run.sampling import Method, Sampling
 from collbench.schema.case import Case
@@ -26,7 +26,7 @@ def calls_of(case: Case, method: Method) -> int:
     return method.launches if case.graph else method.burst
 
 
-def device_seconds(form: Form, timed: Sampling) -> Seconds | None:
+def device_seconds(form: TimedCall, timed: Sampling) -> Seconds | None:
     """How long the operation takes by the devices' own clocks, the slowest rank's; None without devices. Collective."""
     world = form.session.world
     mine = form.operation.call.stopwatch is not None
@@ -50,7 +50,7 @@ def _how_many(heard: list[tuple[bool, float]]) -> int:
     return max(FEWEST_DEVICE_SAMPLES, min(DEVICE_SAMPLES, int(DEVICE_BUDGET / max(slowest, 1e-9))))
 
 
-def with_numbers(
+def fill_results(
     blank: Record, stamps: list[Stamps], stages: tuple[str, ...], method: Method
 ) -> tuple[Record, NDArray[np.int64]]:
     """The record with everything that follows from the samples, and the samples [ranks, n] in ns."""

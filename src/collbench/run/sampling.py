@@ -15,7 +15,7 @@ import numpy as np
 from collbench.bindings.spec import Session, allgather
 from collbench.errors import Interrupted
 from collbench.machine.facts import RankFacts
-from collbench.run.driver import Form
+from collbench.run.driver import TimedCall
 from collbench.schema.case import Cadence, Gate
 from collbench.timing.gates import GateSetting, announcement_delays
 from collbench.timing.loop import Stamps
@@ -74,7 +74,7 @@ class Decision(NamedTuple):
 class Sampling:
     """A rank's samples of one case as they grow. `notes` are for the record."""
 
-    form: Form
+    form: TimedCall
     method: Method
     gate: GateSetting
     notes: list[str]
@@ -124,7 +124,7 @@ class Sampling:
         return Decision(n, slack, self.gate.kind, stop)
 
 
-def sample(form: Form, method: Method, watch: Watch, doing: str) -> Sampling:
+def sample(form: TimedCall, method: Method, watch: Watch, doing: str) -> Sampling:
     """Warm up and sample until enough. Collective.
 
     Raises:

@@ -27,7 +27,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bus_factor: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked."""
 
     wrong: Count | None
@@ -97,7 +97,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     status: Status
     reason: str | None = None
     work: Work | None = None
-    check: Check | None = None
+    check: ResultCheck | None = None
     samples: Samples | None = None
     seconds: Seconds | None = None
     ranks: Ranks | None = None

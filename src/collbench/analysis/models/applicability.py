@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collbench.analysis.models.predict import Question, times_beyond
+from collbench.analysis.models.predict import PredictionQuestion, times_beyond
 from collbench.analysis.models.series import Point, Series
 from collbench.analysis.observations import Observed
 from collbench.schema.manifest import Host
@@ -20,7 +20,7 @@ SHARED_OUT = frozenset({"gather", "scatter"})
 WHAT_IF = "give a link for a what-if: --link latency=2us,bandwidth=12.5GB/s"
 
 
-def standing(observed: Observed, kin: Sequence[Series], question: Question) -> Series | str:
+def standing(observed: Observed, kin: Sequence[Series], question: PredictionQuestion) -> Series | str:
     """Of the series of one case over several transports, the one that reaches a point; or why none does."""
     why = _places(observed, kin, question.ranks) or _memory(observed, kin[0], question)
     if why:
@@ -40,7 +40,7 @@ def standing(observed: Observed, kin: Sequence[Series], question: Question) -> S
     return _reach(corners[0][1], question) or corners[0][1]
 
 
-def _corners(grid: list[tuple[Point, Series]], question: Question) -> list[tuple[Point, Series]]:
+def _corners(grid: list[tuple[Point, Series]], question: PredictionQuestion) -> list[tuple[Point, Series]]:
     """The measured cells around a point: the nearest rank counts below and above, and of each the nearest sizes.
 
     Beyond an edge there is only the edge.
@@ -75,7 +75,7 @@ def _places(observed: Observed, kin: Sequence[Series], ranks: int) -> str:
     )
 
 
-def _memory(observed: Observed, one: Series, question: Question) -> str:
+def _memory(observed: Observed, one: Series, question: PredictionQuestion) -> str:
     """Why the buffers of these ranks fit into no machine that was measured; empty where they do, or it is unknown.
 
     One buffer of each rank is counted, which every collective has at least; of those that share one buffer out among
@@ -100,7 +100,7 @@ def _usable(host: Host) -> int | None:
     return min(known) + sum(gpu.memory for gpu in host.gpus) if known else None
 
 
-def _reach(series: Series, question: Question) -> str:
+def _reach(series: Series, question: PredictionQuestion) -> str:
     """Why a size is too far from those measured; empty where it is not."""
     size = question.size or 0
     if times_beyond(series, size) <= REACH:

@@ -96,7 +96,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class FitEvidence:
     """Points as arrays [n], and each shape's terms [n, 3]; `held` is what is left out in turn: sizes or rank counts."""
 
     sizes: NDArray[np.int64]
@@ -104,23 +104,23 @@ class Evidence:
     seconds: NDArray[np.float64]
     terms: dict[Shape, NDArray[np.float64]] = field(compare=False)
 
-    def take(self, rows: NDArray[np.bool_]) -> Evidence:
+    def take(self, rows: NDArray[np.bool_]) -> FitEvidence:
         """These rows alone."""
         terms = {shape: values[rows] for shape, values in self.terms.items()}
-        return Evidence(self.sizes[rows], self.held[rows], self.seconds[rows], terms)
+        return FitEvidence(self.sizes[rows], self.held[rows], self.seconds[rows], terms)
 
     def design(self, shape: Shape, columns: tuple[int, ...]) -> NDArray[np.float64]:
         """Terms over measured times, [n, columns]: a perfect model makes ones of them."""
         return np.asarray(self.terms[shape][:, columns] / self.seconds[:, None])
 
 
-def evidence(points: Sequence[Point], shapes: Sequence[Shape]) -> Evidence:
+def evidence(points: Sequence[Point], shapes: Sequence[Shape]) -> FitEvidence:
     """The points as the fit takes them; sizes are held out in turn, or rank counts where there is one size."""
     sizes = np.array([point.size for point in points])
     ranks = np.array([point.ranks for point in points])
     held = sizes if len(set(sizes.tolist())) > 1 else ranks
     terms = {shape: np.array([shape.terms(point.ranks, point.moved) for point in points]) for shape in shapes}
-    return Evidence(sizes, held, np.array([point.seconds for point in points]), terms)
+    return FitEvidence(sizes, held, np.array([point.seconds for point in points]), terms)
 
 
 def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
@@ -140,7 +140,7 @@ def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
     return Fit(tuple(found))
 
 
-def solve(rows: Evidence, shape: Shape, columns: tuple[int, ...]) -> tuple[Fitted, float]:
+def solve(rows: FitEvidence, shape: Shape, columns: tuple[int, ...]) -> tuple[Fitted, float]:
     """The shape with the non-negative parameters of least squared relative error, and this sum of squares."""
     relative = rows.design(shape, columns)
     lengths = np.linalg.norm(relative, axis=0)
@@ -150,7 +150,7 @@ def solve(rows: Evidence, shape: Shape, columns: tuple[int, ...]) -> tuple[Fitte
     return Fitted(shape, found[0], found[1], found.get(2)), float(residual) ** 2
 
 
-def best(rows: Evidence, shape: Shape) -> tuple[Fitted, float]:
+def best(rows: FitEvidence, shape: Shape) -> tuple[Fitted, float]:
     """As `solve`, with gamma apart from beta where the rows tell them apart and the criterion pays for it."""
     merged, squares = solve(rows, shape, (0, 1))
     travel, reduced = rows.design(shape, (1, 2)).T
@@ -163,7 +163,7 @@ def best(rows: Evidence, shape: Shape) -> tuple[Fitted, float]:
     return (apart, less) if pays else (merged, squares)
 
 
-def _likely(rows: Evidence, shapes: Sequence[Shape]) -> list[Fitted]:
+def _likely(rows: FitEvidence, shapes: Sequence[Shape]) -> list[Fitted]:
     """The shape that errs least on what is held out in turn, and those that are as likely, in this order."""
     if len(shapes) == 1:
         return [best(rows, shapes[0])[0]]
@@ -171,7 +171,7 @@ def _likely(rows: Evidence, shapes: Sequence[Shape]) -> list[Fitted]:
     return [best(rows, shapes[index])[0] for value, index in ranked if value - ranked[0][0] < AS_LIKELY]
 
 
-def _held_out(rows: Evidence, shape: Shape) -> float:
+def _held_out(rows: FitEvidence, shape: Shape) -> float:
     """Misfit of a shape on what is left out in turn, fitted to the rest; on all rows where nothing can be left out.
 
     The ends stay: to predict them is to extrapolate. One size is one piece of evidence, on however many ranks.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.models.fit import Evidence, Fitted, Piece, evidence, solve
+from collbench.analysis.models.fit import FitEvidence, Fitted, Piece, evidence, solve
 from collbench.analysis.models.series import Series
-from collbench.analysis.models.validation import Miss, Model
+from collbench.analysis.models.validation import HeldOutError, Model
 from collbench.units import format_size
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ENOUGH = 4
 
 
 @dataclass(frozen=True)
-class Question:
+class PredictionQuestion:
     """A point that is asked for. `size` is None where only collectives without sizes are meant."""
 
     ranks: int
@@ -51,7 +51,7 @@ class Prediction:
     """
 
     series: Series
-    question: Question
+    question: PredictionQuestion
     fitted: Fitted
     seconds: float
     interval: tuple[float, float] | None
@@ -60,7 +60,7 @@ class Prediction:
     measured: float | None
 
 
-def predict(model: Model, question: Question) -> Prediction:
+def predict(model: Model, question: PredictionQuestion) -> Prediction:
     """What a model says of a point of its own transport (`ground.py` says whether it is one).
 
     Raises:
@@ -95,7 +95,7 @@ def times_beyond(series: Series, size: int) -> float:
     return max(size / series.sizes[-1], series.sizes[0] / max(size, 1), 1.0)
 
 
-def _interval(model: Model, pieces: Sequence[Piece], question: Question, inside: bool) -> tuple[float, float]:
+def _interval(model: Model, pieces: Sequence[Piece], question: PredictionQuestion, inside: bool) -> tuple[float, float]:
     """From the lowest end to the highest, over the pieces at the size.
 
     Where the ranks asked for were not measured, shapes that are as likely say different things, and all count.
@@ -124,7 +124,7 @@ def _beyond(series: Series, ranks: int, size: int) -> tuple[bool, list[str]]:
     return extrapolated, remarks
 
 
-def _draws(model: Model, piece: Piece, fitted: Fitted, question: Question) -> NDArray[np.float64]:
+def _draws(model: Model, piece: Piece, fitted: Fitted, question: PredictionQuestion) -> NDArray[np.float64]:
     """Values of a prediction: the shape fitted anew to launches drawn anew, times an error of the held-out kind.
 
     Logarithms of held-out errors have no mean (a model is as often above as below) and their root mean square is known
@@ -150,7 +150,7 @@ def error(model: Model, piece: Piece, ranks: int) -> tuple[float, int]:
     the largest rank count held out.
     """
     settled = _settled(model)
-    near: Sequence[Miss] = [miss for miss in settled if piece.low <= miss.size <= piece.high]
+    near: Sequence[HeldOutError] = [miss for miss in settled if piece.low <= miss.size <= piece.high]
     if len(_held(model, near)) < ENOUGH:
         near = settled
     spread = _spread(near)
@@ -159,7 +159,7 @@ def error(model: Model, piece: Piece, ranks: int) -> tuple[float, int]:
     return spread, max(len(_held(model, near)), 1)
 
 
-def _settled(model: Model) -> Sequence[Miss]:
+def _settled(model: Model) -> Sequence[HeldOutError]:
     """Misses but those at a break; all, if that leaves none.
 
     A model without the sizes beside a break cannot place it, and the model that predicts has them. Between these sizes
@@ -170,17 +170,17 @@ def _settled(model: Model) -> Sequence[Miss]:
     return [miss for miss in model.sizes if miss.size not in breaks] or model.sizes
 
 
-def _held(model: Model, misses: Iterable[Miss]) -> set[int]:
+def _held(model: Model, misses: Iterable[HeldOutError]) -> set[int]:
     return {miss.size if model.series.sized else miss.ranks for miss in misses}
 
 
-def _spread(misses: Iterable[Miss]) -> float:
+def _spread(misses: Iterable[HeldOutError]) -> float:
     logs = [math.log(miss.measured / miss.predicted) for miss in misses if miss.predicted > 0]
     return math.sqrt(sum(value * value for value in logs) / len(logs)) if logs else 0.0
 
 
-def _with(rows: Evidence, seconds: NDArray[np.float64]) -> Evidence:
-    return Evidence(rows.sizes, rows.held, seconds, rows.terms)
+def _with(rows: FitEvidence, seconds: NDArray[np.float64]) -> FitEvidence:
+    return FitEvidence(rows.sizes, rows.held, seconds, rows.terms)
 
 
 def _resampled(series: Series, generator: np.random.Generator) -> Sequence[NDArray[np.float64]]:

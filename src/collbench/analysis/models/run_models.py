@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from collbench.analysis.models.applicability import standing
-from collbench.analysis.models.predict import Prediction, Question, predict
+from collbench.analysis.models.predict import Prediction, PredictionQuestion, predict
 from collbench.analysis.models.series import Series, series
 from collbench.analysis.models.shapes import SHAPES
 from collbench.analysis.models.validation import Model, Unfit, model
-from collbench.analysis.models.what_if import Link, WhatIf, what_if
+from collbench.analysis.models.what_if import NetworkLink, WhatIf, what_if
 from collbench.analysis.observations import Observed
 from collbench.errors import RequestError
 from collbench.schema.case import Case
@@ -21,7 +21,7 @@ class Refusal:
     """A prediction that is not made, and why. `series` is one of those of the case."""
 
     series: Series
-    question: Question
+    question: PredictionQuestion
     why: str
 
 
@@ -38,7 +38,9 @@ class Modelled:
     simulated: bool
 
 
-def modelled(observed: Observed, wanted: frozenset[str], questions: Sequence[Question], link: Link | None) -> Modelled:
+def modelled(
+    observed: Observed, wanted: frozenset[str], questions: Sequence[PredictionQuestion], link: NetworkLink | None
+) -> Modelled:
     """Models of a run (with `wanted`, of these collectives) and what they answer; with a link, what-ifs beside it.
 
     Raises:
@@ -73,7 +75,9 @@ def _listed(reasons: Iterable[str]) -> str:
     return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
 
 
-def _answers(observed: Observed, found: Sequence[Model | Unfit], question: Question) -> list[Prediction | Refusal]:
+def _answers(
+    observed: Observed, found: Sequence[Model | Unfit], question: PredictionQuestion
+) -> list[Prediction | Refusal]:
     """Of every case one: by the model of the series that reaches the point, or why there is none."""
     kin: dict[Case, list[Model | Unfit]] = {}
     for one in found:
@@ -82,7 +86,7 @@ def _answers(observed: Observed, found: Sequence[Model | Unfit], question: Quest
     return [_answer(observed, ones, question) for ones in kin.values()]
 
 
-def _answer(observed: Observed, kin: Sequence[Model | Unfit], question: Question) -> Prediction | Refusal:
+def _answer(observed: Observed, kin: Sequence[Model | Unfit], question: PredictionQuestion) -> Prediction | Refusal:
     stands = standing(observed, [one.series for one in kin], question)
     if isinstance(stands, str):
         return Refusal(kin[0].series, question, stands)
@@ -90,7 +94,9 @@ def _answer(observed: Observed, kin: Sequence[Model | Unfit], question: Question
     return Refusal(stands, question, one.why) if isinstance(one, Unfit) else predict(one, question)
 
 
-def _what_ifs(found: Sequence[Model | Unfit], questions: Sequence[Question], link: Link | None) -> tuple[WhatIf, ...]:
+def _what_ifs(
+    found: Sequence[Model | Unfit], questions: Sequence[PredictionQuestion], link: NetworkLink | None
+) -> tuple[WhatIf, ...]:
     if link is None:
         return ()
     names = dict.fromkeys(one.series.case.collective for one in found if one.series.case.collective in SHAPES)

@@ -19,7 +19,7 @@ FEWEST_RANKS = 3
 
 
 @dataclass(frozen=True)
-class Miss:
+class HeldOutError:
     """What a model that did not see a point said of it, beside what was measured; seconds."""
 
     ranks: int
@@ -45,8 +45,8 @@ class Model:
     series: Series
     shapes: tuple[Shape, ...]
     fit: Fit
-    sizes: tuple[Miss, ...]
-    largest: tuple[Miss, ...]
+    sizes: tuple[HeldOutError, ...]
+    largest: tuple[HeldOutError, ...]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def model(series: Series) -> Model | Unfit:
     return Model(series, shapes, fit(series.points, shapes), _on_sizes(series, shapes), _on_largest(series, shapes))
 
 
-def errors(misses: Iterable[Miss]) -> tuple[float, float] | None:
+def errors(misses: Iterable[HeldOutError]) -> tuple[float, float] | None:
     """Median and worst error; None without any."""
     found = [miss.error for miss in misses]
     return (median(found), max(found)) if found else None
@@ -97,10 +97,10 @@ def _lacks(series: Series) -> str:
     )
 
 
-def _on_sizes(series: Series, shapes: tuple[Shape, ...]) -> tuple[Miss, ...]:
+def _on_sizes(series: Series, shapes: tuple[Shape, ...]) -> tuple[HeldOutError, ...]:
     """Each inner size (of a collective without: rank count) predicted by a model that never saw it."""
     held = series.sizes if series.sized else series.ranks
-    found: list[Miss] = []
+    found: list[HeldOutError] = []
     for one in held[1:-1]:
         out = [point for point in series.points if (point.size if series.sized else point.ranks) == one]
         rest = [point for point in series.points if point not in out]
@@ -109,7 +109,7 @@ def _on_sizes(series: Series, shapes: tuple[Shape, ...]) -> tuple[Miss, ...]:
     return tuple(found)
 
 
-def _on_largest(series: Series, shapes: tuple[Shape, ...]) -> tuple[Miss, ...]:
+def _on_largest(series: Series, shapes: tuple[Shape, ...]) -> tuple[HeldOutError, ...]:
     """The largest rank count predicted by the others, by every shape that they leave as likely."""
     largest = series.ranks[-1]
     rest = [point for point in series.points if point.ranks < largest]
@@ -124,5 +124,5 @@ def _on_largest(series: Series, shapes: tuple[Shape, ...]) -> tuple[Miss, ...]:
     )
 
 
-def _miss(point: Point, predicted: float) -> Miss:
-    return Miss(point.ranks, point.size, predicted, point.seconds)
+def _miss(point: Point, predicted: float) -> HeldOutError:
+    return HeldOutError(point.ranks, point.size, predicted, point.seconds)

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal
 
 from collbench.analysis.models.fit import Fitted, Piece
-from collbench.analysis.models.predict import Question
+from collbench.analysis.models.predict import PredictionQuestion
 from collbench.analysis.models.shapes import SHAPES, Shape
 from collbench.analysis.models.validation import Model
 
@@ -17,7 +17,7 @@ Found = Literal["chosen", "not excluded", ""]
 
 
 @dataclass(frozen=True)
-class Link:
+class NetworkLink:
     """Seconds a message, and bytes per second."""
 
     latency: float
@@ -38,13 +38,13 @@ class WhatIf:
     """All algorithms of a collective at a point, the quickest first. `gamma` in seconds a byte, if one was measured."""
 
     collective: str
-    question: Question
-    link: Link
+    question: PredictionQuestion
+    link: NetworkLink
     gamma: float | None
     rows: tuple[Supposed, ...]
 
 
-def what_if(collective: str, models: Sequence[Model], question: Question, link: Link) -> WhatIf:
+def what_if(collective: str, models: Sequence[Model], question: PredictionQuestion, link: NetworkLink) -> WhatIf:
     """Every shape with the latency as alpha, the inverse bandwidth as beta, and gamma if a model of these found one."""
     size = question.size or 0
     pieces = [model.fit.piece(size) for model in models]

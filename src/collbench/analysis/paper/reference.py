@@ -9,7 +9,7 @@ import msgspec
 from collbench.errors import RunReadError
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A published time: `gpus` are workers, a server is not among them."""
 
     operation: str
@@ -20,7 +20,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     note: str = ""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A side of a published ratio. `NCCL (MPICH)` is NCCL with the host's legs over MPICH."""
 
     policy: str
@@ -34,8 +34,8 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     operation: str
     text: str
     ratio: float
-    of: Place
-    over: Place
+    of: PublishedPlace
+    over: PublishedPlace
     reading: str = ""
 
 
@@ -57,7 +57,7 @@ class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reading: tuple[str, ...]
     unit: str
     bytes: int
-    figures: tuple[Figure, ...]
+    figures: tuple[PublishedFigure, ...]
     ratios: tuple[Ratio, ...]
     conclusions: tuple[Conclusion, ...]
 

@@ -15,7 +15,7 @@ from collbench.schema.case import DTYPES, Case
 
 
 class NcclArguments:
-    """See `collbench.collectives.dialects.NcclArguments`."""
+    """See `collbench.collectives.dialects.NcclDialectArguments`."""
 
     def __init__(
         self, nccl: Nccl, comm: Communicator, device: Device, case: Case, row: Collective, count: int, rank: int

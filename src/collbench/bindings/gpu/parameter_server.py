@@ -28,7 +28,7 @@ def chief_of(root: int) -> int:
     return int(root == 0)
 
 
-class Link:
+class ServerLink:
     """Messages between the server and the chief, as either of them."""
 
     def __init__(self, mpi: Any, case: Case, count: int, rank: int) -> None:
@@ -62,7 +62,7 @@ class ServerArguments(HostArguments):
 
     def __init__(self, mpi: Any, case: Case, row: Collective, count: int, rank: int) -> None:
         super().__init__(case, row, count, rank)
-        link = Link(mpi, case, count, rank)
+        link = ServerLink(mpi, case, count, rank)
         self.link_send, self.link_recv = link.send, link.recv
 
 
@@ -85,7 +85,7 @@ class WorkerArguments(NcclArguments):
         super().__init__(nccl, comm, device, case, row, count, rank)
         self.chief = rank == chief_of(self.root)
         self.blocks_held = 0
-        link = Link(mpi, case, count, rank)
+        link = ServerLink(mpi, case, count, rank)
         self.link_send, self.link_recv = link.send, link.recv
 
     def _pageable(self, blocks: int) -> Array:

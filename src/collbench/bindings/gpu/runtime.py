@@ -65,7 +65,7 @@ def runtime() -> Runtime:
 
 
 @dataclass(frozen=True)
-class Taken:
+class AssignedGpu:
     """The GPU of this rank (its UUID; None: it needs none), and everybody's."""
 
     gpu: str | None
@@ -80,7 +80,7 @@ class Taken:
 
 def take_seats(
     backend: str, world: World, options: Options, why: str | None, visible: Callable[[], tuple[str, ...]]
-) -> Taken:
+) -> AssignedGpu:
     """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
 
     Raises:
@@ -95,7 +95,7 @@ def take_seats(
     except RequestError as error:
         raise BackendUnavailable(f"backend {backend}: {error}") from error
     used = [(one.kernel_id, uuid) for one, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
-    return Taken(seating.gpus[world.rank], seating, len(set(used)) < len(used))
+    return AssignedGpu(seating.gpus[world.rank], seating, len(set(used)) < len(used))
 
 
 def _kernel_id() -> str:

@@ -17,7 +17,7 @@ OP = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
 
 
 class TorchArguments(HostArguments):
-    """See `collbench.collectives.dialects.TorchArguments`: tensors over page-aligned NumPy memory."""
+    """See `collbench.collectives.dialects.TorchDialectArguments`: tensors over page-aligned NumPy memory."""
 
     def __init__(self, torch: Any, case: Case, row: Collective, count: int, rank: int) -> None:
         super().__init__(case, row, count, rank)

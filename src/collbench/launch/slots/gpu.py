@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from collbench.errors import PlanError
 from collbench.launch.slots.slot import Slot, Wants, slot_of
-from collbench.machine.topology import Core, Gpu, Topology
+from collbench.machine.topology import Core, Topology, TopologyGpu
 
 
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
@@ -43,7 +43,7 @@ def _why(topology: Topology) -> str:
     return f" ({topology.no_gpus})" if topology.no_gpus else ""
 
 
-def _home(topology: Topology, gpu: Gpu, far: bool) -> int:
+def _home(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
     """The node whose processors a GPU's rank gets."""
     nodes = sorted({core.node for core in topology.cores})
     if not far:
@@ -54,7 +54,7 @@ def _home(topology: Topology, gpu: Gpu, far: bool) -> int:
     return next((node for node in others if node > gpu.node), others[0])
 
 
-def _take(free: list[Core], each: int, wants: Wants, gpu: Gpu) -> tuple[Core, ...]:
+def _take(free: list[Core], each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
     """The next processors of a node; each is handed out once, unless the plan says `oversubscribe`."""
     if len(free) < each and not wants.oversubscribe:
         raise PlanError(

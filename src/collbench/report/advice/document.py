@@ -9,12 +9,14 @@ from typing import Any
 from msgspec import to_builtins
 
 from collbench.analysis.advise import AtSize
-from collbench.analysis.guidelines import Finding
+from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Question
 from collbench.report.advice.sentences import Advised, sentences
 
 
-def document(advised: Sequence[Advised], findings: Sequence[Finding], cautions: Sequence[str] = ()) -> dict[str, Any]:
+def document(
+    advised: Sequence[Advised], findings: Sequence[GuidelineResult], cautions: Sequence[str] = ()
+) -> dict[str, Any]:
     """Everything for programs."""
     return {"advice": [_entry(one) for one in advised], "guidelines": [_finding(one) for one in findings],
             "cautions": list(cautions)}  # fmt: skip
@@ -64,7 +66,7 @@ def _size(question: Question, size: AtSize) -> dict[str, Any]:
     }
 
 
-def _finding(one: Finding) -> dict[str, Any]:
+def _finding(one: GuidelineResult) -> dict[str, Any]:
     state = "violated" if one.violated else "held" if one.held else "undecided"
     return {"rule": one.rule, "case": to_builtins(one.case), "against": one.against, "state": state,
             "times": one.ratio.value, "interval": one.ratio.interval}  # fmt: skip

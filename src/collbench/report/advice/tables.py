@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collbench.analysis.advise import AtSize
-from collbench.analysis.guidelines import Finding
+from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.cells import SIGNS, disturbances, times
@@ -19,7 +19,9 @@ MANY = 5
 MOST_SIZES = 6
 
 
-def tables(advised: Sequence[Advised], findings: Sequence[Finding], cautions: Sequence[str] = ()) -> list[Table]:
+def tables(
+    advised: Sequence[Advised], findings: Sequence[GuidelineResult], cautions: Sequence[str] = ()
+) -> list[Table]:
     """A table of costs for each operation, the answer and what to beware of as its notes; then violated guidelines."""
     found = [_costs_table(one, cautions) for one in advised]
     return [*found, *guideline_tables(findings)]
@@ -99,7 +101,7 @@ def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:
     return [sizes[round(index * step)] for index in range(MOST_SIZES)]
 
 
-def guideline_tables(findings: Sequence[Finding]) -> list[Table]:
+def guideline_tables(findings: Sequence[GuidelineResult]) -> list[Table]:
     """One table of the guidelines that are violated, and how many were checked."""
     if not findings:
         return []
@@ -113,6 +115,6 @@ def guideline_tables(findings: Sequence[Finding]) -> list[Table]:
     return [Table("performance guidelines that are violated", columns if rows else (), rows, (note,))]
 
 
-def _place(one: Finding) -> str:
+def _place(one: GuidelineResult) -> str:
     words = (one.case.collective, one.case.policy, one.case.isolation)
     return " ".join(word for word in words if word)

@@ -10,7 +10,7 @@ from collbench.analysis.models.fit import Fitted
 from collbench.analysis.models.predict import Prediction
 from collbench.analysis.models.run_models import Modelled
 from collbench.analysis.models.series import Series
-from collbench.analysis.models.validation import Miss, Model
+from collbench.analysis.models.validation import HeldOutError, Model
 from collbench.analysis.models.what_if import WhatIf
 
 
@@ -49,7 +49,7 @@ def _model_entry(model: Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _miss_entry(miss: Miss) -> dict[str, Any]:
+def _miss_entry(miss: HeldOutError) -> dict[str, Any]:
     return {"ranks": miss.ranks, "bytes": miss.size, "predicted": miss.predicted, "measured": miss.measured}
 
 

@@ -11,7 +11,7 @@ from collbench.analysis.models.fit import Piece
 from collbench.analysis.models.predict import Prediction
 from collbench.analysis.models.run_models import Modelled, Refusal
 from collbench.analysis.models.series import Series, ways
-from collbench.analysis.models.validation import Miss, Model, Unfit, errors
+from collbench.analysis.models.validation import HeldOutError, Model, Unfit, errors
 from collbench.analysis.models.what_if import WhatIf
 from collbench.analysis.ordering import place, place_order
 from collbench.report.cells import cautions, heading_key, operation, variant
@@ -103,7 +103,7 @@ def _rate(seconds: float | None) -> str:
     return format_rate(1e-9 / seconds) if seconds > 0 else "free"
 
 
-def _errors(misses: Iterable[Miss]) -> tuple[str, str]:
+def _errors(misses: Iterable[HeldOutError]) -> tuple[str, str]:
     found = errors(misses)
     return ("", "") if found is None else (f"{found[0] * 100:.1f}", f"{found[1] * 100:.1f}")
 

@@ -14,14 +14,14 @@ from collbench.schema.store import RecordStream
 
 
 @dataclass(frozen=True)
-class Kept:
+class PlottedSamples:
     """Valid samples in seconds of each named case, by launch; `unread` files could not be read."""
 
     samples: dict[str, Launches]
     unread: int
 
 
-def samples_of(observed: Observed, cells: Mapping[str, Case]) -> Kept:
+def samples_of(observed: Observed, cells: Mapping[str, Case]) -> PlottedSamples:
     """The samples of each named case; a case without any has no entry."""
     names = {case: name for name, case in cells.items()}
     found: dict[str, Launches] = {name: {} for name in cells}
@@ -38,4 +38,6 @@ def samples_of(observed: Observed, cells: Mapping[str, Case]) -> Kept:
             if matrix is not None:
                 largest = matrix.max(axis=0)
                 found[names[record.case]][first + record.launch] = largest[largest > 0] * 1e-9
-    return Kept({name: dict(sorted(launches.items())) for name, launches in found.items() if launches}, unread)
+    return PlottedSamples(
+        {name: dict(sorted(launches.items())) for name, launches in found.items() if launches}, unread
+    )
