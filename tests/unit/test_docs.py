@@ -148,7 +148,8 @@ def test_links_lead_somewhere(page: str) -> None:
 
 FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "work": Work, "check": ResultCheck,
-    "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks, "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
+    "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks,
+    "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
     "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
     "reading": Reading, "GPU": Gpu, "Baseline files": Baseline, "cell": BaselineCell,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """How ranks leave: all together with one error, or one rank that takes the others along.
 
-An error that all ranks know of is raised on all of them as `AgreedError`. An error that one rank meets alone ends the job
-from there, because the others wait for that rank. Either way one message appears.
+An error that all ranks know of is raised on all of them as `AgreedError`. An error that one rank meets alone ends the
+job from there, because the others wait for that rank. Either way one message appears.
 """
 
 from __future__ import annotations
