@@ -9,7 +9,7 @@ import pytest
 
 from collbench import collectives
 from collbench.collectives.row import fold
-from collbench.schema.case import OPS, Op
+from collbench.schema.axes import OPS, Op
 from tests.contract.oracle import ORACLE
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import collbench
-from collbench.schema.case import GATES, THREAD_LEVELS
+from collbench.schema.axes import THREAD_LEVELS
+from collbench.schema.case import GATES
 from collbench.schema.store import read_run
 from collbench.timing.loop import native_loop
 from tests.mpi.jobs import Command, environment, finish

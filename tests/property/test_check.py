@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from collbench.bindings.host_buffers import HostBuffer
 from collbench.collectives.row import Array
 from collbench.run import check
-from collbench.schema.case import DTYPES, Op
+from collbench.schema.axes import Op
+from collbench.schema.case import DTYPES
 
 dtypes = st.sampled_from(list(DTYPES))
 blocks = st.integers(1, 4)

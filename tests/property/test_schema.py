@@ -20,7 +20,8 @@ from collbench.characters import in_one_line
 from collbench.errors import RunReadError
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
-from collbench.schema.case import CADENCES, DRIVERS, DTYPES, GATES, OPS, THREAD_LEVELS, Case
+from collbench.schema.axes import DRIVERS, OPS, THREAD_LEVELS
+from collbench.schema.case import CADENCES, DTYPES, GATES, Case
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Status, Work
 from collbench.schema.samples import ALL_RANKS_LIMIT

@@ -16,7 +16,8 @@ from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
-from collbench.schema.case import OPS, Case
+from collbench.schema.axes import OPS
+from collbench.schema.case import Case
 from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol

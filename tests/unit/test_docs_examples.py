@@ -22,7 +22,8 @@ from tests.processes import LIMIT
 from collbench import collectives
 from collbench.collectives.row import fold
 from collbench.run.samples import valid_samples
-from collbench.schema.case import DTYPES, OPS
+from collbench.schema.axes import OPS
+from collbench.schema.case import DTYPES
 from collbench.schema.store import read_run
 
 Collbench = Callable[..., CompletedProcess[str]]

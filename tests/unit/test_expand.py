@@ -7,7 +7,8 @@ import pytest
 from collbench import collectives
 from collbench.errors import BackendUnavailable, PlanError, RequestError
 from collbench.run.expand import cases_of, dtypes_of, ops_of
-from collbench.schema.case import DTYPES, OPS, Case
+from collbench.schema.axes import OPS
+from collbench.schema.case import DTYPES, Case
 from collbench.schema.plan import Plan, Sizes
 
 

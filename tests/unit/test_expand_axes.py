@@ -12,7 +12,8 @@ from collbench.bindings.spec import Roles
 from collbench.errors import PlanError, RequestError
 from collbench.run.choosing import roles_of
 from collbench.run.expand import cases_of, refuse_cadence
-from collbench.schema.case import OPS, Case, Op
+from collbench.schema.axes import OPS, Op
+from collbench.schema.case import Case
 from collbench.schema.plan import Plan, check_plan
 
 NEW = ("staging", "algorithm", "protocol", "registered", "graph")

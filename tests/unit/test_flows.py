@@ -17,7 +17,8 @@ from collbench.bindings.gpu.nccl_library import DATATYPE
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments, chief_of
 from collbench.bindings.host_buffers import HostBuffer
 from collbench.collectives.row import Part, Prepared
-from collbench.schema.case import Case, Op
+from collbench.schema.axes import Op
+from collbench.schema.case import Case
 
 COUNT = 4
 Flow = list[tuple[str, list[str]]]

@@ -14,10 +14,11 @@ from collbench.errors import RunReadError, RunWriteError
 from collbench.schema.bounds import Count
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
+from collbench.schema.record import Work
 from collbench.schema.summary import Time
 from collbench.schema.untrusted import decode_as, read_whole
 
-VERSION = 2
+VERSION = 3
 
 #: Operations in a sample.
 _BURST = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
@@ -27,12 +28,13 @@ LARGEST = 256 << 20
 
 
 class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A cell: median and mean of each launch in seconds, and how and over what they were taken.
+    """A cell: its work, median and mean of each launch in seconds, and how and over what they were taken.
 
     `how` lists the ways of measuring, `ways` says by its place in that list which one each launch took.
     """
 
     case: Case
+    work: Work
     launches: tuple[Count, ...]
     medians: tuple[Time, ...]
     means: tuple[Time, ...]
@@ -74,8 +76,9 @@ def keep(observed: Observed, path: Path) -> int:
 def _kept(cell: Cell) -> BaselineCell:
     how = sorted(cell.how)
     return BaselineCell(
-        case=cell.case, launches=tuple(cell.launches), medians=tuple(cell.medians), means=tuple(cell.means),
-        how=tuple(how), ways=tuple(map(how.index, cell.ways)), transports=tuple(sorted(cell.transports)),
+        case=cell.case, work=cell.work, launches=tuple(cell.launches), medians=tuple(cell.medians),
+        means=tuple(cell.means), how=tuple(how), ways=tuple(map(how.index, cell.ways)),
+        transports=tuple(sorted(cell.transports)),
     )  # fmt: skip
 
 
@@ -107,9 +110,9 @@ def load(path: Path) -> Observed:
         if not all(_BURST.fullmatch(value) for way in one.how for name, value in way if name == "burst"):
             raise RunReadError(f"{path}: a burst that is no number of operations.")
         if one.case in cells:
-            raise RunReadError(f"{path}: {one.case.collective} of {one.case.bytes} bytes comes twice.")
+            raise RunReadError(f"{path}: {one.case.workload} of {one.case['size']} bytes comes twice.")
         cell = Cell(one.case, launches=array("q", one.launches), medians=array("d", one.medians))
-        cell.means, cell.bytes = array("d", one.means), one.case.bytes
+        cell.means, cell.work = array("d", one.means), one.work
         cell.ways = [one.how[way] for way in one.ways]
         cell.how.update(one.how)
         cell.transports.update(one.transports)

@@ -24,15 +24,15 @@ Verdict = Literal["same", "negligible", "faster", "slower", "inconclusive", "not
 class Comparison:
     """One cell. Times in seconds; `ratio` is the other side over the base, so above 1 the other is slower.
 
-    `p` is Mann and Whitney's; `p_blocks`, where launches are paired, Wilcoxon's signed-rank. The first sees what stands
-    out from all launches, the second what is the same in every block while blocks differ. `p_adjusted` is
+    `p` is Mann and Whitney's; `p_blocks`, where launches are paired, Wilcoxon's signed-rank. The first sees what
+    stands out from all launches, the second what is the same in every block while blocks differ. `p_adjusted` is
     that of both together (`significance.either`) after Benjamini and Hochberg, over all cells compared together,
-    `cells` of them. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means: negative
-    where the other is slower. `launches_more` is what a verdict lacks for a chance of four in five, None where that is
-    none, or launches would not help. `blocks`: launches of both sides were paired. `launches` are those of each side
-    that were used, `left_out` those that were measured in another way. `slow`: launches that are far slower than most
-    of their cell, where one side has more of them. `serial`: the autocorrelation of neighbouring launches as a normal
-    score, None with too few launches.
+    `cells` of them. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means of
+    what is shown: of times it is negative where the other is slower, of rates positive. `launches_more` is what a
+    verdict lacks for a chance of four in five, None where that is none, or launches would not help. `blocks`:
+    launches of both sides were paired. `launches` are those of each side that were used, `left_out` those that were
+    measured in another way. `slow`: launches that are far slower than most of their cell, where one side has more
+    of them. `serial`: the autocorrelation of neighbouring launches as a normal score, None with too few launches.
     """
 
     pair: Pair
@@ -132,9 +132,10 @@ def _not_comparable(
             return f"{name}: results were wrong in {cell.wrong} of its launches"
     if refused:
         return refused
-    moved = sorted((pair.base.bytes, pair.other.bytes))
-    if moved[0] * 1.05 < moved[1]:
-        return f"{pair.base.bytes} bytes against {pair.other.bytes}"
+    mine, theirs = pair.base.work, pair.other.work
+    least, most = sorted((mine.amount, theirs.amount))
+    if mine.unit != theirs.unit or least * 1.05 < most:
+        return f"{mine.amount} {mine.unit} against {theirs.amount} {theirs.unit}"
     if not base or not other:
         return "no block of launches has both sides" if in_blocks else "not measured"
     if min(*base, *other) <= 0.0:
@@ -178,5 +179,7 @@ def needs(more: int) -> str:
 
 def _paper_diff(pair: Pair) -> float | None:
     base, other = (sum(cell.means) / len(cell.means) for cell in (pair.base, pair.other))
+    if pair.base.work.shown == "rate":  # amount over seconds: the sides change places
+        base, other = other, base
     found = (base - other) / base * 100 if base > 0 else math.inf
     return found if math.isfinite(found) else None

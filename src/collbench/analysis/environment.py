@@ -18,7 +18,7 @@ SAID = frozenset({"host", "boot", "samples"})
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases of a run (or of several) make up; several values stand side by side."""
     found: dict[str, set[str]] = {}
-    sides = {(case.image, case.policy.startswith("host")) for case in cases}
+    sides = {(case.where.image, case.where.on_host) for case in cases}
     for manifest in observed.manifests:
         told = _of_manifest(manifest)
         for image, on_host in sides:

@@ -6,65 +6,61 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.analysis.ordering import place, policy_order, step_order
+from collbench.analysis.ordering import place
 from collbench.errors import RequestError
+from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, policy_order, step_order
 from collbench.schema.case import Case
 from collbench.spelling import suggestion
 
 
 @dataclass(frozen=True)
 class Factor:
-    """What may differ between the sides: `fields` of the case, and the facts of the environment that come with them.
+    """What may differ between the sides: `axes` of the case, and the facts of the environment that come with them.
 
     `label` names a side, `order` puts the one that others are held against first, and `opposed` says whether two
     sides of one cell are a question at all.
     """
 
     name: str
-    fields: tuple[str, ...]
+    axes: tuple[str, ...]
     implied: frozenset[str]
     label: Callable[[Case], str]
     order: Callable[[Case], Any]
     opposed: Callable[[Case, Case], bool] = lambda base, other: True
 
 
-_SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
-
-
 def _same_step(base: Case, other: Case) -> bool:
     """The host has no step; two policies in containers are held against each other at one step, near with near."""
-    alike = base.policy.partition("/")[2] == other.policy.partition("/")[2]
-    hosts = base.policy.startswith("host") or other.policy.startswith("host")
-    return alike and (hosts or base.isolation == other.isolation)
+    hosts = base.where.on_host or other.where.on_host
+    return base.where.affinity == other.where.affinity and (hosts or base.where.isolation == other.where.isolation)
 
 
-def _plain(name: str, implied: frozenset[str] = frozenset()) -> Factor:
-    def label(case: Case) -> str:
-        value = getattr(case, name)
-        return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-    return Factor(name.replace("_", "-"), (name,), implied, label, label)
+def _of_axis(axis: Axis) -> Factor:
+    return Factor(axis.spelled, (axis.name,), axis.implies, lambda case: axis.label(case[axis.name]),
+                  lambda case: axis.order(case[axis.name]))  # fmt: skip
 
 
-#: What `--by` takes within one run.
-FACTORS = {
-    factor.name: factor
-    for factor in (
-        Factor("policy", ("policy", "isolation"), frozenset({"python", "packages", "image-id"}), place,
-               lambda case: (policy_order(case.policy), step_order(case.isolation)), _same_step),
-        Factor("isolation", ("isolation",), frozenset(), lambda case: case.isolation or "none",
-               lambda case: step_order(case.isolation)),
-        _plain("image", _SOFTWARE),
-        _plain("backend", _SOFTWARE),
-        _plain("driver"), _plain("thread_level", frozenset({"granted-thread-level"})), _plain("staging"),
-        _plain("algorithm"), _plain("protocol"), _plain("registered"), _plain("graph"), _plain("in_place"),
-        _plain("op"), _plain("dtype"), _plain("root"),
-    )
-}  # fmt: skip
+#: Factors that are more than one axis: a policy is named with its step and engine, an engine has its own steps.
+_PLACES = (
+    Factor("policy", ("policy", "isolation", "engine"), AXES["policy"].implies, place,
+           lambda case: (policy_order(case.where.policy), step_order(case.where.isolation)), _same_step),
+    Factor("engine", ("engine", "policy", "isolation"), AXES["policy"].implies, lambda case: case.where.engine,
+           lambda case: (not case.where.on_host, case.where.engine)),
+)  # fmt: skip
+
+#: Axes that are no factor of one run: the size is the row, and ranks are another question.
+_NO_FACTOR = frozenset({"size", "ranks"})
+
+#: What `--by` takes within one run, the likeliest first.
+FACTORS = {factor.name: factor for factor in _PLACES} | {
+    axis.spelled: _of_axis(axis)
+    for axis in sorted(AXES.values(), key=lambda axis: ("where", "how", "what").index(axis.kind))
+    if axis.name not in _NO_FACTOR | {factor.name for factor in _PLACES}
+}
 
 
-def find_factor(name: str, more: Iterable[str] = ()) -> Factor:
-    """The factor of that name; with `more`, a fact of the environment may be one.
+def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) -> Factor:
+    """The factor of that name. With `more`, a fact of the environment may be one; `own` are axes of workloads.
 
     Raises:
         RequestError: no such factor.
@@ -72,8 +68,10 @@ def find_factor(name: str, more: Iterable[str] = ()) -> Factor:
     spelled = name.replace("_", "-").lower()
     if spelled in FACTORS:
         return FACTORS[spelled]
+    if spelled in (axis.replace("_", "-") for axis in own):
+        return _of_axis(axis_of(spelled.replace("-", "_")))
     if spelled in more:
-        implied = _SOFTWARE | {"launcher"} if spelled in ("library", "library-file") else frozenset({spelled})
+        implied = SOFTWARE | {"launcher"} if spelled in ("library", "library-file") else frozenset({spelled})
         return Factor(spelled, (), implied, lambda case: "", lambda case: 0)
-    known = (*FACTORS, *more)
+    known = (*FACTORS, *own, *more)
     raise RequestError(f"--by {name!r}: unknown. {suggestion(spelled, known)}")

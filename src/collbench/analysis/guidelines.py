@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import msgspec
-
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.estimate import Estimate, ratio_in_blocks
 from collbench.analysis.observations import Cell, Observed
@@ -77,17 +75,16 @@ def _by_rules(cells: dict[Case, Cell]) -> Iterator[Candidate]:
     known = {_common(case): cell for case, cell in cells.items() if cell.medians}
     for rule in RULES:
         for case, cell in cells.items():
-            if case.collective == rule.collective and cell.medians:
+            if case.workload == rule.collective and cell.medians:
                 parts = [known.get(_common(case, part)) for part in rule.parts]
                 there = [part for part in parts if part is not None]
                 if len(there) == len(parts):
                     yield rule.text, case, " + ".join(rule.parts), cell, there
 
 
-def _common(case: Case, collective: str | None = None) -> tuple[object, ...]:
+def _common(case: Case, collective: str | None = None) -> Case:
     """What the parts of a rule share: all but op and root, which only some of them have."""
-    fields = msgspec.structs.asdict(case) | {"op": None, "root": None, "collective": collective or case.collective}
-    return tuple(fields.values())
+    return case.without(("op", "root")).having(workload=collective or case.workload)
 
 
 def _by_size(cells: dict[Case, Cell]) -> Iterator[Candidate]:
@@ -95,11 +92,11 @@ def _by_size(cells: dict[Case, Cell]) -> Iterator[Candidate]:
     series: dict[Case, list[Cell]] = {}
     for case, cell in cells.items():
         if cell.medians:
-            series.setdefault(msgspec.structs.replace(case, bytes=0), []).append(cell)
+            series.setdefault(case.without(("size",)), []).append(cell)
     for found in series.values():
-        ordered = sorted(found, key=lambda cell: cell.case.bytes)
+        ordered = sorted(found, key=lambda cell: cell.case["size"])
         for smaller, larger in pairwise(ordered):
-            yield MONOTONE, smaller.case, format_size(larger.case.bytes), smaller, [larger]
+            yield MONOTONE, smaller.case, format_size(larger.case["size"]), smaller, [larger]
 
 
 def _judged(

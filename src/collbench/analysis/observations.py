@@ -17,7 +17,7 @@ from collbench.analysis.sample_check import SampleCheck
 from collbench.errors import RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Manifest
-from collbench.schema.record import Record
+from collbench.schema.record import Record, Work
 from collbench.schema.store import RecordStream, read_manifest
 from collbench.units import counted
 
@@ -29,14 +29,17 @@ LEAST = 1e-12
 How = tuple[tuple[str, str], ...]
 
 
+_NO_WORK = Work(amount=0)
+
+
 @dataclass(slots=True)
 class Cell:
     """What was found of one case, over all launches.
 
-    `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it; a launch has a
-    number, which is also its block. `how` holds each way once. `clock_step` is the spacing of the times (s) that
-    the clock could show, 0 where it is not known; `least` and `most` are the shortest and the longest sample (s). The
-    counters count records.
+    `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it; a launch has
+    a number, which is also its block. `how` holds each way once. `clock_step` is the spacing of the times (s) that
+    the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most` are the
+    shortest and the longest sample (s). The counters count records.
     """
 
     case: Case
@@ -49,8 +52,7 @@ class Cell:
     least: float = math.inf
     most: float = 0.0
     highest: int = -1
-    bytes: int = 0
-    bus_factor: float = 0.0
+    work: Work = _NO_WORK
     failed: int = 0
     skipped: int = 0
     wrong: int = 0
@@ -82,7 +84,7 @@ class Cell:
         self.medians.append(record.seconds.p50 if record.seconds.p50 >= LEAST else 0.0)
         self.means.append(record.seconds.mean)
         self.least, self.most = min(self.least, record.seconds.min), max(self.most, record.seconds.max)
-        self.bytes, self.bus_factor = record.work.bytes, record.work.bus_factor
+        self.work = record.work
         self.unchecked += record.check is not None and record.check.wrong is None
         self.contended += bool(record.contended)
         self.oversubscribed += bool(record.oversubscribed)
@@ -105,7 +107,7 @@ class Cell:
         self.medians.extend(other.medians)
         self.means.extend(other.means)
         self.highest = max(self.highest, other.highest + moved)
-        self.bytes, self.bus_factor = other.bytes, other.bus_factor
+        self.work = other.work
         for name in _COUNTERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.ways.extend(other.ways)

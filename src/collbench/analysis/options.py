@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import msgspec
-
 from collbench.analysis import environment
+from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.ordering import STEPS, policy_order, step_order
 from collbench.errors import RequestError
+from collbench.schema.axes import AXES, STEPS, Axis, policy_order, step_order
 from collbench.schema.case import Case
 from collbench.spelling import suggestion
 
+_ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
+
 #: Factors in the order in which they are named; `library` is the image (on the host: the environment beside it, or the
-#: library itself) and the backend.
-FACTORS = ("library", "policy", "isolation", "driver", "thread-level", "staging", "algorithm", "protocol", "registered",
-           "graph", "in-place")  # fmt: skip
+#: library itself) and the backend, `engine` says something where there are several.
+FACTORS = ("library", "engine", *(axis.spelled for axis in _ADVISED))
 
 
 @dataclass(frozen=True, order=True)
@@ -74,16 +74,18 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     Raises:
         RequestError: nothing is left, with the values that there are.
     """
-    backends = {cell.case.backend for cell in observed.cells.values()}
+    backends = {case["backend"] for case in observed.cells}
+    engines = {case.where.engine for case in observed.cells if not case.where.on_host}
     library = _library_of(observed)
     grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
     seen: dict[str, set[str]] = {factor: set() for factor in FACTORS}
     for case, cell in observed.cells.items():
-        option = _option(case, library, len(backends) > 1)
-        for factor in FACTORS:
-            seen[factor].add(option[factor])
-        if all(_is(option[factor], value) for factor, value in given.items()):
-            grouped.setdefault(_question(case), {}).setdefault(case.bytes, {})[option] = cell
+        option = _option(case, library, len(backends) > 1, len(engines) > 1)
+        values = {factor: _value(case, option, factor) for factor in (*FACTORS, *given)}
+        for factor, value in values.items():
+            seen.setdefault(factor, set()).add(value)
+        if all(_is(values[factor], value) for factor, value in given.items()):
+            grouped.setdefault(_question(case), {}).setdefault(case["size"], {})[option] = cell
     if not grouped:
         said = "; ".join(f"{factor} is {', '.join(sorted(seen[factor] - {''}))}" for factor in given)
         raise RequestError(f"--given leaves nothing of {observed.name}: in it {said}.")
@@ -102,8 +104,8 @@ def parse_given(texts: Iterable[str]) -> dict[str, str]:
         factor = factor.strip().replace("_", "-")
         if not equals or not value.strip():
             raise RequestError(f"--given {text!r}: write FACTOR=VALUE, as in policy=single.")
-        if factor not in FACTORS:
-            raise RequestError(f"--given {text!r}: no such factor. {suggestion(factor, FACTORS)}")
+        if factor not in {*FACTORS, *OF_COMPARE}:
+            raise RequestError(f"--given {text!r}: no such factor. {suggestion(factor, (*FACTORS, *OF_COMPARE))}")
         given[factor] = value.strip()
     return given
 
@@ -119,22 +121,27 @@ def _library_of(observed: Observed) -> str:
     return " and ".join(sorted(names))
 
 
-def _option(case: Case, library: str, several_backends: bool) -> Option:
-    name = case.image or library or case.backend
-    named = f"{name} {case.backend}" if several_backends and case.backend not in name else name
-    graph = str(case.graph) if case.graph else ""
-    return Option((
-        named, case.policy, case.isolation or "", case.driver, case.thread_level, case.staging or "",
-        case.algorithm or "", case.protocol or "", "yes" if case.registered else "", graph,
-        "yes" if case.in_place else "",
-    ))  # fmt: skip
+def _value(case: Case, option: Option, factor: str) -> str:
+    return option[factor] if factor in FACTORS else OF_COMPARE[factor].label(case)
+
+
+def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:
+    name = case.where.image or library or case["backend"]
+    named = f"{name} {case['backend']}" if several_backends and case["backend"] not in name else name
+    engine = case.where.engine if several_engines and not case.where.on_host else ""
+    return Option((named, engine, *(_chosen(case, axis) for axis in _ADVISED)))
+
+
+def _chosen(case: Case, axis: Axis) -> str:
+    """A choice in a word; empty where nothing was chosen. A policy always says something."""
+    value = case[axis.name]
+    if value == axis.neutral and axis.name != "policy":
+        return ""
+    return "yes" if value is True else str(value)
 
 
 def _question(case: Case) -> Case:
-    free: dict[str, object] = dict.fromkeys(("image", "isolation", "staging", "algorithm", "protocol"))
-    free |= {"backend": "", "policy": "", "driver": "", "thread_level": "", "bytes": 0}
-    free |= {"registered": False, "graph": 0, "in_place": False}
-    return msgspec.structs.replace(case, **free)
+    return case.without(("image", "backend", "engine", "size", *(axis.name for axis in _ADVISED)))
 
 
 def _varying(cells: dict[int, dict[Option, Cell]]) -> tuple[str, ...]:
@@ -174,10 +181,10 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
     for run in runs:
         library = _library_of(run)
         for cell in run.cells.values():
-            image = _told_apart(cell.case, run, runs) if cell.case.image else library or None
-            case = msgspec.structs.replace(cell.case, image=image)
+            image = _told_apart(cell.case, run, runs) if cell.case.where.image else library or None
+            case = cell.case.having(image=image)
             if in_blocks and case in cells:
-                raise RequestError(f"--in-blocks: {run.name} and another run measured the same ({case.collective}, "
+                raise RequestError(f"--in-blocks: {run.name} and another run measured the same ({case.workload}, "
                                    f"{library}): nothing tells them apart.")  # fmt: skip
             cells.setdefault(case, Cell(case)).absorb(cell, 0 if in_blocks else moved)
         moved += 1 + max((cell.highest for cell in run.cells.values()), default=0)
@@ -195,18 +202,19 @@ def _told_apart(case: Case, run: Observed, runs: list[Observed]) -> str | None:
     mine = _software(case, run)
     others = [theirs for other in runs if other is not run and (theirs := _software(case, other)) not in (mine, {})]
     if not others:
-        return case.image
+        return case.where.image
     if any(theirs["library"] == mine["library"] for theirs in others):
         raise RequestError(
-            f"{run.name} and another run have other software under the name {case.image}: they cannot advise together."
+            f"{run.name} and another run have other software under the name {case.where.image}: "
+            "they cannot advise together."
         )
-    return f"{case.image} ({mine['library']})"
+    return f"{case.where.image} ({mine['library']})"
 
 
 def _software(case: Case, run: Observed) -> dict[str, str]:
     """What stands behind the image of a case in a run: library and its file; empty where it has no such image."""
-    on_host = case.policy.startswith("host")
-    if not any(one.image == case.image and one.policy.startswith("host") == on_host for one in run.cells):
+    side = (case.where.image, case.where.on_host)
+    if not any((one.where.image, one.where.on_host) == side for one in run.cells):
         return {}
     found = environment.facts(run, [case])
     return {name: found.get(name, "") for name in ("library", "library-file")}

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS, Factor
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RequestError
-from collbench.schema.case import Case
+from collbench.schema.axes import AXES
+from collbench.schema.case import Case, names_in
 
-#: Ways of measuring by which numbers of one case may be incomparable, and the case's fields that ask for them.
+#: Ways of measuring by which numbers of one case may be incomparable, and the axes of the case that ask for them.
 METHODS = {"driver": "driver", "gate": "", "cadence": "", "clock": "", "burst": "", "place": "in_place"}
 
 #: What people ask about two runs, the likeliest first.
@@ -40,7 +39,7 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
     """
     groups: dict[Case, list[Cell]] = {}
     for cell in observed.cells.values():
-        groups.setdefault(_without(cell.case, factor.fields + _fields(ignored)), []).append(cell)
+        groups.setdefault(cell.case.without(factor.axes + _axes(ignored, observed)), []).append(cell)
     pairs = [pair for cells in groups.values() for pair in _opposed(cells, factor, between)]
     if not pairs:
         raise _nothing_opposed(observed, factor, between)
@@ -56,12 +55,12 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
 
 
 def across(base: Observed, other: Observed, factor: Factor | None, ignored: frozenset[str]) -> list[Pair]:
-    """Pairs of two runs: the same case in both, but for the fields of the factor and those ignored.
+    """Pairs of two runs: the same case in both, but for the axes of the factor and those ignored.
 
     Raises:
         RequestError: no case in common, several where one is needed, or another environment.
     """
-    dropped = (factor.fields if factor else ()) + _fields(ignored)
+    dropped = (factor.axes if factor else ()) + _axes(ignored, base, other)
     mine, theirs = _keyed(base, dropped), _keyed(other, dropped)
     common = [key for key in mine if key in theirs]
     if not common:
@@ -124,28 +123,19 @@ def _named(label: str, name: str) -> bool:
 
 
 def _side(case: Case) -> tuple[object, ...]:
-    return (case.image, case.policy.startswith("host"), case.backend)
+    return (case.where.image, case.where.on_host, case["backend"])
 
 
-def _fields(ignored: frozenset[str]) -> tuple[str, ...]:
-    return tuple(name for name in Case.__struct_fields__ if name.replace("_", "-") in ignored)
-
-
-#: What stands in the place of a field that may differ.
-_NEUTRAL: dict[str, object] = {
-    "bytes": 0, "ranks": 0, "in_place": False, "registered": False, "graph": 0,
-    "image": None, "isolation": None, "staging": None, "algorithm": None, "protocol": None, "op": None, "root": None,
-}  # fmt: skip
-
-
-def _without(case: Case, fields: tuple[str, ...]) -> Case:
-    return msgspec.structs.replace(case, **{name: _NEUTRAL.get(name, "") for name in fields})
+def _axes(ignored: frozenset[str], *runs: Observed) -> tuple[str, ...]:
+    """The axes of these runs, or of none, that have one of these names."""
+    known = {*AXES, *(name for run in runs for name in names_in(run.cells))}
+    return tuple(sorted(name for name in known if name.replace("_", "-") in ignored))
 
 
 def _keyed(observed: Observed, dropped: tuple[str, ...]) -> dict[Case, Cell]:
     keyed: dict[Case, Cell] = {}
     for cell in observed.cells.values():
-        key = _without(cell.case, dropped)
+        key = cell.case.without(dropped)
         if key in keyed:
             one, two = (str(_shown(c.case, dropped)) for c in (keyed[key], cell))
             raise RequestError(
@@ -156,15 +146,15 @@ def _keyed(observed: Observed, dropped: tuple[str, ...]) -> dict[Case, Cell]:
     return keyed
 
 
-def _shown(case: Case, fields: tuple[str, ...]) -> dict[str, object]:
-    return {name: getattr(case, name) for name in fields}
+def _shown(case: Case, axes: tuple[str, ...]) -> dict[str, object]:
+    return {name: case[name] for name in axes}
 
 
 def _apart(mine: dict[Case, Cell], theirs: dict[Case, Cell]) -> str:
-    """`dtype float32 against float64`: the fields in which no value is shared; else that the combinations differ."""
+    """`dtype float32 against float64`: the axes on which no value is shared; else that the combinations differ."""
     found = []
-    for name in Case.__struct_fields__:
-        one, other = ({getattr(key, name) for key in keys} for keys in (mine, theirs))
+    for name in names_in([*mine, *theirs]):
+        one, other = ({key[name] for key in keys} for keys in (mine, theirs))
         if one and other and not one & other:
             found.append(f"{name.replace('_', '-')} {_values(one)} against {_values(other)}")
     if not mine or not theirs:
@@ -188,7 +178,7 @@ def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...
     others = [
         name
         for name, one in FACTORS.items()
-        if len({tuple(getattr(cell.case, f) for f in one.fields) for cell in observed.cells.values()}) > 1
+        if len({tuple(cell.case[axis] for axis in one.axes) for cell in observed.cells.values()}) > 1
     ]
     hint = f" Its cells differ by: {', '.join(others)}." if others else " Name a second run to compare it with."
     if factor.name in others:
@@ -214,8 +204,8 @@ def _checked(pairs: list[Pair], found: dict[str, str], factor: Factor, ignored: 
             f"If one of these is the question: --by {asked}. To compare all the same: --ignore {','.join(wrong)}"
         )
     remarks = tuple(f"{name}: {text}" for name, text in found.items() if name not in factor.implied)
-    fields = (*factor.fields, *_fields(ignored))
-    free = frozenset(name for name, field in METHODS.items() if name in ignored or field in fields)
+    axes = (*factor.axes, *_axes(ignored))
+    free = frozenset(name for name, axis in METHODS.items() if name in ignored or axis in axes)
     return [replace(pair, free=free, remarks=remarks) for pair in pairs]
 
 

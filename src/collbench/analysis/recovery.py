@@ -11,7 +11,7 @@ from collbench.analysis.blocks import together
 from collbench.analysis.estimate import centre, ratio_in_blocks
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
-from collbench.analysis.ordering import STEPS
+from collbench.schema.axes import STEPS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -44,7 +44,7 @@ class SampleCheck:
             return
         found = "" if samples is None else disagreement(record, samples)
         if found:
-            where = f"{record.case.collective} {format_size(record.case.bytes)}, launch {record.launch}"
+            where = f"{record.case.workload} {format_size(record.case['size'])}, launch {record.launch}"
             self._count("do not agree with their records", f"{where}: {found}")
 
     def _count(self, what: str, example: str) -> None:

@@ -21,9 +21,11 @@ import numpy as np
 from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
 from collbench.bindings.simulation import FakeWorld, Fault, Hub
 from collbench.bindings.spec import HostSession, Operation, Options, Session, World
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
-from collbench.schema.case import DTYPES, OPS, Case, Op, ThreadLevel
+from collbench.schema.axes import OPS, Op, ThreadLevel
+from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Library
 from collbench.timing.call import whole
 from collbench.timing.gates import Signals
@@ -74,7 +76,7 @@ class FakeSession(HostSession):
             announces=self._rank == 0,
         )
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Buffers in NumPy; the call carries out the meaning."""
         if case.in_place and not row.has_in_place:
             raise Unsupported(f"{row.name} has no in-place form")
@@ -134,9 +136,9 @@ class FakeBuffers(HostArguments):
 class FakeOperation:
     """Callable that carries out one case on one rank."""
 
-    def __init__(self, session: FakeSession, case: Case, row: Collective, buffers: FakeBuffers) -> None:
+    def __init__(self, session: FakeSession, case: CollectiveCase, row: Collective, buffers: FakeBuffers) -> None:
         self._session, self._case, self._row, self._buffers = session, case, row, buffers
-        self._random = random.Random(case.key)  # noqa: S311 - noise, not secrecy
+        self._random = random.Random(case.identity.key)  # noqa: S311 - noise, not secrecy
         moved = row.size(buffers.count, DTYPES[case.dtype], case.ranks)
         self._cost = _LATENCY + moved * max(row.bus_factor(case.ranks), 0.0) / _BANDWIDTH
 

@@ -7,7 +7,7 @@ from typing import Any
 from collbench.bindings.mpi.backend import MpiBackend
 from collbench.bindings.mpi.session import MpiSession
 from collbench.bindings.spec import Options, Session
-from collbench.schema.case import ThreadLevel
+from collbench.schema.axes import ThreadLevel
 
 
 class HostMpiBackend(MpiBackend):

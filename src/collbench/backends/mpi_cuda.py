@@ -12,9 +12,10 @@ from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.mpi.loading import library_path, load_mpi, version_line
 from collbench.bindings.spec import Operation, Options, Session, allgather
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable
-from collbench.schema.case import Case, ThreadLevel
+from collbench.schema.axes import ThreadLevel
 
 
 class CudaSession(DeviceMpiSession):
@@ -29,7 +30,7 @@ class CudaSession(DeviceMpiSession):
             if reason is not None:
                 raise BackendUnavailable(f"backend {self.backend}: rank {rank}: {reason}")
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Device memory, and the row's MPI call on it. MPI returns when the data is where it belongs."""
         self.taken.refuse(row)
         arguments = CudaMpiArguments(self._mpi, case, row, count, self.device)

@@ -10,8 +10,9 @@ from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSes
 from collbench.bindings.gpu.staging import StagedArguments, buffers_of, staged_parts
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.spec import Operation, Options, Session
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
-from collbench.schema.case import Case, ThreadLevel
+from collbench.schema.axes import ThreadLevel
 
 
 class StagedSession(DeviceMpiSession):
@@ -19,7 +20,7 @@ class StagedSession(DeviceMpiSession):
 
     backend = "mpi-staged"
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Host buffers with twins on the device; the row's MPI call between copies."""
         self.taken.refuse(row)
         device = self.device

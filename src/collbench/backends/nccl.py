@@ -19,10 +19,11 @@ from collbench.bindings.gpu.runtime import agree, on_all, runtime
 from collbench.bindings.gpu.sharing import share_variables
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.spec import Operation, Options, Session, allgather
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError
 from collbench.machine.own_variables import set_own
-from collbench.schema.case import Case, Op, ThreadLevel
+from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
 from collbench.timing.halt import Halt
@@ -48,7 +49,7 @@ class NcclSession(DeviceMpiSession):
         self._comms = Communicators()
         self._halt = Halt()
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
         dialect = dialect_of(row, "nccl", "NCCL")
         self.taken.refuse(row)
@@ -95,7 +96,12 @@ class NcclSession(DeviceMpiSession):
         return make_call(prepared, libraries, (arguments,), completion, device.stopwatch(), self._halt)
 
     def _with_server(
-        self, dialect: Callable[[Any], Prepared], comm: Communicator | None, case: Case, row: Collective, count: int
+        self,
+        dialect: Callable[[Any], Prepared],
+        comm: Communicator | None,
+        case: CollectiveCase,
+        row: Collective,
+        count: int,
     ) -> Operation:
         """Complete when the call returns: its last part waits for the stream."""
         device, rank = self.device, self.world.rank
@@ -111,7 +117,7 @@ class NcclSession(DeviceMpiSession):
         observe = partial(self._log.observe, self._reread)
         return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
 
-    def _communicator(self, case: Case, row: Collective) -> Communicator | None:
+    def _communicator(self, case: CollectiveCase, row: Collective) -> Communicator | None:
         """The communicator of a case, made where there is none; None on a server. Collective."""
         server = case.root if row.has_server else None
         key = (server, case.algorithm, case.protocol)

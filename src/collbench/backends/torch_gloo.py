@@ -14,10 +14,12 @@ from collbench.bindings.host_buffers import as_parts
 from collbench.bindings.spec import Operation, Options, Session
 from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
 from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher
-from collbench.schema.case import DTYPES, Case, Op
+from collbench.schema.axes import Op
+from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
 
@@ -31,7 +33,7 @@ class GlooSession(TorchSession):
 
     transport: str | None = "tcp"
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Tensors, and the call from the row's torch dialect."""
         dialect = dialect_of(row, "torch", "torch.distributed")
         if case.dtype not in _GLOO_DTYPES and row.moves_data:

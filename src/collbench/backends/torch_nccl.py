@@ -22,11 +22,12 @@ from collbench.bindings.host_buffers import as_parts
 from collbench.bindings.spec import Operation, Options, Session
 from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
 from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective, Part
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher
 from collbench.machine.own_variables import set_own
-from collbench.schema.case import Case, Op, ThreadLevel
+from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call, Stage
 
@@ -66,7 +67,7 @@ class TorchNcclSession(TorchSession):
             self._groups[server] = self._torch.distributed.new_group(members, backend="nccl", timeout=self._timeout)
         return self._groups[server]
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Tensors on the GPU, the row's call, and a wait for the stream as its completion."""
         dialect = dialect_of(row, "torch served" if row.has_server else "torch", "torch.distributed")
         if case.dtype not in _DTYPES and row.moves_data:
@@ -89,7 +90,7 @@ class TorchNcclSession(TorchSession):
         observe = partial(self._log.observe, self._nccl.reread_settings)
         return Operation(given, received, call, prepared.in_place, arguments.blocks_held, observe)
 
-    def _arguments(self, case: Case, row: Collective, count: int, group: Any) -> TorchArguments:
+    def _arguments(self, case: CollectiveCase, row: Collective, count: int, group: Any) -> TorchArguments:
         torch, rank = self._torch, self.world.rank
         if row.has_server:
             return ServedTorchArguments(torch, case, row, count, rank, group, self._wait)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective
 from collbench.machine import cgroup
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 
 PAGE = 4096
 
@@ -53,7 +54,7 @@ def _meminfo_available() -> int | None:
 class HostArguments:
     """The part of `Arguments` that every backend with host buffers shares: NumPy buffers, allocated when asked for."""
 
-    def __init__(self, case: Case, row: Collective, count: int, rank: int) -> None:
+    def __init__(self, case: CollectiveCase, row: Collective, count: int, rank: int) -> None:
         self.rank = rank
         self.ranks = case.ranks
         self.root = case.root or 0

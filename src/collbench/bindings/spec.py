@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective
-from collbench.schema.case import Case, Op, ThreadLevel
+from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call
 from collbench.timing.gates import Signals
@@ -153,7 +154,7 @@ class Session(Protocol):
     def gpu(self) -> Gpu | None:
         """The GPU that this rank uses; None: it uses none."""
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Allocate buffers and make the call. Collective.
 
         Raises:

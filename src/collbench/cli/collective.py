@@ -15,7 +15,7 @@ from collbench.collectives.row import Collective
 from collbench.errors import RequestError
 from collbench.machine import launcher
 from collbench.run.choosing import default_backend
-from collbench.schema.case import STAGINGS
+from collbench.schema.axes import STAGINGS
 from collbench.schema.plan import Plan, Sizes
 from collbench.units import parse_size
 

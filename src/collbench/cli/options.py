@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from collbench.report import STYLES
-from collbench.schema.case import CADENCES, DRIVERS, GATES, OPS, STAGINGS, THREAD_LEVELS
+from collbench.schema.axes import DRIVERS, OPS, STAGINGS, THREAD_LEVELS
+from collbench.schema.case import CADENCES, GATES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -165,5 +165,5 @@ def _sides(one: Comparison) -> PairedLaunches:
     mine, theirs = one.pair.base.by_launch, one.pair.other.by_launch
     common = sorted(mine.keys() & theirs.keys())
     if not common or min(*mine.values(), *theirs.values()) <= 0:
-        raise LaunchFailed(f"selftest: {one.pair.base.case.collective} was not measured: {one.why}.")
+        raise LaunchFailed(f"selftest: {one.pair.base.case.workload} was not measured: {one.why}.")
     return PairedLaunches(tuple(mine[n] for n in common), tuple(theirs[n] for n in common))

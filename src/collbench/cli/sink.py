@@ -83,7 +83,7 @@ class TerminalSink:
             self._document.add(record)
         self._print(self._style.add(record))
         if self._bar is not None:
-            self._bar.set_description(f"{record.case.collective} {format_size(record.case.bytes)}", refresh=False)
+            self._bar.set_description(f"{record.case.workload} {format_size(record.case['size'])}", refresh=False)
             self._bar.update()
 
     def finish(self) -> None:

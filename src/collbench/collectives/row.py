@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.schema.case import Op
+from collbench.schema.axes import Op
 
 Array = NDArray[Any]
 

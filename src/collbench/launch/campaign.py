@@ -14,7 +14,7 @@ from collbench.launch.cells import Launch, LaunchCell, cases_in, cells_of, check
 from collbench.launch.clearing import clear, nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
-from collbench.launch.keeping import Keeper, LaunchSink, place_of
+from collbench.launch.keeping import Keeper, LaunchSink, placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.one_launch import run_launch
 from collbench.launch.placing import Placement, place
@@ -65,8 +65,9 @@ def prepare(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
         CollbenchError: something that the plan needs is not there.
     """
     placements = placements_of(plan, topology.here())
-    asked = {cell: frozenset(cases_in(plan, cell)) for cell in placements}
-    refuse_too_large(plan, asked)
+    cases = {cell: cases_in(plan, cell) for cell in placements}
+    refuse_too_large(plan, cases)
+    asked = {cell: frozenset(case.identity for case in inside) for cell, inside in cases.items()}
     contained = any(cell.isolation is not None for cell in placements)
     engine = Engine(plan.docker_host, check) if contained else None
     gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
@@ -147,7 +148,7 @@ def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozens
     found = set()
     for launch in prepared.order:
         cell, asked = launch.cell, prepared.asked[launch.cell]
-        cases = (msgspec.structs.replace(case, **place_of(cell)) for case in asked)
+        cases = (placed(case, cell) for case in asked)
         there = [one for case in cases if (one := by_case.get((case, launch.number))) is not None]
         if len(there) == len(asked) or any(one.status == "failed" for one in there):
             found.add((cell, launch.number))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import msgspec
 
 from collbench import backends, collectives
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch.placement import groups_of
 from collbench.run.expand import cases_of, refuse_cadence
-from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, Affinity, Isolation, LaunchPlan
 from collbench.schema.plan import Plan
 
@@ -77,7 +77,7 @@ def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
     return tuple((workers + server, server) for workers in plan.workers for server in kinds)
 
 
-def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[Case, ...]:
+def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase, ...]:
     """What a world of a cell measures.
 
     Raises:

@@ -32,8 +32,7 @@ class Keeper:
         known: frozenset[tuple[Case, int]],
     ) -> None:  # fmt: skip
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
-        place = place_of(launch.cell)
-        self._left = {case for case in asked if (msgspec.structs.replace(case, **place), launch.number) not in known}
+        self._left = {case for case in asked if (placed(case, launch.cell), launch.number) not in known}
         self._failed_inside = False
 
     def add(self, one: Harvested, transport: str | None, failure: LaunchFailed | None = None) -> None:
@@ -55,7 +54,7 @@ class Keeper:
         """A launch that failed before its end is one failed record: of the first case that it did not measure."""
         said = None
         if failure is not None and self._left:
-            case = min(self._left, key=lambda case: (case.collective, case.bytes, repr(case)))
+            case = min(self._left, key=lambda case: (case.workload, case["size"], repr(case)))
             reason, log = cut(str(failure)), tuple(cut(line) for line in failure.log)
             record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
             self._sink.add(stamped(record, self._launch, transport, False), None)
@@ -67,14 +66,15 @@ class Keeper:
 
 def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool) -> Record:
     """The record with its place: what a world cannot know of itself."""
-    case = msgspec.structs.replace(record.case, **place_of(launch.cell))
+    case = placed(record.case, launch.cell)
     crowded = crowded or bool(record.oversubscribed)
     marked = crowded if record.oversubscribed is not None else None
     transport = record.transport or transport
     return msgspec.structs.replace(record, case=case, launch=launch.number, transport=transport, oversubscribed=marked)
 
 
-def place_of(cell: LaunchCell) -> dict[str, str | None]:
-    """The fields of a case that name its place."""
-    policy = cell.policy if cell.affinity == "near" else f"{cell.policy}/{cell.affinity}"
-    return {"image": cell.image, "policy": policy, "isolation": cell.isolation}
+def placed(case: Case, cell: LaunchCell) -> Case:
+    """The case at its place, which a world cannot know of itself."""
+    engine = "host" if cell.isolation is None else "docker"
+    return case.having(engine=engine, image=cell.image, policy=cell.policy, isolation=cell.isolation,
+                       affinity=cell.affinity)  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.observations import Cell
 from collbench.analysis.ordering import place
-from collbench.schema.case import Case
+from collbench.report.headings import heading
 
 #: A share of late samples above which they are said.
 LATE = 0.1
@@ -15,37 +15,10 @@ LATE = 0.1
 SIGNS = {"inconclusive": " ?", "same": " =", "negligible": " ="}
 
 
-def heading_key(case: Case) -> tuple[str, ...]:
-    """What the rows of a table have in common: by the driver asked for, which failures and skips have too."""
-    facts = (case.collective, case.op, case.dtype if case.bytes else "", case.root, case.in_place, case.backend,
-             case.driver, case.thread_level, f"{case.ranks:6d}", case.staging, case.algorithm, case.protocol,
-             case.registered, case.graph)  # fmt: skip
-    return tuple(str(fact) for fact in facts)
-
-
-def heading(cells: Sequence[Cell]) -> str:
-    """`allreduce sum float32, backend mpi, driver native, thread level single, 2 ranks`."""
+def heading_of(cells: Sequence[Cell]) -> str:
+    """The heading of cells of one table, with the drivers that were really used."""
     used = {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
-    case = cells[0].case
-    drivers = "/".join(sorted(used)) or case.driver
-    ranks = "1 rank" if case.ranks == 1 else f"{case.ranks} ranks"
-    facts = (f"backend {case.backend}", f"driver {drivers}", f"thread level {case.thread_level}", ranks, variant(case))
-    return ", ".join((operation(case), *filter(None, facts)))
-
-
-def operation(case: Case) -> str:
-    """`allreduce sum float32`, `bcast float32 root 0`."""
-    words = (case.collective, case.op, case.dtype if case.bytes else None,
-             None if case.root is None else f"root {case.root}", "in place" if case.in_place else None)  # fmt: skip
-    return " ".join(word for word in words if word)
-
-
-def variant(case: Case) -> str:
-    """What only some backends are asked for."""
-    words = (case.staging and f"{case.staging} host memory", case.algorithm and f"NCCL_ALGO={case.algorithm}",
-             case.protocol and f"NCCL_PROTO={case.protocol}", case.registered and "registered buffers",
-             case.graph and f"CUDA graph of {case.graph}")  # fmt: skip
-    return ", ".join(word for word in words if word)
+    return heading(cells[0].case, used)
 
 
 def cautions(cells: Iterable[Cell]) -> list[str]:
@@ -56,7 +29,7 @@ def cautions(cells: Iterable[Cell]) -> list[str]:
         launches += len(cell.medians)
         contended += cell.contended
         for line in [*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell)]:
-            found.setdefault(line, set()).add(f"{cell.case.image or ''} {place(cell.case)}".strip())
+            found.setdefault(line, set()).add(f"{cell.case.where.image or ''} {place(cell.case)}".strip())
     lines = [f"{line} ({', '.join(sorted(places))})" for line, places in found.items()]
     if contended:
         lines.append(f"tasks waited for a CPU during {contended} of {launches} measurements")

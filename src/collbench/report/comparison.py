@@ -10,7 +10,8 @@ from typing import Any
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.ordering import place, place_order
-from collbench.report.cells import cautions, heading, heading_key
+from collbench.report.cells import cautions, heading_of
+from collbench.report.headings import heading_key
 from collbench.report.style import format_us
 from collbench.report.tables import Table
 from collbench.schema.case import Case
@@ -31,13 +32,20 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         unique = list({id(cell): cell for cell in cells}.values())
         columns, cut = _without_empty(COLUMNS, tuple(_row(one) for one in rows))
         notes = (*_explained(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
-        found.append(Table(heading(unique), columns, cut, notes))
+        found.append(Table(heading_of(unique), columns, cut, notes))
     return found
 
 
 def _order(one: Comparison) -> tuple[object, ...]:
     base, other = one.pair.base.case, one.pair.other.case
-    return (heading_key(base), base.image or "", place_order(base), place_order(other), one.pair.other_name, base.bytes)
+    return (
+        heading_key(base),
+        base.where.image or "",
+        place_order(base),
+        place_order(other),
+        one.pair.other_name,
+        base["size"],
+    )
 
 
 def _without_empty(
@@ -50,11 +58,11 @@ def _without_empty(
 
 def _row(one: Comparison) -> tuple[str, ...]:
     case = one.pair.base.case
-    image = case.image if case.image == one.pair.other.case.image else None
+    image = case.where.image if case.where.image == one.pair.other.case.where.image else None
     where = place(case)
     here = f" ({where})" if where == place(one.pair.other.case) and where != "host" else ""
     return (
-        image or "", f"{one.pair.base_name} > {one.pair.other_name}{here}", format_size(case.bytes),
+        image or "", f"{one.pair.base_name} > {one.pair.other_name}{here}", format_size(case["size"]),
         _launches(one), *_side(one.base), *_side(one.other), *_difference(one),
         *("" if p is None else f"{p:.2g}" for p in (one.p, one.p_blocks, one.p_adjusted)),
         "" if one.paper_diff is None else f"{one.paper_diff:.1f}", verdict(one),
@@ -148,7 +156,7 @@ def _differ(rows: Sequence[Comparison]) -> list[str]:
 
 def _named(case: Case, name: str) -> str:
     """A side by its image, its name and its place, each once."""
-    return " ".join(dict.fromkeys(word for word in (case.image, name, place(case)) if word))
+    return " ".join(dict.fromkeys(word for word in (case.where.image, name, place(case)) if word))
 
 
 def document(comparisons: Sequence[Comparison], margin: float, doubts: Sequence[str] = ()) -> dict[str, Any]:

@@ -7,16 +7,18 @@ import io
 from collections.abc import Iterable
 
 from collbench.report.tables import spreadsheet_cell
+from collbench.schema.axes import AXES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 
+_AXES = tuple(axis.heading for axis in AXES.values())
+
+#: A column for each axis, then what was found. Axes of a workload's own stand in `settings`, as `name=value`.
 COLUMNS = (
-    "status", "reason", "collective", "backend", "driver_asked", "driver", "thread_level", "bytes_asked", "bytes",
-    "count", "dtype", "op", "root", "ranks", "in_place", "image", "policy", "isolation", "launch", "gate", "cadence",
-    "clock", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
+    "status", "reason", "workload", *_AXES, "settings", "launch", "driver", "gate", "cadence", "clock", "amount",
+    "unit", "count", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
     "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong", "contended", "oversubscribed",
-    "simulated", "staging", "algorithm_asked", "protocol_asked", "registered", "graph", "burst", "device_median_s",
-    "legs_median_s", "algorithm", "protocol", "transport", "shared_gpu",
+    "simulated", "burst", "device_median_s", "legs_median_s", "algorithm", "protocol", "transport", "shared_gpu",
 )  # fmt: skip
 
 
@@ -43,22 +45,21 @@ class CsvStyle:
 
 def fields_of(record: Record) -> dict[str, object]:
     """A record as flat names and values."""
-    c, w, s, n = record.case, record.work, record.seconds, record.samples
+    case, w, s, n = record.case, record.work, record.seconds, record.samples
+    own = (f"{axis.name}={case[axis.name]}" for axis in case.axes if axis.name not in AXES)
     fields: dict[str, object] = {
-        "status": record.status, "reason": record.reason, "collective": c.collective, "backend": c.backend,
-        "driver_asked": c.driver, "driver": record.driver, "thread_level": c.thread_level, "bytes_asked": c.bytes,
-        "dtype": c.dtype, "op": c.op, "root": c.root, "ranks": c.ranks, "in_place": c.in_place, "image": c.image,
-        "policy": c.policy, "isolation": c.isolation, "launch": record.launch, "gate": record.gate,
+        "status": record.status, "reason": record.reason, "workload": case.workload,
+        **{axis.heading: case[axis.name] for axis in AXES.values()}, "settings": "; ".join(own) or None,
+        "driver": record.driver, "launch": record.launch, "gate": record.gate,
         "cadence": record.cadence, "clock": record.clock, "algbw_GBps": record.algbw, "busbw_GBps": record.busbw,
         "wrong": record.check.wrong if record.check else None, "contended": record.contended,
-        "oversubscribed": record.oversubscribed, "staging": c.staging, "algorithm_asked": c.algorithm,
-        "protocol_asked": c.protocol, "registered": c.registered, "graph": c.graph, "burst": record.burst,
+        "oversubscribed": record.oversubscribed, "burst": record.burst,
         "algorithm": record.algorithm, "protocol": record.protocol, "transport": record.transport,
         "shared_gpu": record.shared_gpu, "device_median_s": record.device.p50 if record.device else None,
         "legs_median_s": "; ".join(f"{name}={leg.p50!r}" for name, leg in record.legs.items()) or None,
     }  # fmt: skip
     if w is not None:
-        fields |= {"bytes": w.bytes, "count": w.count, "bus_factor": w.bus_factor}
+        fields |= {"amount": w.amount, "unit": w.unit, "count": w.count, "bus_factor": w.bus_factor}
     if s is not None:
         fields |= {"median_s": s.p50, "ci95_low_s": s.ci95[0], "ci95_high_s": s.ci95[1], "min_s": s.min,
                    "p95_s": s.p95, "p99_s": s.p99, "max_s": s.max, "mean_s": s.mean, "lag1": s.lag1}  # fmt: skip

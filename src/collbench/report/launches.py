@@ -13,7 +13,8 @@ from statistics import median
 from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
 from collbench.analysis.observations import Cell
 from collbench.analysis.ordering import place, place_order
-from collbench.report.cells import cautions, heading, heading_key, times_over
+from collbench.report.cells import cautions, heading_of, times_over
+from collbench.report.headings import heading_key
 from collbench.report.style import format_us
 from collbench.schema.case import Case
 from collbench.units import format_size
@@ -25,22 +26,21 @@ _HEADERS = ("image", "policy", "isolation", "size\n(B)", "launches", "failed", "
 def summary(cells: Mapping[Case, Cell]) -> str:
     """Tables by collective, dtype, driver and ranks; in each the sizes in order, the host first."""
     text = ""
-    ordered = sorted(cells.values(), key=lambda cell: (heading_key(cell.case), cell.case.bytes, place_order(cell.case)))
-    for _, group in groupby(ordered, key=lambda cell: heading_key(cell.case)):
-        rows = list(group)
-        text += f"{heading(rows)}\n{_table(rows)}\n"
+    keyed = [(heading_key(case), case["size"], place_order(case), cell) for case, cell in cells.items()]
+    for _, group in groupby(sorted(keyed, key=lambda one: one[:3]), key=lambda one: one[0]):
+        rows = [cell for *_, cell in group]
+        text += f"{heading_of(rows)}\n{_table(rows)}\n"
         text += "".join(f"* {line}\n" for line in [*cautions(rows), *_about_hosts(rows)]) + "\n"
     return text
 
 
 def _table(cells: list[Cell]) -> str:
     rows = []
-    for _, same in groupby(cells, key=lambda cell: cell.case.bytes):
+    for _, same in groupby(cells, key=lambda cell: cell.case["size"]):
         sized = list(same)
-        hosts = {(cell.case.image, cell.case.policy): cell for cell in sized if cell.case.policy.startswith("host")}
+        hosts = {(where.image, where.affinity): cell for cell in sized if (where := cell.case.where).on_host}
         for cell in sized:
-            _, _, affinity = cell.case.policy.partition("/")
-            host = hosts.get((cell.case.image, f"host/{affinity}" if affinity else "host"))
+            host = hosts.get((cell.case.where.image, cell.case.where.affinity))
             rows.append(_row(cell, None if host is cell else host))
     return _lined_up(rows)
 
@@ -57,8 +57,10 @@ def _lined_up(rows: list[tuple[str, ...]]) -> str:
 def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
     case, found = cell.case, cell.medians
     transports = ", ".join(sorted(cell.transports))
-    size = format_size(case.bytes)
-    start = (case.image or "", case.policy, case.isolation or "", size, str(len(found)), str(cell.failed))
+    size = format_size(case["size"])
+    where = case.where
+    step = " ".join(word for word in (where.isolation, "" if where.affinity == "near" else where.affinity) if word)
+    start = (where.image or "", where.policy, step, size, str(len(found)), str(cell.failed))
     if not found:
         return (*start, "", "", "", transports)
     over = "" if host is None else times_over(over_host(cell, host))
@@ -78,8 +80,8 @@ def over_host(cell: Cell, host: Cell) -> Estimate | None:
 def _about_hosts(cells: Iterable[Cell]) -> list[str]:
     launches: dict[str, list[int]] = {}
     for cell in cells:
-        launches.setdefault(f"{cell.case.image} {place(cell.case)}", []).append(len(cell.medians))
-    if not any(cell.case.policy.startswith("host") for cell in cells):
+        launches.setdefault(f"{cell.case.where.image} {place(cell.case)}", []).append(len(cell.medians))
+    if not any(cell.case.where.on_host for cell in cells):
         return []
     few = any(min(counts) < FEWEST for counts in launches.values())
     hint = f"; it takes {FEWEST} blocks to have an interval" if few else ""

@@ -48,9 +48,9 @@ class NcclTestsStyle:
             self._group = group
         self._count(record)
         if record.status != "ok":
-            return text + self._flush() + f"# {record.status} at {record.case.bytes} B: {record.reason}\n"
-        if record.case.in_place:
-            out = self._half if self._half is not None and self._half.case.bytes == record.case.bytes else None
+            return text + self._flush() + f"# {record.status} at {record.case['size']} B: {record.reason}\n"
+        if record.case["in_place"]:
+            out = self._half if self._half is not None and self._half.case["size"] == record.case["size"] else None
             if out is not None:
                 self._half = None
             return text + self._flush() + _row(out, record)
@@ -68,7 +68,7 @@ class NcclTestsStyle:
         text += f"# {'Out of bounds values':<20} : {self._wrong} {verdict}\n"
         text += f"# {'Avg bus bandwidth':<20} : {average:g} \n#\n"
         text += "".join(f"# NOTE: {line}\n" for line in cautions(self._rows))
-        text += f"# Collective test concluded: {_program(self._group.collective)}\n"
+        text += f"# Collective test concluded: {_program(self._group.case.workload)}\n"
         self._group, self._busbw, self._rows, self._wrong, self._failed = None, [], [], 0, False
         return text
 
@@ -91,14 +91,14 @@ class NcclTestsStyle:
         lines = [
             f"# collbench version {manifest.collbench} in the style of nccl-tests; library: {libraries}"
             + ("; SIMULATED times" if manifest.simulated else ""),
-            f"# Collective test starting: {_program(record.case.collective)}",
+            f"# Collective test starting: {_program(record.case.workload)}",
             _settings(manifest, record),
             *([f"# {where}"] if (where := group_of(record).place) else []),
             "#",
             "# Using devices",
-            *(_device(manifest, rank) for rank in range(record.case.ranks)),
-            f"# time: median of the samples; backend {record.case.backend}, "
-            f"driver {record.driver or record.case.driver + ' (asked for)'}",
+            *(_device(manifest, rank) for rank in range(record.case.where.ranks)),
+            f"# time: median of the samples; backend {record.case['backend']}, "
+            f"driver {record.driver or record.case['driver'] + ' (asked for)'}",
             "#",
         ]
         blank = ("", "", "", "", "")
@@ -121,7 +121,7 @@ def _settings(manifest: Manifest, record: Record) -> str:
     try:
         sizes = msgspec.convert((manifest.plan or {}).get("sizes"), Sizes)
     except msgspec.ValidationError:
-        sizes = Sizes(min=record.case.bytes, max=record.case.bytes)
+        sizes = Sizes(min=record.case["size"], max=record.case["size"])
     step = f"{sizes.factor}(factor)" if sizes.step is None else f"{parse_size(sizes.step)}(bytes)"
     protocol = manifest.protocol
     return (
@@ -145,10 +145,10 @@ def _row(out: Record | None, inside: Record | None) -> str:
     record = out or inside
     assert record is not None and record.work is not None
     case = record.case
-    root = -1 if case.root is None else case.root
+    root = -1 if case["root"] is None else case["root"]
     start = (
-        f"{record.work.bytes:12d}  {record.work.count:12d}  {_TYPE.get(case.dtype, case.dtype):>8}  "
-        f"{case.op or 'none':>6}  {root:6d}"
+        f"{int(record.work.amount):12d}  {record.work.count:12d}  {_TYPE.get(case['dtype'], case['dtype']):>8}  "
+        f"{case['op'] or 'none':>6}  {root:6d}"
     )
     return start + _half(out) + _half(inside) + "\n"
 

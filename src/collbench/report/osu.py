@@ -40,7 +40,7 @@ class OsuStyle:
         """The row, with a title where the heading changes."""
         group = group_of(record)
         text = self.end() if group != self._group else ""
-        if self._group == group and record.case.in_place and not self._in_place:
+        if self._group == group and record.case["in_place"] and not self._in_place:
             self._held.append(record)
             return text
         return text + self._shown(record, group)
@@ -62,32 +62,32 @@ class OsuStyle:
         text = ""
         if group != self._group:
             text = self._title(record)
-            self._group, self._in_place = group, record.case.in_place
+            self._group, self._in_place = group, record.case["in_place"]
         if record.seconds is None or record.work is None:
-            return text + f"# {record.status} at {record.case.bytes} B: {record.reason}\n"
+            return text + f"# {record.status} at {record.case['size']} B: {record.reason}\n"
         self._rows.append(record)
         s = record.seconds
         valid = record.samples.n - record.samples.invalid if record.samples else 0
-        share = record.work.count * DTYPES.get(record.case.dtype, 0)
-        size = f"{share if record.case.collective in _SIZE_IS_A_SHARE else record.work.bytes:<10d}"
+        share = (record.work.count or 0) * DTYPES.get(record.case["dtype"], 0)
+        size = f"{share if record.case.workload in _SIZE_IS_A_SHARE else int(record.work.amount):<10d}"
         numbers = f"{s.mean * 1e6:20.2f}{s.min * 1e6:20.2f}{s.max * 1e6:20.2f}{valid:12d}"
-        return text + (numbers if record.case.collective == "barrier" else size + numbers) + "\n"
+        return text + (size + numbers if "size" in record.case.what else numbers) + "\n"
 
     def _title(self, record: Record) -> str:
         assert self._manifest is not None
         case = record.case
-        title = _TITLE.get(case.collective, case.collective)
+        title = _TITLE.get(case.workload, case.workload)
         simulated = ", SIMULATED" if self._manifest.simulated else ""
-        place = ", in place" if case.in_place else ""
+        place = ", in place" if case["in_place"] else ""
         lines = [
             f"# OSU MPI {title} Latency Test",
-            f"# Datatype: {case.dtype}. Written by collbench {self._manifest.collbench}{simulated}: "
-            f"backend {case.backend}, driver {record.driver or case.driver}, {case.ranks} ranks{place}",
+            f"# Datatype: {case['dtype'] or 'none'}. Written by collbench {self._manifest.collbench}{simulated}: "
+            f"backend {case['backend']}, driver {record.driver or case['driver']}, {case.where.ranks} ranks{place}",
         ]
         if where := group_of(record).place:
             lines.append(f"# {where}")
         columns = f"{'Avg Latency(us)':>20}{'Min Latency(us)':>20}{'Max Latency(us)':>20}{'Iterations':>12}"
-        lines.append(("#" + columns[1:]) if case.collective == "barrier" else f"{'# Size':<10}" + columns)
+        lines.append(f"{'# Size':<10}{columns}" if "size" in case.what else f"#{columns[1:]}")
         first, self._titles = self._titles == 0, self._titles + 1
         return ("" if first else "\n") + "\n".join(lines) + "\n"
 

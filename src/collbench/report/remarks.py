@@ -14,7 +14,7 @@ def remarks(rows: list[Record]) -> list[str]:
     for (status, reason), group in groupby(
         (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
     ):
-        sizes = [format_size(record.case.bytes) for record in group]
+        sizes = [format_size(record.case["size"]) for record in group]
         span = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} .. {sizes[-1]}"
         lines.append(f"! {status} at {span}: {reason}")
     return lines + [f"* {line}" for line in cautions(rows)]
@@ -29,10 +29,10 @@ def cautions(rows: list[Record]) -> list[str]:
     if any(record.shared_gpu for record in measured):
         lines.append("ranks share a GPU (--share-gpu): a test of function; these times say nothing")
     lines += _of_gpus(measured)
-    empty = len({r.case.bytes for r in measured if r.work is not None and r.work.bytes == 0 < r.case.bytes})
+    empty = len({r.case["size"] for r in measured if r.work is not None and r.work.amount == 0 < r.case["size"]})
     if empty:
         lines.append(f"{empty} of these sizes round to 0 bytes, less than one element a block: empty calls")
-    contended = [format_size(record.work.bytes) for record in measured if record.contended and record.work]
+    contended = [format_size(record.case["size"]) for record in measured if record.contended]
     if contended:
         where = "all sizes" if len(contended) == len(measured) else ", ".join(dict.fromkeys(contended))
         lines.append(f"tasks waited for a CPU while these were measured: {where}")

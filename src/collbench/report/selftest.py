@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from collbench.analysis.compare import Comparison
-from collbench.report.cells import operation
 from collbench.report.comparison import verdict
+from collbench.report.headings import operation
 from collbench.report.style import format_us
 from collbench.report.tables import Table
 from collbench.units import format_size
@@ -37,7 +37,7 @@ def _row(one: Comparison, least: float | None) -> tuple[str, ...]:
     sides = ["" if side is None else format_us(side.value) for side in (one.base, one.other)]
     percent = "" if one.percent is None else f"{one.percent:+.1f}"
     seen = "none up to 200 %" if least is None else f"{least:.0%}"
-    return (operation(case), format_size(case.bytes), *sides, percent, ends, verdict(one), seen)
+    return (operation(case), format_size(case["size"]), *sides, percent, ends, verdict(one), seen)
 
 
 def document(
@@ -48,7 +48,7 @@ def document(
         "launches": launches,
         "false_positive_rate": rate,
         "cells": [
-            {"operation": operation(one.pair.base.case), "bytes": one.pair.base.case.bytes, "verdict": one.verdict,
+            {"operation": operation(one.pair.base.case), "bytes": one.pair.base.case["size"], "verdict": one.verdict,
              "why": one.why,
              "ratio": None if one.ratio is None else one.ratio.value,
              "interval": None if one.ratio is None else one.ratio.interval, "smallest": least}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
+from collbench.units import counted
 
 
 class Style(Protocol):
@@ -22,55 +24,23 @@ class Style(Protocol):
 
 
 class Group(NamedTuple):
-    """What rows under one heading have in common: everything but the size (and in or out of place, where both are)."""
+    """What rows under one heading have in common: `case` is without size (and in or out of place, where both are)."""
 
-    collective: str
-    backend: str
-    driver: str
-    thread_level: str
-    dtype: str
-    op: str | None
-    root: int | None
-    policy: str
-    isolation: str | None
-    image: str | None
-    ranks: int
+    case: Case
     launch: int
-    staging: str | None
-    algorithm: str | None
-    protocol: str | None
-    registered: bool
-    graph: int
-
-    @property
-    def variant(self) -> str:
-        """`pinned host memory, NCCL_ALGO=Ring, registered buffers`: what was asked for beside the usual."""
-        words = (
-            self.staging and f"{self.staging} host memory",
-            self.algorithm and f"NCCL_ALGO={self.algorithm}",
-            self.protocol and f"NCCL_PROTO={self.protocol}",
-            self.registered and "registered buffers",
-            self.graph and f"CUDA graph of {self.graph}",
-        )
-        return ", ".join(word for word in words if word)
 
     @property
     def place(self) -> str:
         """`mpich, multi strict, 2 ranks, launch 3`, for runs of many launches; empty for one on the host alone."""
-        if self.image is None:
+        where = self.case.where
+        if where.image is None:
             return ""
-        where = " ".join(word for word in (self.policy, self.isolation) if word)
-        return f"{self.image}, {where}, {self.ranks} rank{'s' if self.ranks > 1 else ''}, launch {self.launch}"
+        return f"{where.image}, {where.text}, {counted(where.ranks, 'rank')}, launch {self.launch}"
 
 
 def group_of(record: Record) -> Group:
     """The heading under which a record belongs; by the driver asked for, which skips and failures have too."""
-    c = record.case
-    where = (c.policy, c.isolation, c.image)
-    return Group(
-        c.collective, c.backend, c.driver, c.thread_level, c.dtype, c.op, c.root, *where, c.ranks, record.launch,
-        c.staging, c.algorithm, c.protocol, c.registered, c.graph,
-    )  # fmt: skip
+    return Group(record.case.without(("size", "in_place")), record.launch)
 
 
 def gpu_lines(manifest: Manifest) -> list[str]:

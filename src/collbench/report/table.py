@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from collbench.report.headings import operation, variant
+from collbench.report.rates import rate_heading, rate_text
 from collbench.report.remarks import remarks
 from collbench.report.style import Group, format_rate, format_us, gpu_lines, group_of
+from collbench.schema.axes import AXES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
+from collbench.schema.summary import Seconds
 from collbench.units import format_size
-
-_HEADERS = (
-    "size\n(B)", "count", "median\n(us)", "95 % interval\n(us)", "min\n(us)", "p99\n(us)",
-    "algbw\n(GB/s)", "busbw\n(GB/s)", "samples", "late", "wrong",
-)  # fmt: skip
 
 
 class TableStyle:
@@ -56,18 +57,35 @@ class TableStyle:
 
 
 def _tabulated(measured: list[Record]) -> str:
-    """The table; a column more for each fact in which its rows differ beside the size."""
+    """The table, without columns in which no row says anything; one more for each fact in which its rows differ."""
     from tabulate import tabulate
 
+    columns = {head: list(map(cell, measured)) for head, cell in _COLUMNS.items()}
+    columns |= _rates(measured)
+    columns |= {name: list(map(cell, measured)) for name, cell in _COUNTS.items()}
     places = ["in" if record.in_place else "out" for record in measured]
-    gates = [record.gate or "" for record in measured]
-    more = {name: cells for name, cells in (("place", places), ("gate", gates)) if len(set(cells)) > 1}
-    more |= _measured_apart(measured)
-    rows = [(*_cells(record), *extra) for record, *extra in zip(measured, *more.values(), strict=True)]
-    headers = (*_HEADERS, *more)
-    alignment = ("right",) * len(headers)
-    text: str = tabulate(rows, headers=headers, tablefmt="simple", colalign=alignment, disable_numparse=True)
+    gates: list[str] = [record.gate or "" for record in measured]
+    columns |= {name: cells for name, cells in (("place", places), ("gate", gates)) if len(set(cells)) > 1}
+    columns |= _measured_apart(measured)
+    kept = {head: cells for head, cells in columns.items() if any(cells)}
+    text: str = tabulate(list(zip(*kept.values(), strict=True)), headers=list(kept), tablefmt="simple",
+                         colalign=("right",) * len(kept), disable_numparse=True)  # fmt: skip
     return text
+
+
+def _rates(measured: list[Record]) -> dict[str, list[str]]:
+    """Both bandwidths of collectives; of other measures that people know as a rate, the rate."""
+    works = [record.work for record in measured if record.work is not None]
+    if any(work.bus_factor is not None for work in works):
+        return {"algbw\n(GB/s)": [format_rate(record.algbw) for record in measured],
+                "busbw\n(GB/s)": [format_rate(record.busbw) for record in measured]}  # fmt: skip
+    if not any(work.shown == "rate" for work in works):
+        return {}
+    return {f"rate\n({rate_heading(works[0])})": [_rate(record) for record in measured]}
+
+
+def _rate(record: Record) -> str:
+    return "" if record.work is None or record.seconds is None else rate_text(record.work, record.seconds.p50)
 
 
 def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
@@ -89,17 +107,15 @@ def _ranks(n: int) -> str:
 
 
 def _heading(group: Group, measured: list[Record]) -> str:
-    dtype = None if group.collective == "barrier" else group.dtype
-    what = " ".join(word for word in (group.collective, group.op, dtype) if word)
-    root = None if group.root is None else f"root {group.root}"
-    drivers = "/".join(sorted({record.driver or group.driver for record in measured})) or group.driver
+    case = group.case
+    drivers = "/".join(sorted({record.driver or case["driver"] for record in measured})) or case["driver"]
     gates = "/".join(sorted({record.gate for record in measured if record.gate}))
     clock = "last out - first in" if all(record.clock == "common" for record in measured) else "largest local time"
     place = "in place" if measured and all(record.in_place for record in measured) else None
-    facts = [what, root, place, f"backend {group.backend}", f"driver {drivers}",
-             group.variant, _cadence(measured),
-             f"thread level {group.thread_level}", f"gate {gates} ({clock})" if measured else None,
-             group.place]  # fmt: skip
+    words = [AXES[name].words(value) for name, value in
+             (("backend", case["backend"]), ("driver", drivers), ("thread_level", case["thread_level"]))]  # fmt: skip
+    facts = [operation(case), place, *words[:2], variant(case), _cadence(measured), words[2],
+             f"gate {gates} ({clock})" if gates else None, group.place]  # fmt: skip
     return ", ".join(fact for fact in facts if fact)
 
 
@@ -108,16 +124,36 @@ def _cadence(measured: list[Record]) -> str | None:
     return f"streaming, {streaming[0].burst} operations a sample" if streaming else None
 
 
-def _cells(record: Record) -> tuple[str, ...]:
-    seconds, work, samples = record.seconds, record.work, record.samples
-    assert seconds is not None and work is not None and samples is not None
-    wrong = "N/A" if record.check is None or record.check.wrong is None else str(record.check.wrong)
-    return (
-        format_size(work.bytes), str(work.count), format_us(seconds.p50),
-        f"{format_us(seconds.ci95[0])} .. {format_us(seconds.ci95[1])}", format_us(seconds.min),
-        format_us(seconds.p99), format_rate(record.algbw), format_rate(record.busbw),
-        str(samples.n - samples.invalid), str(samples.invalid), wrong,
-    )  # fmt: skip
+def _of_seconds(told: Callable[[Seconds], str]) -> Callable[[Record], str]:
+    return lambda record: "" if record.seconds is None else told(record.seconds)
+
+
+def _size(record: Record) -> str:
+    """The bytes that move; of a workload that is no collective, the size asked for."""
+    if record.work is not None and record.work.bus_factor is not None:
+        return format_size(int(record.work.amount))
+    return format_size(record.case["size"]) if "size" in record.case.what else ""
+
+
+def _count(record: Record) -> str:
+    return "" if record.work is None or record.work.count is None else str(record.work.count)
+
+
+def _wrong(record: Record) -> str:
+    return "N/A" if record.check is None or record.check.wrong is None else str(record.check.wrong)
+
+
+#: Heading and cell of every column that is not a rate. A size is that of the bytes that move.
+_COLUMNS: dict[str, Callable[[Record], str]] = {
+    "size\n(B)": _size, "count": _count, "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
+    "95 % interval\n(us)": _of_seconds(lambda s: f"{format_us(s.ci95[0])} .. {format_us(s.ci95[1])}"),
+    "min\n(us)": _of_seconds(lambda s: format_us(s.min)), "p99\n(us)": _of_seconds(lambda s: format_us(s.p99)),
+}  # fmt: skip
+_COUNTS: dict[str, Callable[[Record], str]] = {
+    "samples": lambda record: str(record.samples.n - record.samples.invalid) if record.samples else "",
+    "late": lambda record: str(record.samples.invalid) if record.samples and record.gate else "",
+    "wrong": _wrong,
+}
 
 
 STYLE = TableStyle

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from collbench.bindings.host_buffers import numpy_dtype
 from collbench.bindings.spec import Buffer
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
-from collbench.schema.case import Case, Op
+from collbench.schema.axes import Op
 
 #: Primes: a piece of a message that ends up elsewhere does not look right by chance.
 PERIODS = (4093, 1021, 251, 61, 13)
@@ -88,7 +89,7 @@ def expectation(
     return inputs[rank], row.meaning(inputs, root, fold(op))[rank]
 
 
-def expectation_of(row: Collective, case: Case, rank: int) -> tuple[Array, Array | None]:
+def expectation_of(row: Collective, case: CollectiveCase, rank: int) -> tuple[Array, Array | None]:
     """`expectation` of a case."""
     return expectation(row, rank, case.ranks, case.root or 0, case.dtype, case.op)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collbench import backends, collectives
 from collbench.bindings.spec import Backend, Roles
+from collbench.collectives.case import CollectiveCase
 from collbench.machine import launcher
-from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 
 _DEFAULT = {("cpu", True): "torch-gloo", ("cpu", False): "mpi", ("gpu", True): "torch-nccl", ("gpu", False): "nccl"}
@@ -31,7 +31,7 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
     return tuple(backends.usable(name) for name in names if name not in absent), absent
 
 
-def roles_of(cases: tuple[tuple[Case, ...], ...]) -> Roles:
+def roles_of(cases: tuple[tuple[CollectiveCase, ...], ...]) -> Roles:
     """Who is a parameter server in which cases, and whether there are cases without one."""
     servers = {case.root or 0 for group in cases for case in group if collectives.get(case.collective).has_server}
     plain = any(not collectives.get(case.collective).has_server for group in cases for case in group)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.spec import Operation, Session, allgather
-from collbench.schema.case import Driver, Gate
+from collbench.schema.axes import Driver
+from collbench.schema.case import Gate
 from collbench.timing.device_time import native_device_times, python_device_times
 from collbench.timing.gates import GateSetting
 from collbench.timing.loop import Stamps, run_native, run_python, why_not_native

@@ -8,9 +8,11 @@ from typing import Any
 
 from collbench import backends, collectives
 from collbench.bindings.spec import Backend
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import PlanError, RequestError
-from collbench.schema.case import DTYPE_ALIASES, DTYPES, OPS, Case, Op
+from collbench.schema.axes import OPS, Op
+from collbench.schema.case import DTYPE_ALIASES, DTYPES
 from collbench.schema.plan import Plan
 from collbench.spelling import suggestion
 
@@ -72,7 +74,7 @@ def ops_of(plan: Plan, backend: str) -> tuple[Op, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[Case, ...]:
+def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[CollectiveCase, ...]:
     """The cases of one backend, each once.
 
     Raises:
@@ -101,7 +103,7 @@ def _cases_of_row(
     dtypes: tuple[str, ...],
     ops: tuple[Op, ...],
     sizes: tuple[int, ...],
-) -> Iterator[Case]:
+) -> Iterator[CollectiveCase]:
     """Every combination, the last axis fastest. A row, or a backend, without an axis has one value on it."""
     axes: dict[str, tuple[Any, ...]] = {
         "driver": plan.drivers,
@@ -109,13 +111,13 @@ def _cases_of_row(
         "op": ops if row.reduces else (None,),
         "root": plan.roots if row.rooted else (None,),
         **_axes_of_backend(row, plan, backends.get(backend).axes),
-        "bytes": sizes if row.moves_data else (0,),
+        "size": sizes if row.moves_data else (0,),
         "in_place": _places(row, plan),
     }
     common = {"collective": row.name, "backend": backend, "thread_level": plan.thread_level, "ranks": ranks}
     for values in itertools.product(*axes.values()):
         cell: dict[str, Any] = common | dict(zip(axes, values, strict=True))
-        yield Case(**cell)
+        yield CollectiveCase(**cell)
 
 
 def _axes_of_backend(row: Collective, plan: Plan, has: frozenset[str]) -> dict[str, tuple[Any, ...]]:

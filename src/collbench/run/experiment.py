@@ -1,7 +1,7 @@
 """A plan, carried out by the ranks that were started: one backend after the other, one case after the other.
 
 Rank 0 hands every record to a sink as soon as it is there. An error that all ranks know of is raised on all of them;
-an error that one rank meets abort_job ends the job at once, because the others wait for that rank.
+an error that one rank meets alone ends the job at once, because the others wait for that rank.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from collbench import backends, collectives
 from collbench.bindings.spec import Backend, Options, Session, allgather
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
     CollbenchError,
@@ -40,7 +41,6 @@ from collbench.run.one_message import FirstReporter
 from collbench.run.sampling import Method, Watch
 from collbench.run.software import difference, software
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
-from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
@@ -68,11 +68,11 @@ class PlanRunner:
     options: Options
     command: tuple[str, ...]
     backends: tuple[Backend, ...]
-    cases: tuple[tuple[Case, ...], ...]
+    cases: tuple[tuple[CollectiveCase, ...], ...]
     skipped: tuple[Record, ...] = ()
 
     @property
-    def all_cases(self) -> tuple[Case, ...]:
+    def all_cases(self) -> tuple[CollectiveCase, ...]:
         """Of all backends."""
         return tuple(case for cases in self.cases for case in cases)
 
@@ -129,8 +129,8 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
             sink.add(record, None)
 
 
-def _skip(case: Case, reason: str) -> Record:
-    return Record(case=case, launch=0, status="skipped", reason=reason)
+def _skip(case: CollectiveCase, reason: str) -> Record:
+    return Record(case=case.identity, launch=0, status="skipped", reason=reason)
 
 
 def _guarded(
@@ -174,7 +174,9 @@ def _measure_backend(
         on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
 
 
-def measured(case: Case, session: Session, method: Method, watch: Watch) -> tuple[Record, NDArray[np.int64] | None]:
+def measured(
+    case: CollectiveCase, session: Session, method: Method, watch: Watch
+) -> tuple[Record, NDArray[np.int64] | None]:
     """`measure`, with an interruption raised as known to all, and the case named where the library refused it."""
     try:
         return measure(case, collectives.get(case.collective), session, method, watch)
@@ -182,7 +184,7 @@ def measured(case: Case, session: Session, method: Method, watch: Watch) -> tupl
         # Its frames would keep buffers and graphs alive, and a communicator waits for its graphs when it is left.
         raise AgreedError(error.with_traceback(None)) from None
     except LibraryError as error:
-        raise LibraryError(f"{case.collective} {format_bytes(case.bytes)} on {case.backend}: {error}") from error
+        raise LibraryError(f"{case.collective} {format_bytes(case.size)} on {case.backend}: {error}") from error
 
 
 def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch | None:
@@ -192,7 +194,11 @@ def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch 
 
 
 def _refuse(
-    experiment: PlanRunner, session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
+    experiment: PlanRunner,
+    session: Session,
+    ranks: tuple[RankFacts, ...],
+    cases: tuple[CollectiveCase, ...],
+    watch: Watch,
 ) -> CollbenchError | None:
     """Why this world cannot carry out these cases; the same answer on all ranks, or an answer on some."""
     request = zlib.crc32(msgspec.json.encode((experiment.plan, cases)))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.spec import Operation, Seen, Session, allgather, merged
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.confinement import distinct
@@ -21,7 +22,7 @@ from collbench.run.failures import raise_on_all
 from collbench.run.results import calls_of, device_seconds, fill_results
 from collbench.run.samples import left_early
 from collbench.run.sampling import Method, Watch, sample
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 from collbench.schema.record import Record, ResultCheck, Work
 
 #: A barrier is checked with its last rank coming this late (ns).
@@ -29,7 +30,7 @@ BARRIER_DELAY = 100_000
 
 
 def measure(
-    case: Case, row: Collective, session: Session, method: Method, watch: Watch, launch: int = 0
+    case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch, launch: int = 0
 ) -> tuple[Record, NDArray[np.int64] | None]:
     """Measure one case. Collective: all ranks call it with the same arguments.
 
@@ -43,17 +44,17 @@ def measure(
     try:
         return _measured(case, row, session, method, watch, launch)
     except Refused as refusal:
-        return Record(case=case, launch=launch, status="failed", reason=str(refusal)), None
+        return Record(case=case.identity, launch=launch, status="failed", reason=str(refusal)), None
 
 
 def _measured(
-    case: Case, row: Collective, session: Session, method: Method, watch: Watch, launch: int
+    case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch, launch: int
 ) -> tuple[Record, NDArray[np.int64] | None]:
-    doing = f"{case.collective} {case.bytes} B on {case.backend}"
+    doing = f"{case.collective} {case.size} B on {case.backend}"
     watch.beat(f"{doing}: preparing")
     operation, status, reason = _prepare(case, row, session, method)
     if operation is None:
-        return Record(case=case, launch=launch, status=status, reason=reason), None
+        return Record(case=case.identity, launch=launch, status=status, reason=reason), None
     burst = calls_of(case, method)
     form = agree_on_driver(operation, case.driver, method.gate, session, burst, max(case.graph, 1))
     watch.beat(f"{doing}: checking")
@@ -77,10 +78,10 @@ def _measured(
         return _wrong(case, row, launch, wrong, f"after timing, {places}"), None
     gathered = session.world.gather((timed.stamps, seen))
     if gathered is None:
-        return Record(case=case, launch=launch, status="ok"), None
+        return Record(case=case.identity, launch=launch, status="ok"), None
     told = merged([one for _, one in gathered])
     blank = Record(
-        case=case,
+        case=case.identity,
         launch=launch,
         status="ok",
         work=_work(case, row),
@@ -112,7 +113,9 @@ def _trouble(session: Session, doing: str) -> LostRankError | None:
     return None if found is None else LostRankError(f"rank {session.world.rank}: {doing}: {found}.")
 
 
-def _prepare(case: Case, row: Collective, session: Session, method: Method) -> tuple[Operation | None, Any, str | None]:
+def _prepare(
+    case: CollectiveCase, row: Collective, session: Session, method: Method
+) -> tuple[Operation | None, Any, str | None]:
     """The operation, or None with status and reason, the same on all ranks."""
     operation, outcome = None, None
     try:
@@ -120,7 +123,7 @@ def _prepare(case: Case, row: Collective, session: Session, method: Method) -> t
             raise Unsupported(f"{row.name} needs {row.min_ranks} ranks or more")
         if case.in_place and not row.has_in_place:
             raise Unsupported(f"{row.name} has no in-place form")
-        operation = session.prepare(case, row, row.count(case.bytes, DTYPES[case.dtype], case.ranks))
+        operation = session.prepare(case, row, row.count(case.size, DTYPES[case.dtype], case.ranks))
         if method.cadence == "streaming" and not operation.call.streams:
             raise Unsupported(f"cadence streaming: {row.name} on {case.backend} completes every call before it returns")
     except Unsupported as reason:
@@ -156,7 +159,7 @@ def _perform(form: TimedCall) -> None:
         raise Refused(first)
 
 
-def _checked(form: TimedCall, case: Case, row: Collective, method: Method) -> tuple[int | None, str]:
+def _checked(form: TimedCall, case: CollectiveCase, row: Collective, method: Method) -> tuple[int | None, str]:
     """Run the operation once on known input; wrong elements over all ranks (None: checks are off), and where.
 
     It runs in the form that is timed: a check of another form would prove nothing of the number.
@@ -176,9 +179,9 @@ def _checked(form: TimedCall, case: Case, row: Collective, method: Method) -> tu
     return sum(everywhere), f"elements that are not what {row.name} means: {places}"
 
 
-def expected_size(case: Case, row: Collective, rank: int) -> int:
+def expected_size(case: CollectiveCase, row: Collective, rank: int) -> int:
     """Elements that a rank receives."""
-    count = row.count(case.bytes, DTYPES[case.dtype], case.ranks)
+    count = row.count(case.size, DTYPES[case.dtype], case.ranks)
     return row.blocks(rank, case.ranks, case.root or 0).recv * count
 
 
@@ -194,9 +197,9 @@ def _checked_barrier(form: TimedCall, method: Method) -> tuple[int | None, str]:
     return (None, "") if method.clock == "local" else (early, f"{early} ranks left before the last had come")
 
 
-def _wrong(case: Case, row: Collective, launch: int, wrong: int, where: str) -> Record:
+def _wrong(case: CollectiveCase, row: Collective, launch: int, wrong: int, where: str) -> Record:
     return Record(
-        case=case,
+        case=case.identity,
         launch=launch,
         status="failed",
         reason=f"wrong result {where}",
@@ -205,7 +208,7 @@ def _wrong(case: Case, row: Collective, launch: int, wrong: int, where: str) -> 
     )
 
 
-def _work(case: Case, row: Collective) -> Work:
-    count = row.count(case.bytes, DTYPES[case.dtype], case.ranks)
+def _work(case: CollectiveCase, row: Collective) -> Work:
+    count = row.count(case.size, DTYPES[case.dtype], case.ranks)
     size = row.size(count, DTYPES[case.dtype], case.ranks)
-    return Work(bytes=size, count=count, bus_factor=row.bus_factor(case.ranks))
+    return Work(amount=size, count=count, bus_factor=row.bus_factor(case.ranks))

@@ -7,22 +7,23 @@ import msgspec
 from collbench import collectives
 from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.bindings.spec import Session, allgather
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import CollbenchError, DoesNotFit, Unsupported
 from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Watch
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 from collbench.units import format_bytes
 
 
 def does_not_fit(
-    session: Session, ranks: tuple[RankFacts, ...], cases: tuple[Case, ...], watch: Watch
+    session: Session, ranks: tuple[RankFacts, ...], cases: tuple[CollectiveCase, ...], watch: Watch
 ) -> DoesNotFit | None:
     """Why they do not, the same on all ranks of a machine; None where they do. Collective."""
     rank = session.world.rank
-    largest: dict[Case, int] = {}  # of cases that differ in nothing but their size
+    largest: dict[CollectiveCase, int] = {}  # of cases that differ in nothing but their size
     for case in cases:
-        kind = msgspec.structs.replace(case, bytes=0)
-        largest[kind] = max(largest.get(kind, 0), case.bytes)
+        kind = msgspec.structs.replace(case, size=0)
+        largest[kind] = max(largest.get(kind, 0), case.size)
     needed = max((_needed_bytes(session, kind, size, watch) for kind, size in largest.items()), default=0)
     reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
     for machine in dict.fromkeys(found for found, _, _ in reports):
@@ -37,7 +38,7 @@ def does_not_fit(
     return None
 
 
-def _needed_bytes(session: Session, case: Case, size: int, watch: Watch) -> int:
+def _needed_bytes(session: Session, case: CollectiveCase, size: int, watch: Watch) -> int:
     """Bytes of a rank's buffers of a case of that size, found by preparing it with one element a block.
 
     The library's own memory is not in it. 0 for what will be skipped, or will fail: its record says why.

@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.collectives.case import CollectiveCase
 from collbench.run.driver import TimedCall
 from collbench.run.samples import leg_times, out_times, per_operation, valid_samples
 from collbench.run.sampling import Method, Sampling
-from collbench.schema.case import Case
 from collbench.schema.record import Ranks, Record, Samples
 from collbench.schema.summary import Seconds, summarise
 from collbench.timing.loop import Stamps
@@ -19,7 +19,7 @@ DEVICE_SAMPLES, DEVICE_BUDGET = 50, 0.5
 FEWEST_DEVICE_SAMPLES = 3
 
 
-def calls_of(case: Case, method: Method) -> int:
+def calls_of(case: CollectiveCase, method: Method) -> int:
     """How often a sample issues the call: once, in streaming cadence a burst; a graph holds a burst itself."""
     if method.cadence == "isolated":
         return 1

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from collbench.schema.bounds import Count, Name, Rank, RankCount
+from collbench.errors import RunReadError
+from collbench.schema.axes import AXES, Axis, Value, axis_of
+from collbench.schema.bounds import Name, RankCount
 
-Driver = Literal["native", "python"]
-ThreadLevel = Literal["single", "funneled", "serialized", "multiple"]
 Gate = Literal["roundtime", "barrier", "none"]
 Cadence = Literal["isolated", "streaming"]
-Staging = Literal["pageable", "pinned"]
-Op = Literal["sum", "prod", "min", "max", "avg"]
 
-DRIVERS: tuple[Driver, ...] = get_args(Driver)
-THREAD_LEVELS: tuple[ThreadLevel, ...] = get_args(ThreadLevel)
 GATES: tuple[Gate, ...] = get_args(Gate)
 CADENCES: tuple[Cadence, ...] = get_args(Cadence)
-OPS: tuple[Op, ...] = get_args(Op)
-STAGINGS: tuple[Staging, ...] = get_args(Staging)
 
 #: Item size in bytes of every dtype that exists anywhere in collbench.
 DTYPES: dict[str, int] = {
@@ -32,49 +27,149 @@ DTYPES: dict[str, int] = {
 #: What users of nccl-tests and C type instead.
 DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
 
-_SINCE_SCHEMA_3 = frozenset({"staging", "algorithm", "protocol", "registered", "graph"})
+_Text = Annotated[str, msgspec.Meta(max_length=512)]
+_Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+Settings = dict[Name, _Text | _Whole | float | bool | None]
+
+#: No case has so many settings.
+MOST_SETTINGS = 64
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked for. What was really used (the driver after a fall-back, say) stands in the record.
+class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The place of a case: what its ranks were started in, and how they were spread.
 
-    `bytes` is the size as asked for; the size after rounding to whole blocks is `Record.work.bytes`.
-    `op` is None where nothing is reduced, `root` is None where no rank is special. `image`, `policy` and `isolation`
-    say where a launcher placed the ranks: on the host, `image` is the one that the host stands beside; `policy` ends in
-    `/far` where memory is on another node than the cores.
-    Only where a backend has the choice: `staging` is the host memory that device data passes through; `algorithm` and
-    `protocol` are what NCCL_ALGO and NCCL_PROTO are set to (None: left to the library); `registered` buffers are known
-    to the communicator beforehand; `graph` is how many operations a CUDA graph holds that is launched in place of
-    calls (0: none).
+    On the host `image` is the one that the environment there stands beside, and there is no step of `isolation`.
+    `affinity` is `far` where memory is on another node than the cores.
     """
 
-    collective: Name
-    backend: Name
-    driver: Driver
-    thread_level: ThreadLevel
-    bytes: Count
-    dtype: Name
-    op: Op | None
-    root: Rank | None
-    ranks: RankCount
-    in_place: bool = False
+    ranks: RankCount = 1
+    engine: Name = "host"
     image: Name | None = None
     policy: Name = "host"
     isolation: Name | None = None
-    staging: Staging | None = None
-    algorithm: Name | None = None
-    protocol: Name | None = None
-    registered: bool = False
-    graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+    affinity: Name = "near"
+
+    @property
+    def on_host(self) -> bool:
+        """Whether no container is around the ranks."""
+        return self.engine == "host"
+
+    @property
+    def text(self) -> str:
+        """`single strict`, `host`, `multi strict far`."""
+        words = (self.policy, self.isolation, None if self.affinity == "near" else self.affinity)
+        return " ".join(word for word in words if word)
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is asked for. What was really used (the driver after a fall-back, say) stands in the record.
+
+    `what` and `how` hold the values of axes (`schema.axes`) that say something; neutral ones are left out. The size
+    asked for is `what["size"]`; the bytes that move after rounding to whole blocks are `Record.work.amount`.
+    """
+
+    workload: Name
+    what: Settings = {}
+    how: Settings = {}
+    where: Where = Where()
+
+    def __post_init__(self) -> None:
+        for settings in (self.what, self.how):
+            if len(settings) > MOST_SETTINGS:
+                raise ValueError(f"{len(settings)} settings; a case has at most {MOST_SETTINGS}")
+            for name in [name for name, value in settings.items() if _says_nothing(name, value)]:
+                del settings[name]
+
+    def __hash__(self) -> int:
+        return hash((self.workload, frozenset(self.what.items()), frozenset(self.how.items()), self.where))
+
+    def __getitem__(self, axis: str) -> Any:
+        """The value on an axis, `workload` among them; the neutral one where the case has none."""
+        for settings in (self.what, self.how):
+            if axis in settings:
+                return settings[axis]
+        if axis == "workload" or axis in Where.__struct_fields__:
+            return self.workload if axis == "workload" else getattr(self.where, axis)
+        return AXES[axis].neutral if axis in AXES else None
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Those on which the case has a value of its own, in the order of the table."""
+        own = [axis_of(name) for name in self.what if name not in AXES]
+        own += [axis_of(name, "how") for name in self.how if name not in AXES]
+        return (*own, *(axis for axis in AXES.values() if self[axis.name] != axis.neutral))
+
+    def having(self, **values: Value) -> Case:
+        """The case with other values on some axes; `workload` among them."""
+        what, how, where = dict(self.what), dict(self.how), dict[str, Any]()
+        workload = values.pop("workload", self.workload)
+        for name, value in values.items():
+            kind = AXES[name].kind if name in AXES else "how" if name in how else "what"
+            if kind == "where":
+                where[name] = value
+            elif _says_nothing(name, value):
+                (what if kind == "what" else how).pop(name, None)
+            else:
+                (what if kind == "what" else how)[name] = value
+        place = msgspec.structs.replace(self.where, **where) if where else self.where
+        return Case(workload=str(workload), what=what, how=how, where=place)
+
+    def without(self, axes: Collection[str]) -> Case:
+        """The case with nothing on these axes: what cases have in common that differ in them alone."""
+        dropped = {name: axis_of(name).neutral for name in axes if name in AXES or name == "workload"}
+        found = self.having(**dropped | ({"workload": ""} if "workload" in dropped else {}))
+        for settings in (found.what, found.how):
+            for name in set(settings) & set(axes):
+                del settings[name]
+        return found
 
     @property
     def key(self) -> str:
-        """Twelve hex digits that name the case, stable across machines, versions of Python and schemas.
-
-        A field that came with schema 3 is no part of it where it is null, false or 0: what it says of older cases.
-        """
+        """Twelve hex digits that name the case, stable across machines and versions of Python."""
         import hashlib
 
-        fields = msgspec.structs.asdict(self)
-        canonical = msgspec.json.encode({name: v for name, v in fields.items() if v or name not in _SINCE_SCHEMA_3})
+        canonical = msgspec.json.encode(self, order="sorted")
         return hashlib.blake2b(canonical, digest_size=6).hexdigest()
+
+
+def _says_nothing(name: str, value: Value) -> bool:
+    """A value that is left out. A size of 0 is one that was asked for."""
+    return value is None or value is False or (name in AXES and name != "size" and value == AXES[name].neutral)
+
+
+def case_of(workload: str, values: Mapping[str, Value]) -> Case:
+    """A case from values on the axes of the table, in any order."""
+    return Case(workload=workload).having(**values)
+
+
+def names_in(cases: Collection[Case]) -> Iterator[str]:
+    """Every axis on which one of these cases says something: those of the table first, in its order."""
+    found = {name for case in cases for name in (*case.what, *case.how)}
+    yield "workload"
+    yield from (name for name in AXES if name in found or name in Where.__struct_fields__)
+    yield from sorted(found - AXES.keys())
+
+
+def refuse_odd(case: Case, what: str) -> None:
+    """Raise for a case whose values are of another kind than their axes.
+
+    Raises:
+        RunReadError: `what` names the place.
+    """
+    for settings, kind in ((case.what, "what"), (case.how, "how")):
+        for name, value in settings.items():
+            axis = AXES.get(name)
+            if axis is not None and axis.kind != kind:
+                raise RunReadError(f"{what}: {name} stands in `{kind}`, and belongs in `{axis.kind}`.")
+            if axis is not None and not isinstance(value, _TYPES[name]):
+                raise RunReadError(f"{what}: {name} {value!r} is of another kind than it should be.")
+    root, size = case.what.get("root"), case.what.get("size", 0)
+    if isinstance(root, int) and not 0 <= root < case.where.ranks:
+        raise RunReadError(f"{what}: root {root} of {case.where.ranks} ranks.")
+    if isinstance(size, int) and size < 0:
+        raise RunReadError(f"{what}: a size of {size} bytes.")
+
+
+_TYPES: dict[str, type] = dict.fromkeys(AXES, str) | {
+    "root": int, "size": int, "ranks": int, "graph": int, "in_place": bool, "registered": bool,
+}  # fmt: skip

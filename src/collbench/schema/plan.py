@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from collbench.errors import PlanError, UnitError
-from collbench.schema.case import Driver, Staging, ThreadLevel
+from collbench.schema.axes import Driver, Staging, ThreadLevel
 from collbench.spelling import suggestion
 from collbench.units import parse_duration, parse_size
 

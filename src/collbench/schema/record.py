@@ -8,23 +8,35 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from collbench.errors import RunReadError
+from collbench.schema.axes import Driver
 from collbench.schema.bounds import Amount, Burst, Count, Launch, Rank, Size
-from collbench.schema.case import Cadence, Case, Driver, Gate
+from collbench.schema.case import Cadence, Case, Gate, refuse_odd
 from collbench.schema.gpu import Reading
+from collbench.schema.migration import to_5
 from collbench.schema.summary import Seconds, Time, in_order
 from collbench.schema.untrusted import decode_plain, is_plain
 
-SCHEMA = 4
+SCHEMA = 5
 
 Status = Literal["ok", "failed", "skipped"]
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was really moved: `bytes` and `count` after rounding to whole blocks, as nccl-tests prints them."""
+Unit = Literal["bytes", "flop", "requests", "events", "batches", "launches"]
 
-    bytes: Count
-    count: Count
-    bus_factor: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one operation did: the time of a record is the time for `amount` of `unit`.
+
+    Of a collective these are the bytes that move, and `count` the elements of a block, after rounding to whole blocks,
+    as nccl-tests prints them; `bus_factor` makes bus bandwidth of algorithm bandwidth. `shown` says how people know the
+    measure: as a time, or as a rate, which is amount over seconds.
+    """
+
+    amount: Annotated[float, msgspec.Meta(ge=0, le=1e30)] | Count
+    unit: Unit = "bytes"
+    shown: Literal["time", "rate"] = "time"
+    count: Count | None = None
+    bus_factor: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
 
 
 class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,24 +134,25 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def algbw(self) -> float | None:
-        """Algorithm bandwidth in GB/s (1e9): bytes over the median time."""
-        if self.work is None or self.seconds is None or self.seconds.p50 <= 0.0:
+        """Algorithm bandwidth of a collective in GB/s (1e9): the bytes that move over the median time."""
+        if self.work is None or self.work.bus_factor is None or self.seconds is None or self.seconds.p50 <= 0.0:
             return None
-        return self.work.bytes / self.seconds.p50 / 1e9
+        return self.work.amount / self.seconds.p50 / 1e9
 
     @property
     def busbw(self) -> float | None:
         """Bus bandwidth in GB/s (1e9): algorithm bandwidth times the collective's bus factor."""
         algbw = self.algbw
-        return None if algbw is None or self.work is None else algbw * self.work.bus_factor
+        return None if algbw is None or self.work is None else algbw * (self.work.bus_factor or 0.0)
 
 
-#: From schema version N to N + 1, on plain decoded JSON. All added what can be left out: 2 confinement and experiment,
-#: 3 everything about GPUs, 4 the step of a host's clock.
+#: From schema version N to N + 1, on plain decoded JSON. The first three added what can be left out: 2 confinement and
+#: experiment, 3 everything about GPUs, 4 the step of a host's clock.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda document: document | {"schema": 2},
     2: lambda document: document | {"schema": 3},
     3: lambda document: document | {"schema": 4},
+    4: to_5,
 }
 
 
@@ -203,8 +216,7 @@ def _taken(record: Record, what: str) -> Record:
         RunReadError: a part contradicts another.
     """
     case, samples = record.case, record.samples
-    if case.root is not None and case.root >= case.ranks:
-        raise RunReadError(f"{what}: root {case.root} of {case.ranks} ranks.")
+    refuse_odd(case, what)
     if samples is not None and samples.invalid > samples.n:
         raise RunReadError(f"{what}: {samples.invalid} of {samples.n} samples were late.")
     if record.status != "ok":
@@ -217,7 +229,7 @@ def _taken(record: Record, what: str) -> Record:
     if samples.invalid == samples.n:
         raise RunReadError(f"{what}: status ok without a valid sample.")
     if record.check is not None and record.check.wrong:
-        reason = f"wrong result: {record.check.wrong} elements are not what {case.collective} means"
+        reason = f"wrong result: {record.check.wrong} elements are not what {case.workload} means"
         return _without_times(msgspec.structs.replace(record, status="failed", reason=reason))
     return record
 

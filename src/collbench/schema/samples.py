@@ -77,7 +77,7 @@ def decode_samples(file: BinaryIO, what: str, record: Record) -> NDArray[np.int6
     """
     import numpy as np
 
-    ranks, n = record.case.ranks, 0 if record.samples is None else record.samples.n
+    ranks, n = record.case.where.ranks, 0 if record.samples is None else record.samples.n
     shape, in_columns, dtype = _header(file, what)
     rows = 2 if ranks > ALL_RANKS_LIMIT and shape[:1] == (2,) else ranks
     if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or shape != (rows, n):

@@ -174,7 +174,7 @@ def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
     Raises:
         RunReadError: whoever reads the run would stop at it.
     """
-    what = f"the record of {record.case.collective}, {record.case.bytes} B,"
+    what = f"the record of {record.case.workload}, {record.case['size']} B,"
     try:
         line = records.encode(record) + b"\n"
     except UnicodeEncodeError as error:
@@ -183,7 +183,7 @@ def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
         raise RunReadError(f"{what} is {len(line) >> 20} MiB long, and would not be read back.")
     records.decode(line, f"{what} would not be read back")
     if samples is not None and record.samples is not None:
-        ranks = record.case.ranks
+        ranks = record.case.where.ranks
         rows = (ranks,) if ranks <= ALL_RANKS_LIMIT else (ranks, 2)
         if samples.ndim != 2 or len(samples) not in rows or samples.shape[1] != record.samples.n:
             said = f"{ranks} ranks and {record.samples.n} samples"

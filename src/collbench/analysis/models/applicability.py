@@ -85,7 +85,7 @@ def _memory(observed: Observed, one: Series, question: PredictionQuestion) -> st
         return ""
     machines = [[_usable(host) for host in manifest.hosts] for manifest in observed.manifests]
     there = max((sum(filter(None, found)) for found in machines if found and None not in found), default=None)
-    needed = question.size * (1 if one.case.collective in SHARED_OUT else question.ranks)
+    needed = question.size * (1 if one.case.workload in SHARED_OUT else question.ranks)
     if there is None or needed <= there:
         return ""
     return (

@@ -64,7 +64,7 @@ def modelled(
 
 
 def _series(observed: Observed, wanted: frozenset[str]) -> list[Series]:
-    there = {cell.case.collective for cell in observed.cells.values()}
+    there = {cell.case.workload for cell in observed.cells.values()}
     for name in sorted(wanted - there):
         raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(there))}.")
     return series(observed, wanted)
@@ -99,11 +99,11 @@ def _what_ifs(
 ) -> tuple[WhatIf, ...]:
     if link is None:
         return ()
-    names = dict.fromkeys(one.series.case.collective for one in found if one.series.case.collective in SHAPES)
-    moving = {one.series.case.collective for one in found if one.series.sized}
+    names = dict.fromkeys(one.series.case.workload for one in found if one.series.case.workload in SHAPES)
+    moving = {one.series.case.workload for one in found if one.series.sized}
     models = [one for one in found if isinstance(one, Model)]
     return tuple(
-        what_if(name, [one for one in models if one.series.case.collective == name], question, link)
+        what_if(name, [one for one in models if one.series.case.workload == name], question, link)
         for name in names
         for question in questions
         if question.size is not None or name not in moving

@@ -6,13 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-import msgspec
-
 from collbench.analysis.observations import Cell, Observed
 from collbench.schema.case import Case
-
-#: Collectives without a size: they are modelled over numbers of ranks alone.
-SIZELESS = frozenset({"barrier"})
 
 
 @dataclass(frozen=True)
@@ -36,10 +31,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One case without bytes and ranks, over one transport (empty: the library does not tell).
+    """One case without size and ranks, over one transport (empty: the library does not tell).
 
-    `points` are in order of ranks and size. `left_out` says which cells are no evidence, and why. `cells` are those of
-    the points.
+    `sized`: it moves data; a barrier does not, and is modelled over numbers of ranks alone. `points` are in order
+    of ranks and size. `left_out` says which cells are no evidence, and why. `cells` are those of the points.
     """
 
     case: Case
@@ -47,11 +42,7 @@ class Series:
     points: tuple[Point, ...]
     left_out: tuple[str, ...]
     cells: tuple[Cell, ...]
-
-    @property
-    def sized(self) -> bool:
-        """Whether the collective moves data."""
-        return self.case.collective not in SIZELESS
+    sized: bool = True
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -73,8 +64,8 @@ def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Ser
     """The series of a run in the order they were measured; with `wanted`, of these collectives only."""
     groups: dict[tuple[Case, str], list[Cell]] = {}
     for cell in observed.cells.values():
-        if not wanted or cell.case.collective in wanted:
-            key = msgspec.structs.replace(cell.case, bytes=0, ranks=0)
+        if not wanted or cell.case.workload in wanted:
+            key = cell.case.without(("size", "ranks"))
             groups.setdefault((key, transport(cell)), []).append(cell)
     return [_series(case, name, cells) for (case, name), cells in _with_failed(groups).items()]
 
@@ -99,7 +90,7 @@ def _with_failed(groups: dict[tuple[Case, str], list[Cell]]) -> dict[tuple[Case,
 
 def _series(case: Case, name: str, cells: list[Cell]) -> Series:
     used, points, left_out = [], [], dict[str, int]()
-    for cell in sorted(cells, key=lambda one: (one.case.ranks, one.case.bytes)):
+    for cell in sorted(cells, key=lambda one: (one.case.where.ranks, one.case["size"])):
         why = _useless(cell)
         if why:
             left_out[why] = left_out.get(why, 0) + 1
@@ -107,11 +98,12 @@ def _series(case: Case, name: str, cells: list[Cell]) -> Series:
         used.append(cell)
         medians = dict(zip(cell.launches, cell.medians, strict=True))
         points.append(
-            Point(cell.case.ranks, cell.case.bytes, cell.bytes, tuple(sorted(medians)),
+            Point(cell.case.where.ranks, cell.case["size"], int(cell.work.amount), tuple(sorted(medians)),
                   tuple(medians[launch] for launch in sorted(medians)))
         )  # fmt: skip
     said = (f"left out: {number} of {len(cells)} cells: {why}" for why, number in left_out.items())
-    return Series(case, name, tuple(points), tuple(said), tuple(used))
+    sized = any("size" in cell.case.what for cell in cells)
+    return Series(case, name, tuple(points), tuple(said), tuple(used), sized)
 
 
 def _useless(cell: Cell) -> str:
@@ -120,11 +112,11 @@ def _useless(cell: Cell) -> str:
         return f"{'failed' if cell.failed else 'skipped'}: {'; '.join(sorted(cell.reasons))}"
     if cell.wrong:
         return "results were wrong"
-    if cell.case.ranks < 2:
+    if cell.case.where.ranks < 2:
         return "one rank, where nothing travels"
     if min(cell.medians) <= 0.0:
         return "a median of 0: the clock does not resolve this operation"
-    if cell.bytes == 0 and cell.case.collective not in SIZELESS:
+    if cell.work.amount == 0 and "size" in cell.case.what:
         return "0 bytes after rounding to whole blocks"
     return ""
 

@@ -66,7 +66,7 @@ def model(series: Series) -> Model | Unfit:
     why = _lacks(series)
     if why:
         return Unfit(series, why)
-    shapes = SHAPES[series.case.collective]
+    shapes = SHAPES[series.case.workload]
     return Model(series, shapes, fit(series.points, shapes), _on_sizes(series, shapes), _on_largest(series, shapes))
 
 
@@ -78,7 +78,7 @@ def errors(misses: Iterable[HeldOutError]) -> tuple[float, float] | None:
 
 def _lacks(series: Series) -> str:
     """What a series lacks for a model; empty where nothing."""
-    name = series.case.collective
+    name = series.case.workload
     if name not in SHAPES:
         return f"no algorithms of {name} are known; there are those of {', '.join(SHAPES)}"
     if not series.points:

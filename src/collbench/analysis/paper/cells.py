@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from collbench.analysis.environment import software
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.ordering import step_order
+from collbench.schema.axes import step_order
 from collbench.schema.case import Case
 
 LIBRARIES = ("Open MPI", "MPICH", "CUDA-aware Open MPI", "NCCL")
@@ -49,21 +49,21 @@ class PaperCells:
 
 def steps(observed: Observed) -> list[str]:
     """The steps of isolation that the run has, the most isolated first: what Docker gives, if it was measured."""
-    found = {case.isolation for case in observed.cells if case.isolation is not None}
+    found = {case.where.isolation for case in observed.cells if case.where.isolation is not None}
     return sorted(found, key=lambda step: -step_order(step))
 
 
 def paper_cells(observed: Observed, step: str | None) -> PaperCells:
     """The cells of policies `single` and `multi` at a step, at the largest size, native where it was measured."""
     chosen = [cell for cell in observed.cells.values() if _belongs(cell, step)]
-    largest = max((cell.case.bytes for cell in chosen), default=0)
+    largest = max((cell.case["size"] for cell in chosen), default=0)
     places: dict[At, Cell] = {}
-    for cell in sorted(chosen, key=lambda cell: (cell.case.driver != "native", cell.case.staging != "pinned")):
+    for cell in sorted(chosen, key=lambda cell: (cell.case["driver"] != "native", cell.case["staging"] != "pinned")):
         name = library_of(observed, cell.case)
-        if name is None or cell.case.bytes != largest:
+        if name is None or cell.case["size"] != largest:
             continue
-        gpus = cell.case.ranks - (cell.case.collective in PARAMETER_SERVER)
-        at = At(cell.case.collective, cell.case.policy, name, gpus)
+        gpus = cell.case.where.ranks - (cell.case.workload in PARAMETER_SERVER)
+        at = At(cell.case.workload, cell.case.where.policy, name, gpus)
         places.setdefault(at, cell)
         if name.startswith("NCCL ("):
             places.setdefault(replace(at, library="NCCL"), cell)
@@ -72,16 +72,18 @@ def paper_cells(observed: Observed, step: str | None) -> PaperCells:
 
 def _belongs(cell: Cell, step: str | None) -> bool:
     case = cell.case
-    there = bool(cell.medians) and min(cell.medians) > 0 and case.collective in OPERATIONS
-    return there and case.policy in ("single", "multi") and case.isolation == step and case.op in (None, "sum")
+    there = bool(cell.medians) and min(cell.medians) > 0 and case.workload in OPERATIONS
+    where = case.where
+    placed = where.policy in ("single", "multi") and where.isolation == step and where.affinity == "near"
+    return there and placed and case["op"] in (None, "sum")
 
 
 def library_of(observed: Observed, case: Case) -> str | None:
     """The paper's name for what moved the data; None where the paper has none."""
-    names = software(observed.manifests[0], case.image, case.policy.startswith("host"))["library"]
+    names = software(observed.manifests[0], case.where.image, case.where.on_host)["library"]
     mpi = "Open MPI" if "Open MPI" in names else "MPICH" if "MPICH" in names else None
-    if case.backend in ("mpi", "mpi-staged"):
+    if case["backend"] in ("mpi", "mpi-staged"):
         return mpi
-    if case.backend == "mpi-cuda" and mpi == "Open MPI":
+    if case["backend"] == "mpi-cuda" and mpi == "Open MPI":
         return "CUDA-aware Open MPI"
-    return ("NCCL" if mpi is None else f"NCCL ({mpi})") if case.backend == "nccl" else None
+    return ("NCCL" if mpi is None else f"NCCL ({mpi})") if case["backend"] == "nccl" else None

@@ -6,14 +6,15 @@ from typing import Any
 
 from collbench.bindings.gpu.device import Device, DeviceBlocks
 from collbench.bindings.mpi.arguments import HostMpiArguments
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 
 
 class CudaMpiArguments(HostMpiArguments):
     """`MpiArguments` in device memory; of a rank without a device in host memory."""
 
-    def __init__(self, mpi: Any, case: Case, row: Collective, count: int, device: Device | None) -> None:
+    def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int, device: Device | None) -> None:
         super().__init__(mpi, case, row, count)
         self._device = device
 

@@ -10,7 +10,7 @@ from collbench.bindings.mpi.backend import MpiBackend
 from collbench.bindings.mpi.session import MpiSession
 from collbench.bindings.spec import Options
 from collbench.machine import launcher
-from collbench.schema.case import ThreadLevel
+from collbench.schema.axes import ThreadLevel
 
 
 class DeviceMpiSession(MpiSession):

@@ -9,16 +9,24 @@ from typing import Any
 
 from collbench.bindings.gpu.device import Device, DeviceBlocks, no_room, refuse_dtype
 from collbench.bindings.gpu.nccl_library import DATATYPE, OP, Communicator, Nccl
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Step
 from collbench.errors import LibraryError, Unsupported
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 
 
 class NcclArguments:
     """See `collbench.collectives.dialects.NcclDialectArguments`."""
 
     def __init__(
-        self, nccl: Nccl, comm: Communicator, device: Device, case: Case, row: Collective, count: int, rank: int
+        self,
+        nccl: Nccl,
+        comm: Communicator,
+        device: Device,
+        case: CollectiveCase,
+        row: Collective,
+        count: int,
+        rank: int,
     ) -> None:
         refuse_dtype(tuple(DATATYPE), case.dtype, "NCCL")
         self.rank, self.ranks, self.root = rank, case.ranks, case.root or 0

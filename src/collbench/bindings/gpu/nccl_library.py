@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from collbench.bindings.gpu.shared_library import SharedLibrary, load
 from collbench.collectives.row import C
 from collbench.errors import LibraryError
-from collbench.schema.case import Op
+from collbench.schema.axes import Op
 from collbench.timing.call import Native
 
 #: ncclDataType_t and ncclRedOp_t of nccl.h.

@@ -12,9 +12,10 @@ from collbench.bindings.gpu.nccl_library import Communicator, Nccl
 from collbench.bindings.gpu.staging import copy_step, host_blocks, wait_step
 from collbench.bindings.host_buffers import HostArguments, page_aligned
 from collbench.bindings.mpi.arguments import LARGEST_COUNT
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Step
 from collbench.errors import Unsupported
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 
 #: Of the messages between server and chief.
 TAG = 27
@@ -31,7 +32,7 @@ def chief_of(root: int) -> int:
 class ServerLink:
     """Messages between the server and the chief, as either of them."""
 
-    def __init__(self, mpi: Any, case: Case, count: int, rank: int) -> None:
+    def __init__(self, mpi: Any, case: CollectiveCase, count: int, rank: int) -> None:
         if max(1, case.ranks - 1) * count > LARGEST_COUNT:
             raise Unsupported(
                 f"{count} elements of each worker in one message; MPI's int counts end at {LARGEST_COUNT}"
@@ -60,7 +61,7 @@ class ServerArguments(HostArguments):
 
     serving, chief = True, False
 
-    def __init__(self, mpi: Any, case: Case, row: Collective, count: int, rank: int) -> None:
+    def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int, rank: int) -> None:
         super().__init__(case, row, count, rank)
         link = ServerLink(mpi, case, count, rank)
         self.link_send, self.link_recv = link.send, link.recv
@@ -77,7 +78,7 @@ class WorkerArguments(NcclArguments):
         nccl: Nccl,
         comm: Communicator,
         device: Device,
-        case: Case,
+        case: CollectiveCase,
         row: Collective,
         count: int,
         rank: int,

@@ -11,14 +11,17 @@ from collbench.bindings.gpu.device import DEVICE_TO_HOST, HOST_TO_DEVICE, Device
 from collbench.bindings.host_buffers import as_parts, numpy_dtype
 from collbench.bindings.mpi.arguments import HostMpiArguments
 from collbench.bindings.spec import Buffer
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Part, Prepared, Step, part
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 
 #: The parts of an operation, in their order.
 TO_HOST, COMMUNICATION, TO_DEVICE = "device to host", "communication", "host to device"
 
 
-def host_blocks(device: Device | None, case: Case, blocks: int, count: int, pageable: Callable[[], Array]) -> Array:
+def host_blocks(
+    device: Device | None, case: CollectiveCase, blocks: int, count: int, pageable: Callable[[], Array]
+) -> Array:
     """[blocks, count] in host memory of the kind that the case asks for; a rank without a GPU has the pageable kind."""
     if device is None or case.staging != "pinned":
         return pageable()
@@ -29,7 +32,7 @@ def host_blocks(device: Device | None, case: Case, blocks: int, count: int, page
 class StagedArguments(HostMpiArguments):
     """`MpiArguments` in host memory; on a rank with a device every buffer has a twin there."""
 
-    def __init__(self, mpi: Any, case: Case, row: Collective, count: int, device: Device | None) -> None:
+    def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int, device: Device | None) -> None:
         super().__init__(mpi, case, row, count)
         self._case, self._device = case, device
         self._twins: list[tuple[Array, DeviceBlocks]] = []

@@ -7,8 +7,8 @@ from functools import cached_property, partial
 from typing import Any
 
 from collbench.bindings.torch.arguments import TorchArguments
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
-from collbench.schema.case import Case
 
 
 class GroupOf:
@@ -29,7 +29,7 @@ class GroupOf:
 class GpuTorchArguments(TorchArguments):
     """Tensors on a GPU; calls go to the group of those that have one."""
 
-    def __init__(self, torch: Any, case: Case, row: Collective, count: int, rank: int, group: Any) -> None:
+    def __init__(self, torch: Any, case: CollectiveCase, row: Collective, count: int, rank: int, group: Any) -> None:
         super().__init__(torch, case, row, count, rank)
         self._group = group
         self.dist = GroupOf(torch, group)
@@ -66,7 +66,7 @@ class ServedTorchArguments(GpuTorchArguments):
     def __init__(
         self,
         torch: Any,
-        case: Case,
+        case: CollectiveCase,
         row: Collective,
         count: int,
         rank: int,

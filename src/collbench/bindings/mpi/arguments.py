@@ -9,9 +9,10 @@ import numpy as np
 
 from collbench.bindings.host_buffers import HostArguments
 from collbench.bindings.mpi.loading import function_address
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective
 from collbench.errors import Unsupported
-from collbench.schema.case import Case, Op
+from collbench.schema.axes import Op
 from collbench.timing.call import Native, Words
 
 _DATATYPE = {
@@ -49,7 +50,7 @@ def operation(mpi: Any, op: Op | None) -> Any:
 class HostMpiArguments(HostArguments):
     """`MpiArguments` with NumPy buffers."""
 
-    def __init__(self, mpi: Any, case: Case, row: Collective, count: int) -> None:
+    def __init__(self, mpi: Any, case: CollectiveCase, row: Collective, count: int) -> None:
         if count > LARGEST_COUNT:
             raise Unsupported(f"{count} elements in one call; MPI's int counts end at {LARGEST_COUNT}")
         self.datatype = datatype(mpi, case.dtype)

@@ -17,7 +17,8 @@ from collbench.bindings.mpi.loading import (
 from collbench.bindings.spec import Options, Session
 from collbench.errors import RequestError, Unsupported
 from collbench.machine import launcher
-from collbench.schema.case import DTYPES, Op, ThreadLevel
+from collbench.schema.axes import Op, ThreadLevel
+from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Library
 
 

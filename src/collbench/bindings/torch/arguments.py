@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.host_buffers import HostArguments, numpy_dtype
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective
 from collbench.errors import Unsupported
-from collbench.schema.case import Case
 
 OP = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
 
@@ -19,7 +19,7 @@ OP = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
 class TorchArguments(HostArguments):
     """See `collbench.collectives.dialects.TorchDialectArguments`: tensors over page-aligned NumPy memory."""
 
-    def __init__(self, torch: Any, case: Case, row: Collective, count: int, rank: int) -> None:
+    def __init__(self, torch: Any, case: CollectiveCase, row: Collective, count: int, rank: int) -> None:
         super().__init__(case, row, count, rank)
         self._torch = torch
         self.dist: Any = torch.distributed

@@ -16,7 +16,7 @@ from collbench.bindings.mpi.loading import MpiWorld, initialise, load_mpi
 from collbench.bindings.spec import HostSession, Options, World
 from collbench.errors import LostRankError, RequestError, WorldMismatch
 from collbench.machine import launcher
-from collbench.schema.case import ThreadLevel
+from collbench.schema.axes import ThreadLevel
 from collbench.timing.gates import Signals
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-import msgspec
-
 from collbench.analysis.advise import Advice, AtSize, Range
 from collbench.analysis.compare import Comparison
 from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
-from collbench.report.cells import digits, operation, times
-from collbench.units import format_size
+from collbench.report.cells import digits, times
+from collbench.report.headings import operation
+from collbench.units import counted, format_size
 
 #: What a step adds, in words.
 _STEPS = {"limits": "with larger limits", "ipc": "with ipc and pid shared (ipc)",
@@ -33,8 +32,8 @@ class Advised:
     @property
     def title(self) -> str:
         """`allreduce sum float32, 2 ranks`."""
-        case = msgspec.structs.replace(self.advice.question.case, bytes=1)  # of size 0 no dtype would be named
-        return f"{operation(case)}, {case.ranks} rank{'s' if case.ranks > 1 else ''}"
+        case = self.advice.question.case
+        return ", ".join(filter(None, (operation(case), counted(case.where.ranks, "rank"))))
 
 
 def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:

@@ -106,8 +106,8 @@ def guideline_tables(findings: Sequence[GuidelineResult]) -> list[Table]:
     if not findings:
         return []
     rows = tuple(
-        (one.rule, one.case.image or "", _place(one), str(one.case.ranks), format_size(one.case.bytes), one.against,
-         times(one.ratio)) for one in findings if one.violated
+        (one.rule, one.case.where.image or "", _place(one), str(one.case.where.ranks), format_size(one.case["size"]),
+         one.against, times(one.ratio)) for one in findings if one.violated
     )  # fmt: skip
     held, open_ = sum(one.held for one in findings), sum(not one.held and not one.violated for one in findings)
     note = f"{len(findings)} checked: {held} hold, {len(rows)} violated, {open_} not decided"
@@ -116,5 +116,4 @@ def guideline_tables(findings: Sequence[GuidelineResult]) -> list[Table]:
 
 
 def _place(one: GuidelineResult) -> str:
-    words = (one.case.collective, one.case.policy, one.case.isolation)
-    return " ".join(word for word in words if word)
+    return f"{one.case.workload} {one.case.where.text}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-import msgspec
-
 from collbench.analysis.models.fit import Piece
 from collbench.analysis.models.predict import Prediction
 from collbench.analysis.models.run_models import Modelled, Refusal
@@ -14,10 +12,10 @@ from collbench.analysis.models.series import Series, ways
 from collbench.analysis.models.validation import HeldOutError, Model, Unfit, errors
 from collbench.analysis.models.what_if import WhatIf
 from collbench.analysis.ordering import place, place_order
-from collbench.report.cells import cautions, heading_key, operation, variant
+from collbench.report.cells import cautions
+from collbench.report.headings import heading, heading_key
 from collbench.report.style import format_rate, format_us
 from collbench.report.tables import Table
-from collbench.schema.case import Case
 from collbench.units import format_duration, format_size
 
 MODELS = ("image", "place", "transport", "launches", "ranks", "sizes (B)", "algorithm", "alpha (us)", "1/beta (GB/s)",
@@ -31,10 +29,10 @@ WHAT_IFS = ("ranks", "size (B)", "algorithm", "time (us)", "algbw (GB/s)", "time
 def tables(found: Modelled) -> list[Table]:
     """Models, a table for each collective, dtype and driver; then predictions likewise; then what-ifs."""
     fitted: list[Model | Unfit] = sorted([*found.models, *found.unfit], key=lambda one: _order(one.series))
-    models = [_models(list(group)) for _, group in groupby(fitted, key=lambda one: heading_key(_case(one.series)))]
+    models = [_models(list(group)) for _, group in groupby(fitted, key=lambda one: heading_key(one.series.case))]
     refused = () if found.what_ifs else found.refusals  # a link answers what the run cannot
     answers: list[Prediction | Refusal] = sorted([*found.predictions, *refused], key=lambda one: _order(one.series))
-    said = [_answers(list(group)) for _, group in groupby(answers, key=lambda one: heading_key(_case(one.series)))]
+    said = [_answers(list(group)) for _, group in groupby(answers, key=lambda one: heading_key(one.series.case))]
     supposed = [_supposed(list(group)) for _, group in groupby(found.what_ifs, key=lambda one: one.collective)]
     everything = [*models, *said, *supposed]
     return [_simulated(table) for table in everything] if found.simulated else everything
@@ -44,24 +42,16 @@ def _simulated(table: Table) -> Table:
     return Table(table.title, table.columns, table.rows, (*table.notes, "simulated: these times were not measured"))
 
 
-def _case(series: Series) -> Case:
-    """As headings want it: with a size where there is one."""
-    return msgspec.structs.replace(series.case, bytes=int(series.sized))
-
-
 def _order(series: Series) -> tuple[object, ...]:
-    return (heading_key(_case(series)), series.case.image or "", place_order(series.case), series.transport)
+    return (heading_key(series.case), series.case.where.image or "", place_order(series.case), series.transport)
 
 
 def _title(what: str, series: Series) -> str:
-    case = _case(series)
-    words = (operation(case), f"backend {case.backend}", f"driver {case.driver}", f"thread level {case.thread_level}",
-             variant(case))  # fmt: skip
-    return f"{what} {', '.join(filter(None, words))}"
+    return f"{what} {heading(series.case, with_ranks=False)}"
 
 
 def _where(series: Series) -> tuple[str, str, str]:
-    return series.case.image or "", place(series.case), series.transport
+    return series.case.where.image or "", place(series.case), series.transport
 
 
 def _named(series: Series) -> str:

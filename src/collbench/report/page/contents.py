@@ -26,6 +26,7 @@ from collbench.report.page.figures.strips import strip
 from collbench.report.page.samples import samples_of
 from collbench.report.paper import beside, counted
 from collbench.report.tables import Table
+from collbench.schema.case import Case
 
 #: What sides of a run are held against each other, where it has them.
 SIDES = ("policy", "image", "backend", "driver")
@@ -96,16 +97,16 @@ def answer(advised: Sequence[Advised]) -> tuple[str, ...]:
     """Three lines: of one operation its first sentences, of several their headlines on the most ranks."""
     if len(advised) == 1:
         return tuple(sentences(advised[0])[:3])
-    largest = [max(group, key=lambda one: one.advice.question.case.ranks) for group in _by_operation(advised)]
+    largest = [max(group, key=lambda one: one.advice.question.case.where.ranks) for group in _by_operation(advised)]
     return tuple(headline(one) for one in largest[:3])
 
 
 def _by_operation(advised: Iterable[Advised]) -> list[list[Advised]]:
     """Questions that differ in the number of ranks alone belong together."""
-    groups: dict[object, list[Advised]] = {}
+    groups: dict[Case, list[Advised]] = {}
     for one in advised:
         case = one.advice.question.case
-        groups.setdefault((case.collective, case.op, case.dtype, case.root), []).append(one)
+        groups.setdefault(case.without(("ranks",)), []).append(one)
     return list(groups.values())
 
 
@@ -146,8 +147,7 @@ def _strips(observed: Observed, question: Question, name: str, title: str) -> li
 
 
 def _has_sides(observed: Observed, name: str) -> bool:
-    fields = FACTORS[name].fields
-    return len({tuple(getattr(case, field) for field in fields) for case in observed.cells}) > 1
+    return len({tuple(case[axis] for axis in FACTORS[name].axes) for case in observed.cells}) > 1
 
 
 def _all_compared(observed: Observed, margin: float) -> dict[str, list[Comparison] | str]:

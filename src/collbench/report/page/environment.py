@@ -110,7 +110,7 @@ def _told(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     notes: dict[str, set[str]] = {}
     for cell in cells:
         for note in cell.notes:
-            notes.setdefault(note, set()).add(f"{cell.case.image or ''} {place(cell.case)}".strip())
+            notes.setdefault(note, set()).add(f"{cell.case.where.image or ''} {place(cell.case)}".strip())
     for note, places in notes.items():
         yield f"{note} ({', '.join(sorted(places))})."
     for manifest in observed.manifests[:1]:

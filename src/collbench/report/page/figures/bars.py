@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
-from collbench.analysis.ordering import policy_order, step_order
 from collbench.report.page.drawing import HATCHES, INK, PAPER, SERIES, Figure, draw, legend, mark
 from collbench.report.style import format_us
+from collbench.schema.axes import policy_order, step_order
 from collbench.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -37,33 +37,36 @@ def bars(questions: list[Question], size: int, name: str, title: str) -> list[Fi
         for number, place in enumerate(places):
             found = _of_place(questions, size, place)
             if len(found) > 1:
-                said = f"{where}: {' '.join(place).strip()}"
+                said = f"{where}: {' '.join(filter(None, place))}"
                 figures.append(_draw(f"{name}-policy-{number}", said, found, "ranks"))
-    largest = max(questions, key=lambda question: question.case.ranks)
-    found = [bar for place in places for bar in _of_place([largest], size, place, " ".join(place).strip())]
+    largest = max(questions, key=lambda question: question.case.where.ranks)
+    found = [bar for place in places for bar in _of_place([largest], size, place, " ".join(filter(None, place)))]
     if len({bar.group for bar in found}) > 1 or len(found) > 1:
         figures.append(
-            _draw(f"{name}-policies", f"{where}: policies side by side, {largest.case.ranks} ranks", found, "")
+            _draw(f"{name}-policies", f"{where}: policies side by side, {largest.case.where.ranks} ranks", found, "")
         )
     return figures
 
 
-def _place(option: Option) -> tuple[str, str]:
-    return (option["policy"], option["isolation"])
+Place = tuple[str, str, str]
 
 
-def _order(place: tuple[str, str]) -> tuple[object, ...]:
-    return (policy_order(place[0]), step_order(place[1] or None))
+def _place(option: Option) -> Place:
+    return (option["policy"], option["isolation"], option["affinity"])
 
 
-def _of_place(questions: list[Question], size: int, place: tuple[str, str], group: str | None = None) -> list[Bar]:
+def _order(place: Place) -> tuple[object, ...]:
+    return (place[2], policy_order(place[0]), step_order(place[1] or None))
+
+
+def _of_place(questions: list[Question], size: int, place: Place, group: str | None = None) -> list[Bar]:
     found = []
-    for question in sorted(questions, key=lambda one: one.case.ranks):
+    for question in sorted(questions, key=lambda one: one.case.where.ranks):
         for option, cell in sorted(question.cells.get(size, {}).items()):
             if _place(option) == place and cell.medians:
                 named = f"{option['library']} {option['driver']}" if "driver" in question.varying else option["library"]
                 time = centre(cell.medians, half_step=cell.half_step)
-                found.append(Bar(group or str(question.case.ranks), named, time))
+                found.append(Bar(group or str(question.case.where.ranks), named, time))
     return found
 
 

@@ -7,6 +7,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from collbench.analysis.estimate import Estimate, centre
+from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.report.page.drawing import MARKERS, SERIES, Figure, draw, legend, mark, size_axis, time_axis
 
@@ -38,15 +39,20 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
                  f"Median of launch medians; both axes logarithmic. {_CAPTION}{_dotted(chosen)}",
                  lambda axes, chosen=chosen: _times(axes, chosen))  # type: ignore[misc]
         )  # fmt: skip
-        factors = {size: cell.bus_factor for size, cells in question.cells.items() for cell in cells.values()}
-        if any(factors.values()) and question.case.collective != "barrier":
+        moved = {size: _on_the_bus(cell) for size, cells in question.cells.items() for cell in cells.values()}
+        if any(moved.values()):
             figures.append(
                 draw(f"{name}-busbw-{number}", f"{title}: bus bandwidth against size{part}",
-                     "Size times bus factor over the median; higher is better. "
-                     f"{_CAPTION}{_dotted(chosen)}",
-                     lambda axes, chosen=chosen, factors=factors: _rates(axes, chosen, factors))  # type: ignore[misc]
+                     "Bytes that move (the size asked for, rounded to whole blocks) times the bus factor, over the "
+                     f"median; higher is better. {_CAPTION}{_dotted(chosen)}",
+                     lambda axes, chosen=chosen, moved=moved: _rates(axes, chosen, moved))  # type: ignore[misc]
             )  # fmt: skip
     return figures
+
+
+def _on_the_bus(cell: Cell) -> float:
+    moved: float = cell.work.amount * (cell.work.bus_factor or 0.0) / 1e9
+    return moved
 
 
 def _order(option: Option) -> tuple[object, ...]:
@@ -88,14 +94,16 @@ def _times(axes: Axes, series: dict[str, Points]) -> None:
     time_axis(axes)
 
 
-def _rates(axes: Axes, series: dict[str, Points], factors: dict[int, float]) -> None:
+def _rates(axes: Axes, series: dict[str, Points], moved: dict[int, float]) -> None:
+    """`moved`: by size asked for, the gigabytes that pass the busiest link."""
     found: dict[str, Line] = {}
     for label, points in series.items():
         found[label] = []
         for size, one in points:
-            moved = size * factors[size] / 1e9
-            ends = None if one.interval is None else (moved / one.interval[1], moved / one.interval[0])
-            found[label].append((size, moved / one.value, ends))
+            amount = moved[size]
+            if amount > 0:
+                ends = None if one.interval is None else (amount / one.interval[1], amount / one.interval[0])
+                found[label].append((size, amount / one.value, ends))
     _lines(axes, found)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")

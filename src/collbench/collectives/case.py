@@ -1,0 +1,49 @@
+"""A collective's case, as those see it who perform it: every field with its type."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from collbench.schema.axes import Driver, Op, Staging, ThreadLevel, Value
+from collbench.schema.bounds import Count, Name, Rank, RankCount
+from collbench.schema.case import Case, case_of
+
+
+class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked for on `ranks` ranks.
+
+    `size` in bytes is as asked for. `op` is None where nothing is reduced, `root` where no rank is special, and `dtype`
+    is int8 where no data moves. Only where a backend has the choice: `staging` is the host memory that device data
+    passes through; `algorithm` and `protocol` are what NCCL_ALGO and NCCL_PROTO are set to (None: left to the library);
+    `registered` buffers are known to the communicator beforehand; `graph` is how many operations a CUDA graph holds
+    that is launched in place of calls (0: none).
+    """
+
+    collective: Name
+    backend: Name
+    driver: Driver
+    thread_level: ThreadLevel
+    size: Count
+    dtype: Name
+    op: Op | None
+    root: Rank | None
+    ranks: RankCount
+    in_place: bool = False
+    staging: Staging | None = None
+    algorithm: Name | None = None
+    protocol: Name | None = None
+    registered: bool = False
+    graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+
+    @property
+    def identity(self) -> Case:
+        """The case as it is recorded; without size and dtype where no data moves."""
+        from collbench import collectives
+
+        values: dict[str, Value] = msgspec.structs.asdict(self)
+        del values["collective"]
+        if not collectives.get(self.collective).moves_data:
+            del values["size"], values["dtype"]
+        return case_of(self.collective, values)
