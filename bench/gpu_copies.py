@@ -87,7 +87,7 @@ def staged(here: GpuInstallation, plan: Path) -> list[Median | Failed]:
         if record["driver"] != "native":
             return [Failed("mpi-staged", f"driver {record['driver']}: {record['notes']}")]
         legs = record["legs"]
-        return [Median("mpi-staged", way, record["work"]["bytes"], legs[way]["p50"]) for way in DIRECTIONS]
+        return [Median("mpi-staged", way, record["work"]["amount"], legs[way]["p50"]) for way in DIRECTIONS]
 
     return launch(here, None, plan, LIMIT, take)
 

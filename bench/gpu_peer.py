@@ -77,11 +77,11 @@ class Peers:
         plan.write_text(PLAN.format(**asked, burst=BURST, warmup=WARMUP, bursts=BURSTS), encoding="utf-8")
 
         def take(record: dict[str, Any]) -> list[Median | Failed]:
-            name, driver = record["case"]["collective"], record["driver"]
+            name, driver = record["case"]["workload"], record["driver"]
             if record["burst"] != BURST or (kind == "native" and driver != "native"):
                 return [Failed(f"{kind} {name}", f"burst {record['burst']}, driver {driver}: {record['notes']}")]
             what = name if kind == "native" else name + IN_PLACE
-            return [Median(kind, what, record["work"]["bytes"], record["seconds"]["p50"])]
+            return [Median(kind, what, record["work"]["amount"], record["seconds"]["p50"])]
 
         same = self.libraries if isinstance(self.libraries, Libraries) and kind == "native" else None
         return launch(self.here, same, plan, LIMIT, take)

@@ -21,7 +21,7 @@ from tests.containers.worlds import LADDER
 def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
     found: dict[tuple[str, str | None], list[Record]] = {}
     for record in run.records:
-        found.setdefault((record.case.policy, record.case.isolation), []).append(record)
+        found.setdefault((record.case.where.policy, record.case.where.isolation), []).append(record)
     return found
 
 
@@ -106,10 +106,10 @@ def test_torch_beside_mpi_in_one_run(clean: Started, launch: Launch, tmp_path: P
         more = more.replace(', mpich = "MPICH"', "")
     code, out, err = ended(launch(more.replace("MPICH", str(mpich)) + plan))
     assert code == 0, (out, err)
-    records = [record for record in read_run(tmp_path / "run").records if record.case.image == "torch"]
+    records = [record for record in read_run(tmp_path / "run").records if record.case.where.image == "torch"]
     places = {("host", None), ("multi", "strict"), ("multi", "ipc"), ("single", "strict"), ("single", "net")}
-    assert {(record.case.policy, record.case.isolation) for record in records} == places
-    assert {(record.case.backend, record.transport) for record in records} == {("torch-gloo", "tcp")}
+    assert {(record.case.where.policy, record.case.where.isolation) for record in records} == places
+    assert {(record.case["backend"], record.transport) for record in records} == {("torch-gloo", "tcp")}
 
 
 @pytest.mark.docker
@@ -146,7 +146,7 @@ def test_a_parameter_server_has_a_container_of_its_own(clean: Started, launch: L
     plan = plan.replace('"limits", "ipc", "net", "visible"', "") + "workers = [2]\noversubscribe = true\n"
     code, out, err = ended(launch(plan))
     assert code == 0, (out, err)
-    found = {(one.case.collective, one.case.policy): one.ranks for one in read_run(tmp_path / "run").records}
+    found = {(one.case.workload, one.case.where.policy): one.ranks for one in read_run(tmp_path / "run").records}
     assert {place: ranks.container for place, ranks in found.items() if ranks is not None} == {
         ("ps_gather", "multi"): ("c0", "c0", "c0"),
         ("ps_gather", "single"): ("c0", "c1", "c2"),

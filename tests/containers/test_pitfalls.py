@@ -38,7 +38,7 @@ def test_containers_never_share_a_core(clean: Started, launch: Launch, tmp_path:
     """Else every MPI binds its first rank to the same one."""
     for record in records_of(launch, tmp_path, LADDER.format(image="mpich", policies='"single"')):
         assert record.ranks is not None
-        assert len(set(record.ranks.binding)) == 2, record.case.isolation
+        assert len(set(record.ranks.binding)) == 2, record.case.where.isolation
 
 
 @pytest.mark.docker
@@ -46,7 +46,9 @@ def test_containers_never_share_a_core(clean: Started, launch: Launch, tmp_path:
 def test_ranks_that_may_not_read_each_others_memory(clean: Started, launch: Launch, tmp_path: Path, image: str) -> None:
     """MPICH would abort from 64 KiB on, Open MPI copies twice in silence: the record says it, and so does doctor."""
     plan = LADDER.format(image=image, policies='"multi"').replace('"limits", "ipc", "net", "visible"', '"ipc"')
-    found = {(record.case.isolation, record.case.bytes): record for record in records_of(launch, tmp_path, plan)}
+    found = {
+        (record.case.where.isolation, record.case["size"]): record for record in records_of(launch, tmp_path, plan)
+    }
     assert len(found) == 4
     needed = {"process_vm_readv"} if image == "mpich" else {"process_vm_readv", "kcmp"}
     refused = bool(needed - allowed_calls(clean.engine, resolve(clean.engine, f"collbench/{image}")))
@@ -64,18 +66,18 @@ def test_ranks_that_may_not_read_each_others_memory(clean: Started, launch: Laun
 def test_shared_memory_is_not_taken_for_granted(clean: Started, launch: Launch, tmp_path: Path) -> None:
     """Open MPI uses it inside one container only, whatever is shared: the transport is in the record."""
     plan = LADDER.format(image="openmpi", policies='"multi", "single"')
-    found = {(one.case.policy, one.case.isolation): one for one in records_of(launch, tmp_path, plan)}
+    found = {(one.case.where.policy, one.case.where.isolation): one for one in records_of(launch, tmp_path, plan)}
     assert {place: record.transport for place, record in found.items()} == {
         (policy, step): "ob1: sm" if policy == "multi" else "ob1: tcp" for policy, step in found
     }
     hung = [one for one in found.values() if any("OMPI_MCA_coll=^han" in note for note in one.notes)]
-    assert {one.case.isolation for one in hung} == {"net", "visible"}  # containers of one hostname
+    assert {one.case.where.isolation for one in hung} == {"net", "visible"}  # containers of one hostname
 
 
 @pytest.mark.docker
 def test_ucx_gets_shared_memory_back_with_the_ipc_namespace(clean: Started, launch: Launch, tmp_path: Path) -> None:
     found = records_of(launch, tmp_path, LADDER.format(image="mpich", policies='"single"'))
-    lanes = {record.case.isolation: record.transport or "" for record in found}
+    lanes = {record.case.where.isolation: record.transport or "" for record in found}
     assert all(lanes[step].startswith("ucx inter-node tcp/") for step in ("strict", "limits")), lanes
     assert all(lanes[step].startswith("ucx intra-node sysv/memory") for step in ("ipc", "net", "visible")), lanes
 

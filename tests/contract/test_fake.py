@@ -78,7 +78,7 @@ def test_every_case_is_right_or_skipped_for_a_known_reason(name: str, ranks: int
         assert record.samples is not None
         assert record.samples.n == 2
     if row.moves_data and ranks == EVERY_DTYPE:
-        assert {record.case.dtype for record in kept.records} == set(DTYPES)
+        assert {record.case["dtype"] for record in kept.records} == set(DTYPES)
 
 
 @pytest.mark.parametrize("at", [0, 3])

@@ -211,8 +211,8 @@ def show(path: Path, chosen: atheris.FuzzedDataProvider) -> None:
 
 def possible(record: Record) -> None:
     """What the reader promises of a record: nothing negative, no time of a wrong result, a sample behind each time."""
-    assert record.launch >= 0 and record.burst >= 1 and record.case.ranks >= 1
-    assert record.case.root is None or 0 <= record.case.root < record.case.ranks
+    assert record.launch >= 0 and record.burst >= 1 and record.case.where.ranks >= 1
+    assert record.case["root"] is None or 0 <= record.case["root"] < record.case.where.ranks
     if record.status != "ok":
         assert record.seconds is None
         return

@@ -9,18 +9,19 @@ import numpy as np
 
 from collbench.analysis.observations import Cell, collect
 from collbench.report.launches import summary
-from collbench.schema.case import Case
+from collbench.schema.case import Case, case_of
 from collbench.schema.record import Record, Work
 from collbench.schema.summary import summarise
 
-CASE = Case(collective="allreduce", backend="mpi", bytes=1024, dtype="float32", op="sum", root=None, ranks=2,
-            driver="native", thread_level="single", image="mpich")  # fmt: skip
+CASE = case_of("allreduce", {"backend": "mpi", "size": 1024,
+        "dtype": "float32", "op": "sum", "ranks": 2, "driver": "native", "thread_level": "single",
+        "image": "mpich"})  # fmt: skip
 REFUSED = "process_vm_readv refused at this step: mpich copies twice"
 
 
 def record(policy: str, isolation: str | None, launch: int, us: float, *notes: str) -> Record:
     case = msgspec.structs.replace(CASE, policy=policy, isolation=isolation)
-    work = Work(bytes=1024, count=256, bus_factor=1.0)
+    work = Work(amount=1024, count=256, bus_factor=1.0)
     seconds = summarise(np.array([round(us * 1000)]))
     return Record(case=case, launch=launch, status="ok", work=work, seconds=seconds, driver="native",
                   transport="ch4 shm", contended=launch == 3, notes=notes)  # fmt: skip

@@ -26,7 +26,7 @@ def ok(records: list[dict[str, Any]]) -> set[str]:
     for record in records:
         reason = record["reason"] or ""
         assert record["status"] == "ok" or any(part in reason for part in ALLOWED), record
-    return {record["case"]["collective"] for record in records if record["status"] == "ok"}
+    return {record["case"]["workload"] for record in records if record["status"] == "ok"}
 
 
 def expected(backend: str, ranks: int) -> set[str]:
@@ -51,7 +51,7 @@ def test_one_rank(gpus: Gpus, backend: str, tmp_path: Path) -> None:
     assert ok(records) >= expected(backend, 1)
     for record in records:
         if record["status"] == "ok":
-            assert record["driver"] == record["case"]["driver"], record["notes"]
+            assert record["driver"] == record["case"]["how"]["driver"], record["notes"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS, indirect=True)
@@ -76,7 +76,7 @@ def test_every_dtype_and_reduction(gpus: Gpus, backend: str, tmp_path: Path) -> 
     )  # fmt: skip
     records = measured(gpus.run(2, "run", path, "--style", "json"))
     assert ok(records) == {"allreduce"}
-    found = {(one["case"]["dtype"], one["case"]["op"]) for one in records if one["status"] == "ok"}
+    found = {(one["case"]["what"]["dtype"], one["case"]["what"]["op"]) for one in records if one["status"] == "ok"}
     assert len({dtype for dtype, _ in found}) >= 8
     assert {op for _, op in found} == {"sum", "prod", "min", "max", "avg"}
 
@@ -88,7 +88,7 @@ def test_algorithms_and_protocols(gpus: Gpus, tmp_path: Path) -> None:
         protocols=["LL", "Simple"], sizes=["4100"], share_gpu=gpus.count < 2,
     )  # fmt: skip
     records = measured(gpus.run(2, "run", path, "--style", "json"))
-    asked = {(record["case"]["algorithm"], record["case"]["protocol"]) for record in records}
+    asked = {(record["case"]["how"]["algorithm"], record["case"]["how"]["protocol"]) for record in records}
     assert asked == {(algorithm, protocol) for algorithm in (None, "Ring", "Tree") for protocol in ("LL", "Simple")}
     assert [record["reason"] for record in records if record["status"] != "ok"] == []
 
@@ -115,7 +115,7 @@ def test_a_server_without_a_gpu(gpus: Gpus, backend: str, root: int, tmp_path: P
 def test_where_every_rank_needs_a_gpu_one_too_few_is_said(gpus: Gpus, backend: str, tmp_path: Path) -> None:
     path = plan(tmp_path, collectives=["ps_bcast", "allreduce"], backends=[backend], sizes=["64"])
     records = measured(gpus.run(gpus.count + 1, "run", path, "--style", "json"))
-    status = {record["case"]["collective"]: record for record in records}
+    status = {record["case"]["workload"]: record for record in records}
     assert status["ps_bcast"]["status"] == "ok"
     assert status["allreduce"]["status"] == "skipped"
     assert "--share-gpu" in status["allreduce"]["reason"]

@@ -56,7 +56,7 @@ def test_mpi(mpirun: Command, tmp_path: Path, ranks: int, dtypes: str, sizes: st
     ended = finish(mpirun(ranks, "run", path, "--style", "json"))
     expected = {f"{name} needs 2 ranks or more" for name in ("ps_bcast", "ps_gather")} if ranks == 1 else set()
     assert reasons(ended) == expected
-    measured = {record["case"]["collective"] for record in ended.records if record["status"] == "ok"}
+    measured = {record["case"]["workload"] for record in ended.records if record["status"] == "ok"}
     assert len(measured) == len(collectives.names()) - (2 if ranks == 1 else 0)
 
 
@@ -69,8 +69,8 @@ def test_gloo_under_torchrun(torchrun: Command, tmp_path: Path, ranks: int) -> N
     found = reasons(ended)
     allowed = {"no in-place form", "ranks or more", "cannot send to its own rank", "no torch.distributed form"}
     assert all(any(part in reason for part in allowed) for reason in found), found
-    assert {record["case"]["backend"] for record in ended.records} == {"torch-gloo"}
-    measured = {record["case"]["collective"] for record in ended.records if record["status"] == "ok"}
+    assert {record["case"]["how"]["backend"] for record in ended.records} == {"torch-gloo"}
+    measured = {record["case"]["workload"] for record in ended.records if record["status"] == "ok"}
     assert measured >= {"allreduce", "reduce", "bcast", "gather", "scatter", "allgather", "reduce_scatter", "alltoall"}
 
 

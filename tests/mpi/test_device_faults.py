@@ -73,7 +73,7 @@ def test_a_backend_that_is_not_usable(mpirun: Command, tmp_path: Path, unusable:
     assert "is not CUDA-aware (built: no" in (ended.err if unusable == "refuse" else ended.out)
     assert ended.code == (2 if unusable == "refuse" else 0)
     if unusable == "skip":
-        assert {record["case"]["backend"]: record["status"] for record in ended.records} == {
+        assert {record["case"]["how"]["backend"]: record["status"] for record in ended.records} == {
             "mpi-staged": "ok", "mpi-cuda": "skipped",
         }  # fmt: skip
 

@@ -32,9 +32,9 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
         "torch hands no uint64 to NCCL "
     }
     measured = [record for record in records if record["status"] == "ok"]
-    assert {record["case"]["collective"] for record in measured} == set(collectives.names())
+    assert {record["case"]["workload"] for record in measured} == set(collectives.names())
     assert all(record["check"]["wrong"] in (0, None) and record["driver"] == "python" for record in measured)
-    served = [record for record in measured if record["case"]["collective"] == "ps_gather"]
+    served = [record for record in measured if record["case"]["workload"] == "ps_gather"]
     assert all(list(record["legs"]) == ["gpus", "server link"] for record in served)
 
 
@@ -98,7 +98,7 @@ def test_another_backend_of_torch_follows_one_that_was_refused(
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", program=TORCH), env={"DOUBLE_GPUS": "1"})
     assert ended.code == 0, ended.err
-    assert {record["case"]["backend"]: record["status"] for record in ended.records} == {
+    assert {record["case"]["how"]["backend"]: record["status"] for record in ended.records} == {
         "torch-gloo": "ok", "torch-nccl": "skipped",
     }  # fmt: skip
 

@@ -19,7 +19,7 @@ SWEEP = ("allreduce", "-b", "8", "-e", "64", "-n", "80", "--gate", "barrier", "-
 
 
 def sizes_on_disk(where: Path) -> list[int]:
-    return [record.case.bytes for record in read_run(where).records]
+    return [record.case["size"] for record in read_run(where).records]
 
 
 @pytest.mark.mpi

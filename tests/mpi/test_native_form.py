@@ -34,7 +34,7 @@ def plan(where: Path, names: set[str], driver: str) -> str:
 def test_a_wrong_c_form(mpirun: Command, tmp_path: Path, kind: str, driver: str) -> None:
     path = plan(tmp_path, SPOILT[kind], driver)
     ended = finish(mpirun(2, "run", path, "--style", "json", program=(str(WRONG), kind)))
-    found = {record["case"]["collective"]: record for record in ended.records}
+    found = {record["case"]["workload"]: record for record in ended.records}
     assert set(found) == SPOILT[kind]
     if driver == "python":
         assert {record["status"] for record in found.values()} == {"ok"}

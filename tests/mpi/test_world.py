@@ -58,7 +58,7 @@ def test_thread_level_is_requested_and_what_was_granted_is_recorded(
     run = read_run(tmp_path / "run")
     assert run.manifest.thread_level["requested"] == level
     assert run.manifest.thread_level["granted"] in THREAD_LEVELS
-    assert all(record.case.thread_level == level for record in run.records)
+    assert all(record.case["thread_level"] == level for record in run.records)
 
 
 def test_the_native_loop_is_built_here() -> None:
@@ -86,7 +86,7 @@ def test_a_run_on_disk_is_whole_and_shows_without_mpi(mpirun: Command, tmp_path:
     ended = finish(mpirun(2, "gather", "-b", "64", "-e", "256", "-n", "30", "--out", str(where)))
     assert ended.code == 0, ended.err
     run = read_run(where)
-    assert [record.case.bytes for record in run.records] == [64, 128, 256]
+    assert [record.case["size"] for record in run.records] == [64, 128, 256]
     for record in run.records:
         samples = run.samples(record)
         assert samples is not None
@@ -179,7 +179,7 @@ def test_a_plan_measures_many_cases_in_one_world(mpirun: Command, tmp_path: Path
     )
     ended = finish(mpirun(2, "run", str(path), "--style", "json", "-J", str(tmp_path / "copy.json")))
     assert ended.code == 0, ended.err
-    seen = [(r["case"]["collective"], r["case"]["driver"], r["case"]["bytes"]) for r in ended.records]
+    seen = [(r["case"]["workload"], r["case"]["how"]["driver"], r["case"]["what"]["size"]) for r in ended.records]
     assert len(seen) == len(set(seen)) == 8
     assert json.loads((tmp_path / "copy.json").read_text()) == json.loads(ended.out)
 

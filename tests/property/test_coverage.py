@@ -18,7 +18,7 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import Estimate, centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
-from collbench.schema.case import Case
+from collbench.schema.case import Case, case_of
 
 Values = NDArray[np.float64]
 Draw = np.random.Generator
@@ -91,8 +91,8 @@ def cell_of(case: Case, medians: Values) -> Cell:
 
 def compared(base: Values, other: Values, in_blocks: bool, margin: float = 0.0) -> list[Comparison]:
     """Cells of one experiment, [cells, n] on each side; without a margin, which would keep verdicts away."""
-    made = Case(collective="allreduce", backend="mpi", driver="native", thread_level="single", bytes=8,
-                dtype="float32", op="sum", root=None, ranks=2)  # fmt: skip
+    made = case_of("allreduce", {"backend": "mpi", "driver": "native", "thread_level": "single", "size": 8,
+        "dtype": "float32", "op": "sum", "ranks": 2})  # fmt: skip
     sides = zip(base, other, strict=True)
     pairs = [Pair(cell_of(made, mine), cell_of(made, theirs), "base", "other") for mine, theirs in sides]
     return compare(pairs, margin, in_blocks)

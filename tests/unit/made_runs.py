@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.schema.case import Case
+from collbench.schema.case import Case, case_of
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
@@ -27,15 +27,16 @@ from collbench.schema.summary import Seconds, summarise
 
 Entry = float | str | Record | None
 
-_CASE = Case(collective="allreduce", backend="mpi", driver="native", thread_level="single", bytes=1024,
-             dtype="float32", op="sum", root=None, ranks=2)  # fmt: skip
+_CASE = case_of("allreduce", {"backend": "mpi", "driver": "native", "thread_level": "single", "size": 1024,
+                              "dtype": "float32", "op": "sum", "ranks": 2})  # fmt: skip
 _PROTOCOL = Protocol(gate="roundtime", cadence="isolated", warmup=5, check=1, iters=100, budget=0.25, floor=20,
                      cap=10000, timeout=300.0)  # fmt: skip
 
 
-def made_case(policy: str = "host", isolation: str | None = None, **fields: Any) -> Case:
-    """An all-reduce of 1 KiB on 2 ranks, but for these fields."""
-    return msgspec.structs.replace(_CASE, policy=policy, isolation=isolation, **fields)
+def made_case(policy: str = "host", isolation: str | None = None, **values: Any) -> Case:
+    """An all-reduce of 1 KiB on 2 ranks, but for these values; in containers of Docker where it is not on the host."""
+    engine = values.pop("engine", "host" if policy == "host" else "docker")
+    return _CASE.having(engine=engine, policy=policy, isolation=isolation, **values)
 
 
 def made_record(case: Case, launch: int, median: float, mean: float | None = None, **fields: Any) -> Record:
@@ -45,10 +46,11 @@ def made_record(case: Case, launch: int, median: float, mean: float | None = Non
     seconds = Seconds(min=least, p50=median, p95=most, p99=most, max=most, mean=mean, ci95=(median, median),
                       lag1=None)  # fmt: skip
     found = Record(
-        case=case, launch=launch, status="ok", work=Work(bytes=case.bytes, count=case.bytes // 4, bus_factor=1.0),
+        case=case, launch=launch, status="ok", work=Work(amount=case["size"], count=case["size"] // 4, bus_factor=1.0),
         check=ResultCheck(wrong=0), samples=Samples(n=100, invalid=0, warmup=5), seconds=seconds,
-        ranks=Ranks(p50=(median,) * case.ranks, binding=("0",) * case.ranks, container=(None,) * case.ranks),
-        driver=case.driver, gate="roundtime", cadence="isolated", clock="common", in_place=case.in_place,
+        ranks=Ranks(p50=(median,) * case.where.ranks, binding=("0",) * case.where.ranks,
+                    container=(None,) * case.where.ranks),
+        driver=case["driver"], gate="roundtime", cadence="isolated", clock="common", in_place=case["in_place"],
         transport="shared memory", contended=False, oversubscribed=False,
     )  # fmt: skip
     return msgspec.structs.replace(found, **fields)
@@ -135,7 +137,7 @@ def made_records(medians: Mapping[Case, Sequence[Entry]]) -> list[Record]:
 
 def write_run(path: Path, medians: Mapping[Case, Sequence[Entry]], **fields: Any) -> Path:
     """Write a run; entry i of a case is its launch i. `fields` replace those of the manifest. The path again."""
-    names = dict.fromkeys(case.image for case in medians if case.image is not None)
+    names = dict.fromkeys(case.where.image for case in medians if case.where.image is not None)
     if names and "experiment" not in fields:
         fields["experiment"] = experiment(names, launches=max(map(len, medians.values())))
     with patch("os.fsync"), RunWriter(path, made_manifest(**fields)) as writer:  # what is lost is made up again

@@ -59,13 +59,13 @@ class Heard:
     @property
     def found(self) -> list[tuple[int, int, str]]:
         """(launch, bytes, status) of every record, in order."""
-        return [(record.launch, record.case.bytes, record.status) for record in self.records]
+        return [(record.launch, record.case["size"], record.status) for record in self.records]
 
 
 def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCampaign:
     """A plan for the host, beside an environment whose mpirun executes `body`."""
     (cell,) = cells_of(plan)
-    asked = cases_in(plan, cell)
+    asked = tuple(case.identity for case in cases_in(plan, cell))
     programs = place_for_it / "environment" / "bin"
     programs.mkdir(parents=True)
     (programs / "mpirun").write_text(SCRIPT.format(here=place_for_it, body=body))
@@ -82,14 +82,14 @@ def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCamp
 def leave_good(folder: Path, asked: tuple[Case, ...]) -> None:
     """A run of these cases with two samples each."""
     (folder / "samples").mkdir(parents=True)
-    np.save(folder / "samples" / "a.npy", np.array([[1000, 2000]] * asked[0].ranks, np.int32))
+    np.save(folder / "samples" / "a.npy", np.array([[1000, 2000]] * asked[0].where.ranks, np.int32))
     (folder / "records.jsonl").write_bytes(b"".join(records.encode(good(case)) + b"\n" for case in asked))
 
 
 def good(case: Case, **more: Any) -> Record:
     """A record of a case as a world writes it."""
     blank = Record(
-        case=case, launch=0, status="ok", work=Work(bytes=case.bytes, count=case.bytes, bus_factor=1.0),
+        case=case, launch=0, status="ok", work=Work(amount=case["size"], count=case["size"], bus_factor=1.0),
         samples=Samples(n=2, invalid=0, warmup=0, file="samples/a.npy"),
         seconds=summarise(np.array([1000, 2000])),
     )  # fmt: skip

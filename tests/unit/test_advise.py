@@ -33,7 +33,7 @@ def two_libraries(path: Path, sizes: dict[int, tuple[float, float]], launches: i
     cells = {}
     for size, times in sizes.items():
         for image, time in zip(("openmpi", "mpich"), times, strict=True):
-            cells[made_case(image=image, bytes=size)] = spread(time * US, launches)
+            cells[made_case(image=image, size=size)] = spread(time * US, launches)
     return write_run(path, cells)
 
 
@@ -95,9 +95,9 @@ def test_the_interval_of_a_flip_ends_at_measured_sizes(
 
 
 def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_path: Path) -> None:
-    cells = {made_case(image="openmpi", bytes=size): [10 * US] * 10 for size in (8, 64)}
-    cells |= {made_case(image="mpich", bytes=8): [20 * US] * 10,
-              made_case(image="mpich", bytes=64): [8 * US] * 7 + [12 * US] * 3}  # fmt: skip
+    cells = {made_case(image="openmpi", size=size): [10 * US] * 10 for size in (8, 64)}
+    cells |= {made_case(image="mpich", size=8): [20 * US] * 10,
+              made_case(image="mpich", size=64): [8 * US] * 7 + [12 * US] * 3}  # fmt: skip
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
     found = crossover(advice.question, below, above, True)
@@ -213,7 +213,7 @@ def test_numbers_of_ranks_are_questions_of_their_own(tmp_path: Path) -> None:
     cells = {made_case(image=image, ranks=ranks): spread(time * US)
              for ranks in (2, 4) for image, time in (("a", 10 * ranks), ("b", 50 / ranks))}  # fmt: skip
     found = {
-        one.question.case.ranks: one.question.name(one.ranges[0].option)
+        one.question.case.where.ranks: one.question.name(one.ranges[0].option)
         for one in advice_on(write_run(tmp_path / "r", cells))
     }
     assert found == {2: "a", 4: "b"}
@@ -240,8 +240,8 @@ def test_failed_skipped_and_zero_cells_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_size_with_one_option_is_no_contest(tmp_path: Path) -> None:
-    cells = {made_case(image="a", bytes=size): spread(10 * US) for size in (8, 64)}
-    cells[made_case(image="b", bytes=8)] = spread(20 * US)
+    cells = {made_case(image="a", size=size): spread(10 * US) for size in (8, 64)}
+    cells[made_case(image="b", size=8)] = spread(20 * US)
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     assert [one.sure for one in advice.ranges] == ["sure", "alone"]
     assert sentences(complete([advice], True)[0])[1] == "64: a has nothing to be compared with."

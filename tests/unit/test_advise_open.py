@@ -29,8 +29,8 @@ from collbench.schema.record import ResultCheck
 
 def places(path: Path, host_: dict[int, list[Entry]], multi: dict[int, list[Entry]]) -> Path:
     """A run on the host and in a container, launches by size."""
-    cells = {made_case("host", image="a", bytes=size): entries for size, entries in host_.items()}
-    cells |= {made_case("multi", "strict", image="a", bytes=size): entries for size, entries in multi.items()}
+    cells = {made_case("host", image="a", size=size): entries for size, entries in host_.items()}
+    cells |= {made_case("multi", "strict", image="a", size=size): entries for size, entries in multi.items()}
     return write_run(path, cells)
 
 
@@ -51,7 +51,7 @@ def test_a_size_at_which_an_option_is_missing_cuts_no_range_and_is_named(tmp_pat
 def test_a_size_at_which_an_option_fails_cuts_the_range(tmp_path: Path, why: str | ResultCheck) -> None:
     """The container is twice as fast, and crashes or is wrong at 2K: there the host is taken."""
     slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
-    case = made_case("multi", "strict", image="a", bytes=2048)
+    case = made_case("multi", "strict", image="a", size=2048)
     bad: list[Entry] = [why if isinstance(why, str) else made_record(case, n, 10 * US, check=why) for n in range(10)]
     run = places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast, 2048: bad, 4096: fast})
     (advice,) = advice_on(run)
@@ -95,7 +95,7 @@ def test_an_option_that_ends_before_the_largest_size_is_not_taken_beyond(tmp_pat
 
 
 def by_barrier(size: int, times: list[float], *numbers: int) -> list[Entry]:
-    case = made_case("multi", "strict", image="a", bytes=size)
+    case = made_case("multi", "strict", image="a", size=size)
     return [made_record(case, n, time, gate="barrier" if n in numbers else "roundtime") for n, time in enumerate(times)]
 
 

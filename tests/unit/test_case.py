@@ -1,3 +1,5 @@
+"""A case: its identity, its axes, and what two of them have in common."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -6,64 +8,101 @@ import msgspec
 import numpy as np
 import pytest
 
+from collbench import collectives
 from collbench.bindings.host_buffers import numpy_dtype
-from collbench.schema.case import DTYPE_ALIASES, DTYPES, Case
+from collbench.collectives.case import CollectiveCase
+from collbench.errors import RunReadError
+from collbench.schema.axes import AXES
+from collbench.schema.case import DTYPE_ALIASES, DTYPES, Case, Where, case_of, names_in, refuse_odd
 
-CASE = Case(
+CASE = CollectiveCase(
     collective="allreduce",
     backend="mpi",
     driver="native",
     thread_level="single",
-    bytes=65536,
+    size=65536,
     dtype="float32",
     op="sum",
     root=None,
     ranks=4,
 )
+SAME = CASE.identity
+
+#: A value on every axis that `SAME` does not have.
+OTHER = {
+    "workload": "reduce", "backend": "fake", "driver": "python", "thread_level": "multiple", "size": 65537,
+    "dtype": "float64", "op": "max", "root": 0, "ranks": 5, "in_place": True, "engine": "docker", "image": "openmpi",
+    "policy": "single", "isolation": "strict", "affinity": "far", "staging": "pinned", "algorithm": "RING",
+    "protocol": "LL", "registered": True, "graph": 1, "array": "of its own",
+}  # fmt: skip
 
 
 def test_a_key_stays_what_it_was() -> None:
-    """Keys name samples files of runs on disk: whoever changes this value breaks every run that was kept."""
-    assert CASE.key == "249f5b30e6f0"
+    """Keys seed the fake backend, and name new samples files: the same case has the same on every machine."""
+    assert SAME.key == "e7779ea77f75"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("collective", "reduce"),
-        ("backend", "fake"),
-        ("driver", "python"),
-        ("thread_level", "multiple"),
-        ("bytes", 65537),
-        ("dtype", "float64"),
-        ("op", "max"),
-        ("root", 0),
-        ("ranks", 5),
-        ("in_place", True),
-        ("image", "openmpi"),
-        ("policy", "single"),
-        ("isolation", "strict"),
-        ("staging", "pinned"),
-        ("algorithm", "RING"),
-        ("protocol", "LL"),
-        ("registered", True),
-        ("graph", 1),
-    ],
-)
-def test_every_field_is_part_of_the_identity(field: str, value: Any) -> None:
-    other = msgspec.structs.replace(CASE, **{field: value})
-    assert other != CASE
-    assert other.key != CASE.key
+@pytest.mark.parametrize(("axis", "value"), OTHER.items())
+def test_every_axis_is_part_of_the_identity(axis: str, value: Any) -> None:
+    other = SAME.having(**{axis: value})
+    assert other != SAME and other.key != SAME.key and other[axis] == value
+    assert hash(other) != hash(SAME)
+    assert other.without((axis,)) == SAME.without((axis,))
 
 
-def test_the_field_list_above_is_complete() -> None:
-    assert len(Case.__struct_fields__) == 18
+def test_the_list_above_is_complete() -> None:
+    assert set(AXES) == set(OTHER) - {"workload", "array"}
+    assert {axis.name for axis in AXES.values() if axis.kind == "where"} == set(Where.__struct_fields__)
 
 
-def test_cases_are_frozen() -> None:
+def test_a_collective_says_what_it_has_and_nothing_else() -> None:
+    assert SAME.what == {"size": 65536, "dtype": "float32", "op": "sum"}
+    assert SAME.how == {"backend": "mpi", "driver": "native", "thread_level": "single"}
+    assert msgspec.json.decode(msgspec.json.encode(SAME))["where"] == {"ranks": 4}
+    for name in collectives.names():
+        row = collectives.get(name)
+        found = msgspec.structs.replace(CASE, collective=name, size=0).identity
+        assert ("size" in found.what, "dtype" in found.what) == (row.moves_data, row.moves_data)
+
+
+def test_values_that_say_nothing_are_no_part_of_a_case() -> None:
+    """Whoever writes a record may leave them out or not."""
+    text = (
+        b'{"workload":"w","what":{"op":null,"size":0},"how":{"registered":false,"graph":0},"where":{"policy":"host"}}'
+    )
+    assert msgspec.json.decode(text, type=Case) == case_of("w", {"size": 0}) == case_of("w", {"size": 0, "op": None})
+    assert case_of("w", {"size": 0}) != case_of("w", {})
+
+
+def test_cases_that_are_equal_have_one_hash() -> None:
+    swapped = Case(workload="allreduce", what=dict(reversed(SAME.what.items())), how=SAME.how, where=SAME.where)
+    assert swapped == SAME and hash(swapped) == hash(SAME) and swapped.key == SAME.key
     with pytest.raises(AttributeError):
-        CASE.bytes = 8  # type: ignore[misc]
-    assert len({CASE, msgspec.structs.replace(CASE)}) == 1
+        SAME.workload = "other"  # type: ignore[misc]
+
+
+def test_axes_of_a_workload_stand_before_those_of_the_table() -> None:
+    case = SAME.having(kernel="triad", root=0)
+    assert [axis.name for axis in case.axes] == ["kernel", "op", "dtype", "root", "size", "backend", "driver",
+                                                 "thread_level", "ranks"]  # fmt: skip
+    assert list(names_in([case, SAME]))[-1] == "kernel"
+    assert case["kernel"] == "triad" and SAME["kernel"] is None
+
+
+@pytest.mark.parametrize(("what", "how", "said"), [
+    ({"root": 4}, {}, "root 4 of 4 ranks"), ({"root": -1}, {}, "root -1 of 4 ranks"), ({"size": -8}, {}, "-8 bytes"),
+    ({"dtype": 4}, {}, "dtype 4 is of another kind"), ({"backend": "mpi"}, {}, "belongs in `how`"),
+    ({}, {"size": 8}, "belongs in `what`"), ({"policy": "multi"}, {}, "belongs in `where`"),
+])  # fmt: skip
+def test_values_that_cannot_be_are_refused(what: dict[str, Any], how: dict[str, Any], said: str) -> None:
+    with pytest.raises(RunReadError, match=f"here: .*{said}"):
+        refuse_odd(Case(workload="w", what=what, how=how, where=Where(ranks=4)), "here")
+
+
+def test_a_case_has_no_thousand_settings() -> None:
+    many = {f"s{n}": n for n in range(65)}
+    with pytest.raises(msgspec.ValidationError, match="at most 64"):
+        msgspec.convert({"workload": "w", "what": many}, Case)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

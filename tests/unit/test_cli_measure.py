@@ -50,7 +50,7 @@ def test_every_collective_is_a_command(collbench: Collbench, name: str) -> None:
     unused = "collbench: barrier does not use -b, -e.\n" if name == "barrier" else ""
     assert (done.returncode, done.stderr) == (0, unused)
     document = json.loads(done.stdout)
-    assert [record["case"]["bytes"] for record in document["records"]] == ([0] if name == "barrier" else [8, 64, 512])
+    assert [record["case"]["what"]["size"] for record in document["records"]] == ([0] if name == "barrier" else [8, 64, 512])
     assert {record["check"]["wrong"] for record in document["records"]} == {0}
 
 
@@ -110,9 +110,9 @@ def asked(collbench: Collbench, *flags: object) -> list[dict[str, Any]]:
 def test_flags_reach_the_measurement(collbench: Collbench) -> None:
     flags = "-b 1K -e 1K -n 7 -w 2 -c 0 -d half -o max --gate barrier --in-place --ranks 2"
     (record,) = asked(collbench, *flags.split())
-    assert record["case"]["dtype"] == "float16"
-    assert record["case"]["op"] == "max"
-    assert record["case"]["in_place"] is True
+    assert record["case"]["what"]["dtype"] == "float16"
+    assert record["case"]["what"]["op"] == "max"
+    assert record["case"]["how"]["in_place"] is True
     assert record["work"] == {"bytes": 1024, "count": 512, "bus_factor": 1.0}
     assert record["samples"] == {"n": 7, "invalid": 0, "warmup": 2, "file": None}
     assert record["gate"] == "barrier"
@@ -121,7 +121,7 @@ def test_flags_reach_the_measurement(collbench: Collbench) -> None:
 
 def test_sweeps(collbench: Collbench) -> None:
     def sizes(*flags: object) -> list[int]:
-        return [record["case"]["bytes"] for record in asked(collbench, *flags, "-n", 3)]
+        return [record["case"]["what"]["size"] for record in asked(collbench, *flags, "-n", 3)]
 
     assert sizes("-b", 8, "-e", 40, "-i", 16) == [8, 24, 40]
     assert sizes("-b", 8, "-e", 100, "-f", 3) == [8, 24, 72]

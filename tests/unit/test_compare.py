@@ -74,8 +74,8 @@ def test_both_tests_are_reported_and_share_the_false_positives(tmp_path: Path) -
 
 def test_p_is_adjusted_over_all_cells_compared_together(tmp_path: Path) -> None:
     """Six blocks all one way: p = 2/64, over 0.7 because there are two tests; times 8 because no other cell says so."""
-    sizes = [made_case("multi", "strict", image="openmpi", bytes=8 << power) for power in range(8)]
-    hosts = [made_case("host", image="openmpi", bytes=8 << power) for power in range(8)]
+    sizes = [made_case("multi", "strict", image="openmpi", size=8 << power) for power in range(8)]
+    hosts = [made_case("host", image="openmpi", size=8 << power) for power in range(8)]
     drift = [10e-6, 20e-6, 40e-6, 15e-6, 30e-6, 25e-6]
     runs: dict[Case, Sequence[Entry]] = dict.fromkeys(hosts, drift)
     runs[sizes[0]] = [1.5 * value for value in drift]
@@ -181,7 +181,7 @@ def test_medians_of_zero_are_no_numbers_to_compare(tmp_path: Path) -> None:
 
 def test_a_cell_without_a_verdict_leaves_the_others_their_p(tmp_path: Path) -> None:
     """Cells that cannot be compared are no tests, so they cost the others nothing."""
-    small = [made_case(case.policy, case.isolation, image="openmpi", bytes=8) for case in (HOST, MULTI)]
+    small = [made_case(case.where.policy, case.where.isolation, image="openmpi", size=8) for case in (HOST, MULTI)]
     medians: dict[Case, Sequence[Entry]] = {small[0]: spread(1e-6), small[1]: ["died"] * 10}
     medians |= {HOST: spread(1e-6), MULTI: spread(2e-6)}
     observed = observe(write_run(tmp_path / "run", medians))

@@ -27,7 +27,7 @@ from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
 
-NOTHING = Work(bytes=0, count=0, bus_factor=1.0)
+NOTHING = Work(amount=0, count=0, bus_factor=1.0)
 LATE = Samples(n=200, invalid=150, warmup=5)
 HOST, MULTI = (made_case(policy, step, image="a") for policy, step in (("host", None), ("multi", "strict")))
 
@@ -55,7 +55,7 @@ MODES = ("slower", "faster", "different", "inconclusive")
 @pytest.mark.parametrize("asked", MODES)
 def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: Path, asked: str) -> None:
     """The other side failed, lacks a cell, was measured in another way, or has a wrong result in one launch of many."""
-    small, large = made_case(bytes=8), made_case(bytes=64)
+    small, large = made_case(size=8), made_case(size=64)
     base = write_run(tmp_path / "base", {small: spread(10e-6), large: spread(20e-6)})
     twice = [made_record(large, n, time) for n, time in enumerate(spread(20e-6))]
     wrong = msgspec.structs.replace(twice[3], check=ResultCheck(wrong=5))
@@ -110,7 +110,7 @@ def test_launches_too_few_for_so_many_cells_fail_the_check_and_say_how_many_it_t
     for launches, said in ((6, "30 with 6 launches where one cell of 30 takes 8 to be told"), (8, "1 slower")):
         medians: dict[Case, Sequence[Entry]] = {}
         for size in range(30):
-            host, multi = (made_case(*at, image="a", bytes=8 * size + 8) for at in (("host",), ("multi", "strict")))
+            host, multi = (made_case(*at, image="a", size=8 * size + 8) for at in (("host",), ("multi", "strict")))
             medians |= {host: spread(10e-6, launches, 0.001),
                         multi: spread(10e-6 if size else 20e-6, launches, 0.001)[::-1]}  # fmt: skip
         run = write_run(tmp_path / str(launches), medians)
@@ -119,7 +119,7 @@ def test_launches_too_few_for_so_many_cells_fail_the_check_and_say_how_many_it_t
 
 
 def test_a_side_without_partner_fails_a_check_within_one_run(compare: Collbench, tmp_path: Path) -> None:
-    large = made_case("host", image="a", bytes=65536)
+    large = made_case("host", image="a", size=65536)
     run = write_run(tmp_path / "run", {HOST: spread(10e-6), MULTI: spread(10e-6), large: spread(1e-5)})
     found = compare(run, "--by", "policy", "--fail-on", "slower")
     assert (found.code, "--fail-on slower: 1 missing" in found.err) == (1, True)
@@ -127,7 +127,7 @@ def test_a_side_without_partner_fails_a_check_within_one_run(compare: Collbench,
 
 @pytest.mark.parametrize("asked", MODES)
 def test_what_both_sides_skipped_fails_no_check(compare: Collbench, tmp_path: Path, asked: str) -> None:
-    small, large = made_case(bytes=8), made_case(bytes=64)
+    small, large = made_case(size=8), made_case(size=64)
     skipped = [made_failure(large, n, "no such algorithm", "skipped") for n in range(10)]
     run = write_run(tmp_path / "run", {small: spread(10e-6), large: skipped})
     assert compare(run, twin(run), "--fail-on", asked, "--margin", "10%").code == 0

@@ -31,7 +31,9 @@ HOST, MULTI = (made_case(policy, step, image=HOSTILE) for policy, step in (("hos
 @pytest.fixture
 def launched(tmp_path: Path) -> Path:
     """Ten launches of two sizes on the host and in containers with a hostile name; one size failed in these."""
-    large, failing = (made_case(case.policy, case.isolation, image=HOSTILE, bytes=65536) for case in (HOST, MULTI))
+    large, failing = (
+        made_case(case.where.policy, case.where.isolation, image=HOSTILE, size=65536) for case in (HOST, MULTI)
+    )
     return write_run(tmp_path / "launched", {
         HOST: spread(10e-6), MULTI: spread(12e-6), large: spread(90e-6), failing: ["died: a|b"] * 10,
     })  # fmt: skip
@@ -79,7 +81,7 @@ def test_json_has_every_number_and_null_where_there_is_none(compare: Collbench, 
     assert measured["ratio"]["value"] == pytest.approx(1.2)
     assert measured["ratio"]["interval"][0] <= 1.2 <= measured["ratio"]["interval"][1]
     assert measured["paper_diff_percent"] == pytest.approx(-20.0)
-    assert measured["base"]["case"]["image"] == HOSTILE
+    assert measured["base"]["case"]["where"]["image"] == HOSTILE
     assert measured["base"]["launches"] == 10
     assert (failed["verdict"], failed["why"]) == ("not comparable", "multi strict: failed: died: a|b")
     assert failed["ratio"] is failed["p"] is failed["p_adjusted"] is None
@@ -118,7 +120,7 @@ def test_latex_escapes_what_would_be_commands(compare: Collbench, launched: Path
 
 @pytest.mark.parametrize("formula", ["=1+1", "+cmd", "-x", "@y"])
 def test_csv_holds_no_formula(compare: Collbench, tmp_path: Path, formula: str) -> None:
-    cases = [made_case(case.policy, case.isolation, image=formula) for case in (HOST, MULTI)]
+    cases = [made_case(case.where.policy, case.where.isolation, image=formula) for case in (HOST, MULTI)]
     run = write_run(tmp_path / "run", dict.fromkeys(cases, spread(1e-6)))
     head, row = csv.reader(io.StringIO(compare(run, "--by", "policy", "--style", "csv").out))
     assert row[head.index("image")] == f"'{formula}"
@@ -126,7 +128,7 @@ def test_csv_holds_no_formula(compare: Collbench, tmp_path: Path, formula: str) 
 
 @pytest.mark.parametrize("style", ["table", "markdown", "csv", "latex", "json"])
 def test_control_characters_of_a_run_do_not_reach_the_terminal(compare: Collbench, tmp_path: Path, style: str) -> None:
-    cases = [made_case(case.policy, case.isolation, image="x\x1b[31my") for case in (HOST, MULTI)]
+    cases = [made_case(case.where.policy, case.where.isolation, image="x\x1b[31my") for case in (HOST, MULTI)]
     run = write_run(tmp_path / "run", {case: [1e-6] for case in cases})
     assert "\x1b" not in compare(run, "--by", "policy", "--style", style).out
 
@@ -261,7 +263,7 @@ def test_libraries_are_compared_between_two_runs(compare: Collbench, tmp_path: P
 
 
 def test_a_cut_off_record_and_lonely_cells_are_said(compare: Collbench, tmp_path: Path) -> None:
-    one = write_run(tmp_path / "a", {made_case(): spread(1e-6), made_case(bytes=8): [1e-6]})
+    one = write_run(tmp_path / "a", {made_case(): spread(1e-6), made_case(size=8): [1e-6]})
     two = write_run(tmp_path / "b", {made_case(): spread(1e-6)})
     with (two / "records.jsonl").open("ab") as file:
         file.write(b'{"case":')

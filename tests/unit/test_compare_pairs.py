@@ -104,7 +104,7 @@ def test_steps_of_one_policy_are_held_against_the_least_isolated(tmp_path: Path)
 
 
 def test_images_meet_place_by_place_and_size_by_size(tmp_path: Path) -> None:
-    cases = [placed(policy, step, image=name, bytes=size) for name in ("mpich", "openmpi") for size in (8, 64)
+    cases = [placed(policy, step, image=name, size=size) for name in ("mpich", "openmpi") for size in (8, 64)
              for policy, step in (("host", None), ("multi", "strict"))]  # fmt: skip
     found = pairs_of(tmp_path, "image", *cases)
     assert sides(found) == [("mpich", "openmpi")] * 4
@@ -127,7 +127,7 @@ def test_every_field_that_may_differ_is_a_question(tmp_path: Path, by: str, one:
 
 
 def test_cells_that_differ_in_another_field_too_are_no_pair(tmp_path: Path) -> None:
-    cases = [made_case(dtype="float32", bytes=8), made_case(dtype="float64", bytes=16)]
+    cases = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16)]
     with pytest.raises(RequestError, match=r"nothing to compare by dtype. It has float32, float64"):
         pairs_of(tmp_path / "1", "dtype", *cases)
     with pytest.raises(RequestError, match=r"nothing to compare by backend. It has mpi. Its cells differ by: dtype"):
@@ -215,15 +215,15 @@ def test_what_is_ignored_must_still_leave_one_cell_for_one(tmp_path: Path) -> No
 
 
 def test_two_runs_are_compared_where_both_measured(tmp_path: Path) -> None:
-    base = observe(write_run(tmp_path / "a", dict.fromkeys([made_case(bytes=size) for size in (8, 16, 32)], TIMES)))
-    other = observe(write_run(tmp_path / "b", dict.fromkeys([made_case(bytes=size) for size in (16, 64)], TIMES)))
-    assert [pair.base.case.bytes for pair in across(base, other, None, NOTHING)] == [16]
+    base = observe(write_run(tmp_path / "a", dict.fromkeys([made_case(size=size) for size in (8, 16, 32)], TIMES)))
+    other = observe(write_run(tmp_path / "b", dict.fromkeys([made_case(size=size) for size in (16, 64)], TIMES)))
+    assert [pair.base.case["size"] for pair in across(base, other, None, NOTHING)] == [16]
 
 
 def test_cells_of_a_side_that_have_no_partner_are_counted(tmp_path: Path) -> None:
     """The host has three sizes, the container one of them; the step ipc is no side of this question."""
-    host = [made_case("host", image="openmpi", bytes=size) for size in (8, 16, 32)]
-    boxes = [made_case("multi", step, image="openmpi", bytes=16) for step in ("strict", "ipc")]
+    host = [made_case("host", image="openmpi", size=size) for size in (8, 16, 32)]
+    boxes = [made_case("multi", step, image="openmpi", size=16) for step in ("strict", "ipc")]
     observed = observe(write_run(tmp_path / "run", dict.fromkeys([*host, *boxes], TIMES)))
     factor = find_factor("policy")
     pairs = within(observed, factor, NOTHING, ("host", "multi strict"))

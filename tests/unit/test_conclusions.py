@@ -48,7 +48,7 @@ def judged(path: Path, times: Times) -> dict[int, Judgement]:
         where, backend = LIBRARIES[name]
         server = operation.startswith("ps_")
         case = made_case(policy, "strict", collective=operation, backend=backend, image=where, ranks=gpus + server,
-                         op=None if server else "sum", root=0 if server else None, bytes=1 << 20)  # fmt: skip
+                         op=None if server else "sum", root=0 if server else None, size=1 << 20)  # fmt: skip
         cells[case] = list(spread(time * 1e-3))
     names = ("openmpi", "mpich", "openmpi-cuda")
     run = write_run(path, cells, experiment=experiment(names, images=SIDES, environments=SIDES))

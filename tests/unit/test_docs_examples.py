@@ -66,10 +66,10 @@ def test_reading_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
         valid = valid_samples(samples) * 1e-9
         assert 0 < len(valid) < 40
         median = np.median(valid)
-        algbw = record.work.bytes / median / 1e9
+        algbw = record.work.amount / median / 1e9
         bandwidths = f"algbw {algbw:.3f} GB/s, busbw {algbw * record.work.bus_factor:.3f} GB/s"
         expected.append(
-            f"allreduce {record.work.bytes} B: {len(valid)} samples, median {median * 1e6:.3f} us, {bandwidths}"
+            f"allreduce {record.work.amount} B: {len(valid)} samples, median {median * 1e6:.3f} us, {bandwidths}"
         )
     program += "assert not any(name.startswith(('collbench', 'msgspec')) for name in sys.modules)\n"
     told = subprocess.run(
@@ -189,7 +189,7 @@ def test_the_new_backend_measures_every_collective(
     assert done.returncode == 0, done.stderr
     reasons = {record["reason"] for record in records if not right(record)}
     assert reasons == {"ps_bcast needs 2 ranks or more", "ps_gather needs 2 ranks or more"}
-    measured = {record["case"]["collective"] for record in records if right(record)}
+    measured = {record["case"]["workload"] for record in records if right(record)}
     assert measured == {*collectives.names(), "scan"} - {"ps_bcast", "ps_gather"}
     done, _ = start(extended, bare_environment, "allreduce", "--backend", "loopback", "--ranks", "2")
     assert done.returncode == 2

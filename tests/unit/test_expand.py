@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from collbench import collectives
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import BackendUnavailable, PlanError, RequestError
 from collbench.run.expand import cases_of, dtypes_of, ops_of
 from collbench.schema.axes import OPS
-from collbench.schema.case import DTYPES, Case
+from collbench.schema.case import DTYPES
 from collbench.schema.plan import Plan, Sizes
 
 
@@ -31,7 +32,7 @@ def test_every_combination_once_in_the_plans_order() -> None:
         for size in (8, 16)
         for in_place in (False, True)
     ]
-    assert [(c.driver, c.dtype, c.bytes, c.in_place) for c in cases] == expected
+    assert [(c.driver, c.dtype, c.size, c.in_place) for c in cases] == expected
     assert {(c.collective, c.backend, c.ranks, c.root, c.op) for c in cases} == {("allreduce", "fake", 3, None, "sum")}
 
 
@@ -60,8 +61,8 @@ def test_fields_that_mean_nothing_do_not_multiply() -> None:
 
 def test_a_barrier_is_one_case() -> None:
     (case,) = cases_of(plan(collectives=("barrier",), sizes=(8, 16), dtypes=("all",)), "fake", 2)
-    assert case == Case(
-        collective="barrier", backend="fake", driver="native", thread_level="single", bytes=0, dtype="int8", op=None,
+    assert case == CollectiveCase(
+        collective="barrier", backend="fake", driver="native", thread_level="single", size=0, dtype="int8", op=None,
         root=None, ranks=2,
     )  # fmt: skip
 

@@ -9,11 +9,11 @@ import pytest
 
 from collbench import backends
 from collbench.bindings.spec import Roles
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
 from collbench.run.choosing import roles_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.schema.axes import OPS, Op
-from collbench.schema.case import Case
 from collbench.schema.plan import Plan, check_plan
 
 NEW = ("staging", "algorithm", "protocol", "registered", "graph")
@@ -56,7 +56,7 @@ def plan(**fields: Any) -> Plan:
     return Plan(**(everything | fields))
 
 
-def of(found: tuple[Case, ...], *fields: str) -> list[tuple[Any, ...]]:
+def of(found: tuple[CollectiveCase, ...], *fields: str) -> list[tuple[Any, ...]]:
     return [tuple(getattr(case, field) for field in fields) for case in found]
 
 

@@ -17,7 +17,7 @@ from collbench.analysis.models.predict import PredictionQuestion, predict
 from collbench.analysis.models.series import Point, Series
 from collbench.analysis.models.shapes import SHAPES, Shape
 from collbench.analysis.models.validation import Model, Unfit, errors, model
-from collbench.schema.case import Case
+from collbench.schema.case import case_of
 
 ALLREDUCE = {shape.name: shape for shape in SHAPES["allreduce"]}
 DOUBLING, RING, RABENSEIFNER = (ALLREDUCE[name] for name in ("recursive doubling", "ring", "Rabenseifner"))
@@ -48,8 +48,8 @@ def made(
             cell = truth(p, m) * math.exp(misfit * generator.standard_normal())
             values = cell * np.exp(noise * generator.standard_normal(launches))
             points.append(Point(p, m, m, tuple(range(launches)), tuple(float(value) for value in values)))
-    case = Case(collective="allreduce", backend="mpi", driver="native", thread_level="single", bytes=0,
-                dtype="float32", op="sum", root=None, ranks=0)  # fmt: skip
+    case = case_of("allreduce", {"backend": "mpi", "driver": "native", "thread_level": "single", "size": 0,
+        "dtype": "float32", "op": "sum", "ranks": 0})  # fmt: skip
     return Series(case, "tcp", tuple(points), (), ())
 
 

@@ -16,9 +16,9 @@ from collbench.bindings.gpu.device import DeviceBlocks, DeviceBuffer
 from collbench.bindings.gpu.nccl_library import DATATYPE
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments, chief_of
 from collbench.bindings.host_buffers import HostBuffer
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Part, Prepared
 from collbench.schema.axes import Op
-from collbench.schema.case import Case
 
 COUNT = 4
 Flow = list[tuple[str, list[str]]]
@@ -44,10 +44,10 @@ def made_mpi(rank: int) -> Any:
     )  # fmt: skip
 
 
-def case(collective: str, ranks: int, root: int, in_place: bool = False) -> Case:
+def case(collective: str, ranks: int, root: int, in_place: bool = False) -> CollectiveCase:
     op: Op | None = "sum" if collectives.get(collective).reduces else None
-    return Case(
-        collective=collective, backend="x", driver="native", thread_level="single", bytes=16, dtype="float32",
+    return CollectiveCase(
+        collective=collective, backend="x", driver="native", thread_level="single", size=16, dtype="float32",
         op=op, root=root if collectives.get(collective).rooted else None, ranks=ranks, in_place=in_place,
         staging="pinned",
     )  # fmt: skip

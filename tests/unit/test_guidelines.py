@@ -14,7 +14,7 @@ US = 1e-6
 
 
 def operation(name: str, size: int = 1024) -> Case:
-    return made_case(collective=name, bytes=size, op="sum" if "reduce" in name else None,
+    return made_case(collective=name, size=size, op="sum" if "reduce" in name else None,
                      root=0 if name in ("bcast", "gather", "scatter", "reduce") else None)  # fmt: skip
 
 
@@ -57,7 +57,10 @@ def test_less_data_that_takes_longer_is_a_finding(tmp_path: Path) -> None:
         operation("bcast", size): list(spread(time * US)) for size, time in ((8, 5), (1024, 9), (4096, 6))
     }
     found = check(observe(write_run(tmp_path / "run", cells)))
-    assert [(one.rule, one.case.bytes, one.violated) for one in found] == [(MONOTONE, 8, False), (MONOTONE, 1024, True)]
+    assert [(one.rule, one.case["size"], one.violated) for one in found] == [
+        (MONOTONE, 8, False),
+        (MONOTONE, 1024, True),
+    ]
 
 
 def test_places_are_not_mixed(tmp_path: Path) -> None:

@@ -36,6 +36,6 @@ def test_without_the_loop_python_measures_and_the_record_says_so() -> None:
         capture_output=True, text=True, timeout=LIMIT, check=True,
     )  # fmt: skip
     (record,) = json.loads(done.stdout)["records"]
-    assert record["case"]["driver"] == "native"
+    assert record["case"]["how"]["driver"] == "native"
     assert record["driver"] == "python"
     assert record["notes"] == ["driver python: no native loop was built (no C compiler or no Python.h at installation)"]

@@ -12,11 +12,11 @@ import pytest
 from collbench.errors import RunReadError
 from collbench.launch.harvest import take_over
 from collbench.schema import record as records
-from collbench.schema.case import Case
+from collbench.schema.case import case_of
 from collbench.schema.record import Record, Samples
 
-CASE = Case(collective="bcast", backend="mpi", driver="native", thread_level="single", bytes=8, dtype="int8", op=None,
-            root=0, ranks=2)  # fmt: skip
+CASE = case_of("bcast", {"backend": "mpi", "driver": "native", "thread_level": "single", "size": 8, "dtype": "int8",
+                         "root": 0, "ranks": 2})  # fmt: skip
 ASKED = frozenset({CASE})
 
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
 from collbench.launch import placement
 from collbench.launch.campaign import PreparedCampaign, finished, placements_of
 from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of, steps_of
-from collbench.launch.keeping import place_of
+from collbench.launch.keeping import placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.case import Case
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 from collbench.schema.record import Record
 
@@ -212,7 +212,7 @@ def test_an_image_has_backends_of_its_own() -> None:
 
 def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
     asked = LaunchPlan(collectives=("ps_gather",), images=("openmpi",), sizes=("1G",), workers=(4,))
-    cases = {one: frozenset(cases_in(asked, one)) for one in cells_of(asked)}
+    cases = {one: cases_in(asked, one) for one in cells_of(asked)}
     refuse_too_large(asked, cases, free=9 << 30)
     with pytest.raises(PlanError, match=r"ps_gather of 1\.00 GiB needs 8\.00 GiB of buffers, and 8\.00 GiB are free"):
         refuse_too_large(asked, cases, free=8 << 30)
@@ -242,18 +242,14 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     """Two workers and a server are three ranks, as three workers are: their records are not taken for each other's."""
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
-    cases = {one: frozenset(cases_in(asked, one)) for one in cells_of(asked)}
+    cases = {one: frozenset(case.identity for case in cases_in(asked, one)) for one in cells_of(asked)}
     prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked), cases)
     served = next(one for one in cases if one.server and one.ranks == 3)
-    whole = tuple(placed(case, served) for case in cases[served])
+    whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}
     assert finished(prepared, whole[:1]) == frozenset()
     assert finished(prepared, (msgspec.structs.replace(whole[0], status="failed"),)) == {(served, 0)}
     assert finished(prepared, ()) == frozenset()
-
-
-def placed(case: Case, cell: LaunchCell) -> Record:
-    return Record(case=msgspec.structs.replace(case, **place_of(cell)), launch=0, status="ok")
 
 
 @pytest.mark.parametrize(
@@ -271,5 +267,5 @@ def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str
         all_cases(asked)
 
 
-def all_cases(asked: LaunchPlan) -> list[tuple[Case, ...]]:
+def all_cases(asked: LaunchPlan) -> list[tuple[CollectiveCase, ...]]:
     return [cases_in(asked, one) for one in placements_of(asked, machine(1, 4))]

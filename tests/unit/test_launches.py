@@ -119,8 +119,7 @@ def test_samples_that_began_late_are_said_beside_a_verdict(tmp_path: Path) -> No
 
 
 def test_the_table_says_over_how_many_cells_p_is_adjusted(tmp_path: Path) -> None:
-    cases = {case.policy: [made_case(case.policy, case.isolation, image="a", bytes=size) for size in (8, 16, 32)]
-             for case in (HOST, MULTI)}  # fmt: skip
+    cases = {case.where.policy: [case.having(size=size) for size in (8, 16, 32)] for case in (HOST, MULTI)}
     observed = observe(write_run(tmp_path / "run", dict.fromkeys([*cases["host"], *cases["multi"]], spread(1e-5))))
     [table] = tables(compare(within(observed, find_factor("policy"), frozenset())))
     assert "p adjusted: over the 3 cells that were compared together" in table.notes

@@ -50,17 +50,17 @@ class Maker:
 
     def make(self, ranks: int, size: int, launch: int, seconds: float | None, **fields: Any) -> Record:
         """A record; failed where there is no time."""
-        record, named = self.record, {"collective": "bcast", "op": None, "root": 0, "in_place": False}
+        record, named = self.record, {"workload": "bcast", "op": None, "root": 0, "in_place": False}
         assert record.work is not None and record.seconds is not None and record.samples is not None
-        case = msgspec.structs.replace(record.case, bytes=size, ranks=ranks, **(named | fields.pop("case", {})))
+        case = record.case.having(size=size, ranks=ranks, **(named | fields.pop("case", {})))
         replaced: dict[str, Any] = {"case": case, "launch": launch, "notes": (), "transport": "tcp", **fields}
         if seconds is None:
             replaced |= {"status": "failed", "reason": "broken", "seconds": None}
         else:
-            times = msgspec.structs.replace(record.seconds, p50=seconds, mean=seconds)
+            times = made_record(case, launch, seconds).seconds
             samples = msgspec.structs.replace(record.samples, file=None)
             replaced |= {"seconds": times, "samples": samples, "check": None,
-                         "work": msgspec.structs.replace(record.work, bytes=size)}  # fmt: skip
+                         "work": msgspec.structs.replace(record.work, amount=size)}  # fmt: skip
         return msgspec.structs.replace(record, **replaced)
 
     def write(self, records: Iterable[Record], name: str = "run", **manifest: Any) -> Path:
@@ -177,7 +177,7 @@ def test_memory_is_that_of_the_control_group_and_of_gpus(maker: Maker) -> None:
     shared = maker.grid(case={"collective": "gather", "op": None, "root": 0})
     run = maker.write(maker.grid() + shared, hosts=(bound,))
     found = document(run, "--predict", "ranks=4,bytes=1M")
-    assert [one["case"]["collective"] for one in found["predictions"]] == ["gather"]
+    assert [one["case"]["workload"] for one in found["predictions"]] == ["gather"]
     assert "1.00 MiB were there" in found["refused"][0]["why"]
     with_gpu = msgspec.structs.replace(bound, gpus=(gpu(memory=8 << 20),))
     assert (
@@ -245,7 +245,7 @@ def test_collectives_are_chosen_by_any_spelling(maker: Maker) -> None:
     assert len(document(run)["models"]) == 2
     for spelling in ("allreduce", "all_reduce", "All-Reduce"):
         (one,) = document(run, "--collective", spelling)["models"]
-        assert one["case"]["collective"] == "allreduce"
+        assert one["case"]["workload"] == "allreduce"
     assert "Did you mean allreduce?" in refuse(run, "--collective", "allredcue")
     assert "not in" in refuse(run, "--collective", "alltoall")
 

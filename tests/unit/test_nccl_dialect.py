@@ -20,9 +20,9 @@ from collbench.bindings.gpu.nccl_library import DATATYPE, OP, says_lost
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
 from collbench.bindings.gpu.shared_library import to_word
 from collbench.bindings.host_buffers import as_parts
+from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Prepared
 from collbench.errors import LibraryError, Unsupported
-from collbench.schema.case import Case
 
 ROWS = [name for name in collectives.names() if "nccl" in collectives.get(name).dialects]
 COUNT, RANKS = 24, (2, 3, 5)
@@ -50,7 +50,7 @@ LENGTHS = {
 }  # fmt: skip
 
 
-def arguments_of(row: Collective, case: Case, rank: int, trace: Trace) -> Any:
+def arguments_of(row: Collective, case: CollectiveCase, rank: int, trace: Trace) -> Any:
     device: Any = Device(trace)
     nccl, comm = trace.library(), trace.communicator()
     if not row.has_server:
@@ -60,7 +60,7 @@ def arguments_of(row: Collective, case: Case, rank: int, trace: Trace) -> Any:
     return WorkerArguments(trace.mpi(), nccl, comm, device, case, row, COUNT, rank)
 
 
-def cases(row: Collective) -> Iterator[tuple[Case, int]]:
+def cases(row: Collective) -> Iterator[tuple[CollectiveCase, int]]:
     """Every rank of worlds of some sizes, with every root, in place and not."""
     for ranks in RANKS:
         for root in range(ranks) if row.rooted else (None,):
@@ -77,7 +77,7 @@ def words_of(call: C) -> Call:
     return call.function, words[:6] if call.function == "MPI_Recv" else words
 
 
-def prepared(row: Collective, case: Case, rank: int, trace: Trace) -> Prepared | None:
+def prepared(row: Collective, case: CollectiveCase, rank: int, trace: Trace) -> Prepared | None:
     """None where NCCL has no such form."""
     try:
         return row.dialects["nccl"](arguments_of(row, case, rank, trace))

@@ -12,11 +12,12 @@ import pytest
 from tests.unit.test_case import CASE
 
 from collbench.bindings.spec import HostSession, Operation
+from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.driver import MOST_CALLS, TimedCall
 from collbench.run.results import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, fill_results
 from collbench.run.sampling import Method, Sampling
-from collbench.schema.case import Cadence, Case
+from collbench.schema.case import Cadence
 from collbench.schema.record import Record
 from collbench.timing.call import Call, Stage, Stopwatch
 from collbench.timing.gates import GateSetting, Signals
@@ -29,7 +30,7 @@ def method(cadence: Cadence = "isolated", **fields: Any) -> Method:
     return replace(Method("barrier", False, "common", Fixed(3), 5, 1, cadence, two, False), **fields)
 
 
-def case(graph: int) -> Case:
+def case(graph: int) -> CollectiveCase:
     return msgspec.structs.replace(CASE, graph=graph)
 
 
@@ -62,7 +63,7 @@ def test_how_many_operations_are_timed_on_the_device(heard: list[tuple[bool, flo
     assert _how_many(heard) == found
 
 
-BLANK = Record(case=CASE, launch=0, status="ok")
+BLANK = Record(case=CASE.identity, launch=0, status="ok")
 
 
 def test_a_sample_of_a_burst_is_the_time_of_one_operation() -> None:

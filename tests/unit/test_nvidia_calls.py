@@ -27,7 +27,8 @@ ROWS = """
 from collbench import collectives
 from collbench.bindings.calls import AllOf, make_call
 from collbench.bindings.gpu.nccl_arguments import NcclArguments
-from collbench.schema.case import Case
+from collbench.collectives.case import CollectiveCase
+
 from collbench.timing.call import Stage
 from collbench.timing.gates import GateSetting, Signals
 from collbench.timing.loop import native_loop, run_native, run_python
@@ -50,8 +51,8 @@ for method, name in methods.items():
 
 def prepared(name):
     row = collectives.get(name)
-    case = Case(collective=name, backend="nccl", driver="native", thread_level="single", bytes=64, dtype="float32",
-                op="sum" if row.reduces else None, root=0 if row.rooted else None, ranks=2)
+    case = CollectiveCase(collective=name, backend="nccl", driver="native", thread_level="single", size=64,
+                dtype="float32", op="sum" if row.reduces else None, root=0 if row.rooted else None, ranks=2)
     arguments = NcclArguments(nccl, comm, device, case, row, 16, 0)
     return make_call(row.dialects["nccl"](arguments), nccl, (arguments,))
 

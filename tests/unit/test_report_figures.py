@@ -146,7 +146,7 @@ def test_there_is_no_ladder_where_nothing_is_compared(tmp_path: Path, drawn: lis
 
 
 def test_lines_are_dotted_over_sizes_that_nobody_measured(tmp_path: Path, drawn: list[Drawn]) -> None:
-    cells = {made_case(image=image, bytes=size): spread(time * US * size, 7)
+    cells = {made_case(image=image, size=size): spread(time * US * size, 7)
              for image, time in (("a", 1), ("b", 2)) for size in (8, 64 << 10, 1 << 20)}  # fmt: skip
     (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
     curves.curves(question, "x", "title")
@@ -163,7 +163,7 @@ def test_sizes_that_are_near_are_joined_and_every_interval_is_a_whisker_of_its_o
     tmp_path: Path, drawn: list[Drawn]
 ) -> None:
     """Areas of nine series lie on each other, and nobody tells them apart."""
-    cells = {made_case(image=f"image{number}", bytes=size): spread((1 + number) * US * size, 7)
+    cells = {made_case(image=f"image{number}", size=size): spread((1 + number) * US * size, 7)
              for number in range(9) for size in (8, 128, 1024)}  # fmt: skip
     (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
     curves.curves(question, "x", "title")
@@ -176,7 +176,7 @@ def test_sizes_that_are_near_are_joined_and_every_interval_is_a_whisker_of_its_o
 
 
 def test_series_without_intervals_stand_at_their_sizes(tmp_path: Path, drawn: list[Drawn]) -> None:
-    cells = {made_case(image=image, bytes=size): [US * size] for image in "ab" for size in (8, 64)}
+    cells = {made_case(image=image, size=size): [US * size] for image in "ab" for size in (8, 64)}
     (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
     curves.curves(question, "x", "title")
     lines = [line for plot in drawn for line in plot.axes.get_lines()]

@@ -49,7 +49,7 @@ def ladder(path: Path, title: str = "made up", launches: int = 7, sizes: tuple[i
                 for place, factor in places.items():
                     for size in sizes:
                         time = (1 + number / 10) * factor * (1 + size / 1024) * US * (1 + launch / 100)
-                        case = made_case(*place, image=image, bytes=size)
+                        case = made_case(*place, image=image, size=size)
                         samples = np.rint(time * 1e9 * generator.lognormal(0, 0.05, (2, 20))).astype(np.int64)
                         writer.append(sampled(made_record(case, launch, time), samples), samples)
     return path
@@ -117,7 +117,7 @@ def test_the_page_asks_nothing_of_a_network_and_runs_nothing(page: str) -> None:
 
 
 def test_markup_in_a_run_reaches_the_page_as_text(tmp_path: Path) -> None:
-    cells = {made_case(place, None, image=image, bytes=size): spread(US, 6)
+    cells = {made_case(place, None, image=image, size=size): spread(US, 6)
              for place in ("host", HOSTILE) for image in ("a", HOSTILE) for size in (8, 64)}  # fmt: skip
     records: dict[object, list[Record]] = {
         case: [made_record(case, n, t, transport=HOSTILE, notes=(HOSTILE,)) for n, t in enumerate(times)]

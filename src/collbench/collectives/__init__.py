@@ -13,7 +13,7 @@ from collbench.spelling import suggestion
 if TYPE_CHECKING:
     from collbench.collectives.row import Collective
 
-_NOT_ROWS = {"row", "dialects"}
+_NOT_ROWS = {"row", "dialects", "case"}
 
 #: Other spellings, after `_`, `-` and case are taken out.
 _ALIASES = {"broadcast": "bcast", "reducescatterblock": "reduce_scatter", "ring": "sendrecv"}
