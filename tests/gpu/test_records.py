@@ -41,15 +41,20 @@ def test_what_is_complete_when_it_returns_has_no_bursts(gpus: Gpus) -> None:
 def test_graphs(gpus: Gpus, ranks: int, driver: str) -> None:
     flags = ("-b", "1K", "-e", "1K", "--driver", driver)
     alone = one(gpus, ranks, "nccl", *flags, "-G", "1")
-    assert (alone["status"], alone["driver"], alone["case"]["how"]["graph"], alone["burst"]) == ("ok", driver, 1, 1)
+    assert (alone["status"], alone["driver"], alone["case"]["how"].get("graph", 0), alone["burst"]) == (
+        "ok",
+        driver,
+        1,
+        1,
+    )
     chained = one(gpus, ranks, "nccl", *flags, "-G", "3", "--cadence", "streaming", "--burst", "5")
-    assert (chained["status"], chained["case"]["how"]["graph"], chained["burst"]) == ("ok", 5, 15)
+    assert (chained["status"], chained["case"]["how"].get("graph", 0), chained["burst"]) == ("ok", 5, 15)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_registered_buffers(gpus: Gpus, ranks: int) -> None:
     record = one(gpus, ranks, "nccl", "-b", "1M", "-e", "1M", "-R", "1")
-    assert record["case"]["how"]["registered"] is True
+    assert record["case"]["how"].get("registered", False) is True
     assert record["status"] == "ok" or "registers no buffers" in record["reason"]
 
 
@@ -74,7 +79,10 @@ def test_copies_are_legs(gpus: Gpus) -> None:
 
 @pytest.mark.parametrize("staging", ["pageable", "pinned"])
 def test_staging(gpus: Gpus, staging: str) -> None:
-    assert one(gpus, 1, "mpi-staged", "-b", "1M", "-e", "1M", "--staging", staging)["case"]["how"]["staging"] == staging
+    assert (
+        one(gpus, 1, "mpi-staged", "-b", "1M", "-e", "1M", "--staging", staging)["case"]["how"].get("staging")
+        == staging
+    )
 
 
 @pytest.mark.parametrize("backend", ["nccl", "torch-nccl"], indirect=True)

@@ -47,7 +47,7 @@ def judged(path: Path, times: Times) -> dict[int, Judgement]:
     for (operation, policy, name, gpus), time in times.items():
         where, backend = LIBRARIES[name]
         server = operation.startswith("ps_")
-        case = made_case(policy, "strict", collective=operation, backend=backend, image=where, ranks=gpus + server,
+        case = made_case(policy, "strict", workload=operation, backend=backend, image=where, ranks=gpus + server,
                          op=None if server else "sum", root=0 if server else None, size=1 << 20)  # fmt: skip
         cells[case] = list(spread(time * 1e-3))
     names = ("openmpi", "mpich", "openmpi-cuda")
@@ -96,7 +96,7 @@ def test_what_was_not_measured_leaves_a_conclusion_open(tmp_path: Path) -> None:
 
 def test_workers_are_counted_without_the_server(tmp_path: Path) -> None:
     cells: dict[Case, list[Entry]] = {
-        made_case("multi", "strict", collective="ps_bcast", op=None, root=0, ranks=5, image="openmpi"): [1e-3],
+        made_case("multi", "strict", workload="ps_bcast", op=None, root=0, ranks=5, image="openmpi"): [1e-3],
         made_case("multi", "strict", ranks=4, image="openmpi"): [1e-3],
     }
     observed = observe(write_run(tmp_path / "run", cells))
@@ -106,7 +106,7 @@ def test_workers_are_counted_without_the_server(tmp_path: Path) -> None:
 
 
 def test_the_run_stands_beside_the_paper_in_ratios(tmp_path: Path) -> None:
-    server = {"collective": "ps_bcast", "op": None, "root": 0, "ranks": 2}
+    server = {"workload": "ps_bcast", "op": None, "root": 0, "ranks": 2}
     cells: dict[Case, list[Entry]] = {
         made_case("single", "strict", image="openmpi", **server): list(spread(4e-3)),
         made_case("single", "strict", image="mpich", **server): list(spread(2e-3)),
@@ -123,7 +123,7 @@ def test_the_run_stands_beside_the_paper_in_ratios(tmp_path: Path) -> None:
 def test_a_run_without_the_papers_operations_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="nothing to hold against choi2021"):
         beside(
-            observe(write_run(tmp_path / "run", {made_case(collective="alltoall", op=None): [1.0]})), paper("choi2021")
+            observe(write_run(tmp_path / "run", {made_case(workload="alltoall", op=None): [1.0]})), paper("choi2021")
         )
 
 

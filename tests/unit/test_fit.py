@@ -195,8 +195,10 @@ def test_too_few_sizes_are_refused_with_what_is_needed(number: int) -> None:
 def test_a_barrier_is_modelled_over_rank_counts() -> None:
     shape = SHAPES["barrier"][0]
     case = made(costs(RING)).case
-    case = type(case)(**{name: getattr(case, name) for name in case.__struct_fields__} | {"collective": "barrier"})
-    series = replace(made(lambda p, m: 3e-6 * shape.messages(p), (2, 4, 8, 16, 32), (0,), noise=0.02), case=case)
+    case = case.having(workload="barrier").without(("size", "dtype"))
+    series = replace(
+        made(lambda p, m: 3e-6 * shape.messages(p), (2, 4, 8, 16, 32), (0,), noise=0.02), case=case, sized=False
+    )
     found = modelled(series)
     (piece,) = found.fit.pieces
     assert piece.fitted.shape == shape and piece.fitted.alpha == pytest.approx(3e-6, rel=0.03)

@@ -14,7 +14,7 @@ US = 1e-6
 
 
 def operation(name: str, size: int = 1024) -> Case:
-    return made_case(collective=name, size=size, op="sum" if "reduce" in name else None,
+    return made_case(workload=name, size=size, op="sum" if "reduce" in name else None,
                      root=0 if name in ("bcast", "gather", "scatter", "reduce") else None)  # fmt: skip
 
 
@@ -65,8 +65,8 @@ def test_less_data_that_takes_longer_is_a_finding(tmp_path: Path) -> None:
 
 def test_places_are_not_mixed(tmp_path: Path) -> None:
     cells: dict[Case, list[Entry]] = {
-        made_case("multi", "strict", collective="gather", op=None, root=0, image="a"): list(spread(20 * US)),
-        made_case("single", "strict", collective="allgather", op=None, image="a"): list(spread(10 * US)),
+        made_case("multi", "strict", workload="gather", op=None, root=0, image="a"): list(spread(20 * US)),
+        made_case("single", "strict", workload="allgather", op=None, image="a"): list(spread(10 * US)),
     }
     assert not check(observe(write_run(tmp_path / "run", cells)))
 

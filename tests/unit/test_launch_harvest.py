@@ -79,7 +79,7 @@ def test_pickles_are_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_only_what_was_asked_for_and_once(folder: Path, twice: bool) -> None:
-    other = msgspec.structs.replace(CASE, bytes=16)
+    other = CASE.having(size=16)
     (folder / "records.jsonl").write_bytes(line() + line() if twice else line(case=other))
     with pytest.raises(RunReadError, match="not asked for"):
         list(take_over(folder, ASKED))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.unit.made_runs import gpu
+from tests.unit.made_runs import gpu, made_record
 
 from collbench.analysis.models.predict import PredictionQuestion
 from collbench.analysis.models.shapes import SHAPES
@@ -53,6 +53,8 @@ class Maker:
         record, named = self.record, {"workload": "bcast", "op": None, "root": 0, "in_place": False}
         assert record.work is not None and record.seconds is not None and record.samples is not None
         case = record.case.having(size=size, ranks=ranks, **(named | fields.pop("case", {})))
+        if case.workload == "barrier":
+            case = case.without(("size", "dtype"))
         replaced: dict[str, Any] = {"case": case, "launch": launch, "notes": (), "transport": "tcp", **fields}
         if seconds is None:
             replaced |= {"status": "failed", "reason": "broken", "seconds": None}
@@ -174,7 +176,7 @@ def test_sizes_far_below_those_measured_are_refused_too(maker: Maker) -> None:
 def test_memory_is_that_of_the_control_group_and_of_gpus(maker: Maker) -> None:
     """A root that shares out holds one buffer; every other collective has one on each rank."""
     bound = msgspec.structs.replace(maker.manifest.hosts[0], memory=64 << 30, cgroup_memory=1 << 20)
-    shared = maker.grid(case={"collective": "gather", "op": None, "root": 0})
+    shared = maker.grid(case={"workload": "gather", "op": None, "root": 0})
     run = maker.write(maker.grid() + shared, hosts=(bound,))
     found = document(run, "--predict", "ranks=4,bytes=1M")
     assert [one["case"]["workload"] for one in found["predictions"]] == ["gather"]
@@ -240,7 +242,7 @@ def test_a_what_if_needs_no_model(maker: Maker) -> None:
 
 
 def test_collectives_are_chosen_by_any_spelling(maker: Maker) -> None:
-    reduced = maker.grid(case={"collective": "allreduce", "op": "sum", "root": None})
+    reduced = maker.grid(case={"workload": "allreduce", "op": "sum", "root": None})
     run = maker.write(maker.grid() + reduced)
     assert len(document(run)["models"]) == 2
     for spelling in ("allreduce", "all_reduce", "All-Reduce"):
@@ -283,7 +285,7 @@ def test_one_launch_and_one_rank_count_are_said(maker: Maker) -> None:
 
 
 def test_a_barrier_needs_no_bytes_and_others_do(maker: Maker) -> None:
-    case = {"collective": "barrier", "root": None}
+    case = {"workload": "barrier", "root": None}
     records = [maker.make(ranks, 0, 0, 1e-6 * (ranks - 1).bit_length(), case=case) for ranks in (2, 4, 8, 16)]
     run = maker.write(records + maker.grid())
     (one,) = document(run, "--predict", "ranks=32")["predictions"]

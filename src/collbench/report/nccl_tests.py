@@ -146,8 +146,9 @@ def _row(out: Record | None, inside: Record | None) -> str:
     assert record is not None and record.work is not None
     case = record.case
     root = -1 if case["root"] is None else case["root"]
+    dtype = case["dtype"] or "int8"
     start = (
-        f"{int(record.work.amount):12d}  {record.work.count:12d}  {_TYPE.get(case['dtype'], case['dtype']):>8}  "
+        f"{int(record.work.amount):12d}  {record.work.count:12d}  {_TYPE.get(dtype, dtype):>8}  "
         f"{case['op'] or 'none':>6}  {root:6d}"
     )
     return start + _half(out) + _half(inside) + "\n"
