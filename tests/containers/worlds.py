@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tests.containers.conftest import Started
+from collbench.schema.store import read_run
+from tests.containers.conftest import Launch, Started, ended
 from tests.processes import wait_for as wait_for
 
 LADDER = """
@@ -71,3 +75,20 @@ KILL = (
     "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q 'bin/collbench run' && "
     "kill -9 ${p#/proc/}; done; true"
 )
+
+
+def disturbed(clean: Started, launch: Launch, tmp_path: Path, image: str, disturb: Callable[[Started], None]) -> None:
+    """A world of two ranks, disturbed once they have met, is one failed record, and the experiment says so."""
+    process = launch(LONG.format(image=image, step="strict", launches=1).replace('"300s"', '"20s"'))
+    try:
+        wait_for(lambda: list(Path(tempfile.gettempdir()).glob("collbench-*/out/manifest.json")))
+        disturb(clean)
+        code, _, err = ended(process)
+    finally:
+        process.kill()
+        process.communicate()
+    assert code == 1, err
+    failed = [record for record in read_run(tmp_path / "run").records if record.status == "failed"]
+    assert len(failed) == 1
+    assert failed[0].reason
+    assert f"collbench: launch 0 ({image} single strict, 2 ranks) failed:" in err
