@@ -36,7 +36,7 @@ strange = st.sampled_from([0.0, 5e-324, 1e-300, 1e-9, 1.0, 1e300, 1.7e308])
 tied = st.sampled_from([1e-6, 2e-6])
 PLACES = [("host", None), ("multi", "strict"), ("single", "strict"), ("multi", "net")]
 cases = st.builds(
-    lambda place, size, collective: made_case(*place, size=size, collective=collective, image="openmpi"),
+    lambda place, size, collective: made_case(*place, size=size, workload=collective, image="openmpi"),
     st.sampled_from(PLACES), st.sampled_from([0, 8, 1024]), st.sampled_from(["allreduce", "bcast"]),
 )  # fmt: skip
 

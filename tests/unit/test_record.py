@@ -26,13 +26,13 @@ def kind(request: pytest.FixtureRequest, stored_run: Path) -> tuple[Decode, dict
 
 def test_a_document_of_today_is_read(kind: tuple[Decode, dict[str, Any]]) -> None:
     decode, document = kind
-    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 4
+    assert decode(json.dumps(document).encode()).schema == records.SCHEMA == 5
 
 
 def test_a_newer_schema_is_refused_with_the_version_it_needs(kind: tuple[Decode, dict[str, Any]]) -> None:
     decode, document = kind
     newer = json.dumps(document | {"schema": 7, "tomorrow": True}).encode()
-    with pytest.raises(RunReadError, match=r"here: written with schema 7; this collbench reads up to 4. Update"):
+    with pytest.raises(RunReadError, match=r"here: written with schema 7; this collbench reads up to 5. Update"):
         decode(newer, "here")
 
 
@@ -95,23 +95,37 @@ def test_bandwidths_follow_from_work_and_median(stored_run: Path) -> None:
     assert (barrier.algbw, barrier.busbw) == (0.0, 0.0)
 
 
+def in_four_words(case: dict[str, Any]) -> dict[str, Any]:
+    """A case of schema 1, all of whose places are the host, as it is written today."""
+    what = {"size": case["bytes"], "dtype": case["dtype"], "op": case["op"], "root": case["root"]}
+    how = {name: case[name] for name in ("backend", "driver", "thread_level")}
+    how |= {"in_place": True} if case["in_place"] else {}
+    if case["collective"] == "barrier":
+        what = {}
+    said = {name: value for name, value in what.items() if value is not None}
+    found = {"workload": case["collective"], "what": said, "how": how, "where": {"ranks": case["ranks"]}}
+    return {name: value for name, value in found.items() if value != {}}
+
+
 def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
     """The fields of schema 1, whatever their order, and what schemas 2 to 4 added: another one is another schema."""
-    of_case = {"staging": None, "algorithm": None, "protocol": None, "registered": False, "graph": 0}
     of_record = {
-        "schema": 4, "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
+        "schema": 5, "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
         "gpus": [], "shared_gpu": False,
     }  # fmt: skip
     for line in (stored_run / "records.jsonl").read_bytes().splitlines():
         before = json.loads(line)
-        now = before | of_record | {"case": before["case"] | of_case}
+        now = before | of_record | {"case": in_four_words(before["case"])}
+        if before["work"] is not None:
+            moved = {"amount": before["work"]["bytes"], "unit": "bytes", "shown": "time"}
+            now["work"] = moved | {name: before["work"][name] for name in ("count", "bus_factor")}
         if before["ranks"] is not None:
             now["ranks"] = before["ranks"] | {"gpu": []}
         assert json.loads(records.encode(records.decode(line))) == now
     whole = (stored_run / "manifest.json").read_bytes()
     before = json.loads(whole)
     assert json.loads(manifests.encode(manifests.decode(whole))) == before | {
-        "schema": 4,
+        "schema": 5,
         "experiment": None,
         "rank_gpus": [],
         "protocol": before["protocol"] | {"burst": 1},

@@ -164,7 +164,7 @@ def test_runs_with_little_in_them_make_a_page_too(
 
 def test_the_answer_speaks_of_each_operation_on_the_most_ranks(tmp_path: Path) -> None:
     cells = {
-        made_case(image=image, ranks=ranks, collective=name, op=None): spread(US * time * ranks, 7)
+        made_case(image=image, ranks=ranks, workload=name, op=None): spread(US * time * ranks, 7)
         for name in ("alltoall", "allgather") for ranks in (2, 4) for image, time in (("a", 1), ("b", 2))
     }  # fmt: skip
     found = chapter(observe(write_run(tmp_path / "run", cells)), {}, 0.02, figures=False)

@@ -49,9 +49,9 @@ def test_osu_size_of_a_split_collective(stored_run: Path, collective: str, size:
     """osu_reduce_scatter prints the whole buffer, osu_allgather what one rank contributes."""
     run = read_run(stored_run)
     record = next(record for record in run.records if record.seconds and record.case["dtype"] == "float32")
-    case = msgspec.structs.replace(record.case, collective=collective)
+    case = record.case.having(workload=collective)
     assert record.work is not None
-    work = msgspec.structs.replace(record.work, bytes=4096, count=256)
+    work = msgspec.structs.replace(record.work, amount=4096, count=256)
     style = new_style("osu")
     style.begin(run.manifest)
     printed = style.add(msgspec.structs.replace(record, case=case, work=work)) + style.end()
@@ -67,7 +67,8 @@ def test_csv_has_a_row_for_every_record(printed: Callable[..., str], stored_run:
         assert None not in row
         assert row["status"] == record.status
         assert row["reason"] == (record.reason or "")
-        assert int(row["bytes_asked"]) == record.case["size"]
+        assert int(row["size_asked"]) == record.case["size"]
+        assert row["amount"] == ("" if record.work is None else str(record.work.amount))
         assert row["driver"] == (record.driver or "")
         if record.seconds is not None and record.samples is not None:
             assert float(row["median_s"]) == record.seconds.p50
@@ -126,7 +127,7 @@ def test_rates_have_three_digits(rate: float | None, text: str) -> None:
 def test_a_table_with_two_gates_says_which_row_had_which(stored_run: Path) -> None:
     run = read_run(stored_run)
     first = next(record for record in run.records if record.seconds is not None)
-    other = msgspec.structs.replace(first, gate="barrier", case=msgspec.structs.replace(first.case, bytes=16))
+    other = msgspec.structs.replace(first, gate="barrier", case=first.case.having(size=16))
     table = new_style("table")
     table.begin(run.manifest)
     text = table.add(first) + table.add(other) + table.end()
