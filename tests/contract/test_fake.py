@@ -31,6 +31,9 @@ class Kept:
         self.records.append(record)
         self.samples.append(samples)
 
+    def saved(self) -> str:
+        return ""
+
     def rescue(self) -> str:
         return ""
 

@@ -63,6 +63,9 @@ def test_trouble_ends_the_process_once_the_library_let_go(
     class Held:
         def rescue(self) -> str:
             did.append("rescued")
+            return self.saved()
+
+        def saved(self) -> str:
             return " Safe in DIR."
 
     class First(FirstReporter):
@@ -88,6 +91,35 @@ def test_trouble_ends_the_process_once_the_library_let_go(
     assert said.count("collbench: ") == 1
     assert said.startswith("collbench: rank 2: allreduce 8 B on nccl: timing: NCCL: remote error. ")
     assert said.endswith(" Safe in DIR.\n")
+
+
+def test_on_a_signal_the_message_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher kills its ranks a moment after it was told to stop; what was held back may be long to print."""
+    did: list[str] = []
+
+    class Held:
+        def rescue(self) -> str:
+            did.append("rescued")
+            return ""
+
+        def saved(self) -> str:
+            return " Safe in DIR."
+
+    class First(Voice):
+        def __init__(self) -> None:
+            pass
+
+        def claim(self) -> bool:
+            return True
+
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    monkeypatch.setattr("collbench.run.leaving.say", did.append)
+    with pytest.raises(SystemExit, match="130"):
+        last_words(0, First(), Held(), 300.0)("terminated", "allreduce")
+    assert did == ["ended by SIGTERM (a rank was lost, or the job was stopped) in allreduce. Safe in DIR.", "rescued"]
 
 
 def test_who_moves_is_left_alone() -> None:

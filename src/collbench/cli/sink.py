@@ -120,6 +120,10 @@ class TerminalSink:
             sys.stdout.flush()
         except Exception as error:
             return f" ({error})"
+        return self.saved()
+
+    def saved(self) -> str:
+        """Where the records are, in a sentence."""
         if self._writer is None:
             return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
         n, where = self._writer.count, self._writer.directory

@@ -33,6 +33,9 @@ class Rescue(Protocol):
     def rescue(self) -> str:
         """Print what was held back, and say what is safe on disk: called when everything ends now."""
 
+    def saved(self) -> str:
+        """Say what is safe on disk, and print nothing."""
+
 
 class AgreedError(Exception):
     """Carries an error that every rank raises together."""
@@ -115,9 +118,9 @@ def on_watchdog(
                 say(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).{saved}")
             _leave_behind(break_off)
         why = "interrupted" if kind == "interrupted" else "ended by SIGTERM (a rank was lost, or the job was stopped)"
-        saved = sink.rescue()
-        if rank == 0 and voice.claim():
-            say(f"{why} in {doing}.{saved}")
+        if rank == 0 and voice.claim():  # before all else: the launcher kills whoever takes long
+            say(f"{why} in {doing}.{sink.saved()}")
+        sink.rescue()
         os._exit(130)
 
     return speak
