@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 
 from collbench.analysis.observations import Cell, collect
@@ -20,7 +19,7 @@ REFUSED = "process_vm_readv refused at this step: mpich copies twice"
 
 
 def record(policy: str, isolation: str | None, launch: int, us: float, *notes: str) -> Record:
-    case = msgspec.structs.replace(CASE, policy=policy, isolation=isolation)
+    case = CASE.having(policy=policy, isolation=isolation, engine="host" if policy == "host" else "docker")
     work = Work(amount=1024, count=256, bus_factor=1.0)
     seconds = summarise(np.array([round(us * 1000)]))
     return Record(case=case, launch=launch, status="ok", work=work, seconds=seconds, driver="native",
@@ -37,7 +36,7 @@ def test_ratios_intervals_remarks_and_reasons(golden: Callable[[str, str], None]
     rows = [record("host", None, n, 10 + n / 10) for n in range(7)]
     rows += [record("multi", "strict", n, 20 + n / 5, REFUSED) for n in range(7)]
     rows += [record("single", "strict", n, 100 + 30 * n) for n in range(5)]
-    case = msgspec.structs.replace(CASE, policy="single", isolation="strict")
+    case = CASE.having(policy="single", isolation="strict", engine="docker")
     rows.append(Record(case=case, launch=5, status="failed", reason="container c1 died"))
     golden("launches.txt", summary(cells_of(rows)))
 

@@ -186,6 +186,7 @@ def test_algorithms_and_protocols_are_told_to_the_library(mpirun: Command, tmp_p
     ended = finish(command, env={"DOUBLE_SAYS_SETTINGS": "1", "NCCL_ALGO": "Tree"})
     said = [line for line in ended.err.splitlines() if line.startswith("double: 0: ")]
     assert said == ["double: 0: Tree None", "double: 0: Tree LL128", "double: 0: Ring None", "double: 0: Ring LL128"]
-    assert [(record["case"]["how"].get("algorithm"), record["case"]["how"].get("protocol")) for record in ended.records[::2]] == [
+    asked = [record["case"]["how"] for record in ended.records[::2]]
+    assert [(how.get("algorithm"), how.get("protocol")) for how in asked] == [
         (None, None), (None, "LL128"), ("Ring", None), ("Ring", "LL128"),
     ]  # fmt: skip

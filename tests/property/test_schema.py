@@ -20,8 +20,8 @@ from collbench.characters import in_one_line
 from collbench.errors import RunReadError
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
-from collbench.schema.axes import DRIVERS, OPS, THREAD_LEVELS
-from collbench.schema.case import CADENCES, DTYPES, GATES, Case
+from collbench.schema.axes import DRIVERS, THREAD_LEVELS
+from collbench.schema.case import CADENCES, GATES, Case, Where
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Status, Work
 from collbench.schema.samples import ALL_RANKS_LIMIT
@@ -37,22 +37,16 @@ time = st.floats(0, 1e10)
 #: Texts that are read as they were written: others have their control characters written out.
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20).filter(lambda one: in_one_line(one) == one)
 
-cases = st.builds(
-    Case,
-    collective=text,
-    backend=text,
-    driver=st.sampled_from(DRIVERS),
-    thread_level=st.sampled_from(THREAD_LEVELS),
-    bytes=amount,
-    dtype=st.sampled_from(list(DTYPES)),
-    op=st.none() | st.sampled_from(OPS),
-    root=st.none() | st.just(0),
-    ranks=few,
-    in_place=st.booleans(),
-    image=st.none() | text,
-    policy=text,
-    isolation=st.none() | text,
+what = st.fixed_dictionaries({}, optional={"size": amount, "dtype": text, "op": text, "root": st.just(0), "n": whole,
+                                           "of_its_own": text | real | st.booleans()})  # fmt: skip
+how = st.fixed_dictionaries({"backend": text}, optional={
+    "driver": st.sampled_from(DRIVERS), "thread_level": st.sampled_from(THREAD_LEVELS), "in_place": st.booleans(),
+    "algorithm": st.none() | text, "graph": st.integers(0, 9),
+})  # fmt: skip
+places = st.builds(
+    Where, ranks=few, engine=text, image=st.none() | text, policy=text, isolation=st.none() | text, affinity=text
 )
+cases = st.builds(Case, workload=text, what=what, how=how, where=places)
 
 
 def ordered(times: list[float], mean: float, lag1: float | None) -> Seconds:
@@ -76,7 +70,7 @@ complete = st.builds(
     launch=st.integers(0, 2**40 - 1),
     status=st.sampled_from(get_args(Status)),
     reason=st.none() | text,
-    work=st.none() | st.builds(Work, bytes=amount, count=amount, bus_factor=st.floats(0, 1e6)),
+    work=st.none() | st.builds(Work, amount=amount, count=st.none() | amount, bus_factor=st.none() | st.floats(0, 1e6)),
     check=st.none() | st.builds(ResultCheck, wrong=st.none() | amount),
     samples=st.none() | st.builds(Samples, n=amount, invalid=st.just(0), warmup=amount, file=st.none() | text),
     seconds=st.none() | seconds,
@@ -172,7 +166,7 @@ def test_samples_survive_the_disk(stored_run: Path, several: list[Any]) -> None:
         directory = Path(temporary) / "run"
         with RunWriter(directory, stored.manifest) as writer:
             for launch, matrix in enumerate(several):
-                case = msgspec.structs.replace(stored.records[0].case, ranks=len(matrix))
+                case = stored.records[0].case.having(ranks=len(matrix))
                 taken = Samples(n=matrix.shape[1], invalid=int((matrix[0] < 0).sum()), warmup=5)
                 failed = Record(case=case, launch=launch, status="failed", reason="late", samples=taken)
                 writer.append(failed, matrix)
@@ -201,7 +195,7 @@ def test_a_damaged_samples_file_is_refused_and_nothing_else(stored_run: Path, da
         (Path(temporary) / "samples" / "x.npy").write_bytes(good[: data.draw(st.integers(0, len(good)))])
         stored = read_run(stored_run)
         record = stored.records[0]
-        case = msgspec.structs.replace(record.case, ranks=len(matrix))
+        case = record.case.having(ranks=len(matrix))
         taken = Samples(n=matrix.shape[1], invalid=0, warmup=5, file="samples/x.npy")
         record = msgspec.structs.replace(record, case=case, samples=taken)
         run = Run(Path(temporary), stored.manifest, (record,))

@@ -96,14 +96,17 @@ def test_bandwidths_follow_from_work_and_median(stored_run: Path) -> None:
 
 
 def in_four_words(case: dict[str, Any]) -> dict[str, Any]:
-    """A case of schema 1, all of whose places are the host, as it is written today."""
+    """A case of schema 1, on the host or in containers, as it is written today."""
     what = {"size": case["bytes"], "dtype": case["dtype"], "op": case["op"], "root": case["root"]}
     how = {name: case[name] for name in ("backend", "driver", "thread_level")}
     how |= {"in_place": True} if case["in_place"] else {}
     if case["collective"] == "barrier":
         what = {}
     said = {name: value for name, value in what.items() if value is not None}
-    found = {"workload": case["collective"], "what": said, "how": how, "where": {"ranks": case["ranks"]}}
+    where = {"ranks": case["ranks"]}
+    if case.get("image"):
+        where |= {"engine": "docker", "image": case["image"], "policy": case["policy"], "isolation": case["isolation"]}
+    found = {"workload": case["collective"], "what": said, "how": how, "where": where}
     return {name: value for name, value in found.items() if value != {}}
 
 

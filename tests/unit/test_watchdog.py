@@ -105,7 +105,7 @@ def test_on_a_signal_the_message_comes_first(monkeypatch: pytest.MonkeyPatch) ->
         def saved(self) -> str:
             return " Safe in DIR."
 
-    class First(Voice):
+    class First(FirstReporter):
         def __init__(self) -> None:
             pass
 
@@ -116,9 +116,9 @@ def test_on_a_signal_the_message_comes_first(monkeypatch: pytest.MonkeyPatch) ->
         raise SystemExit(code)
 
     monkeypatch.setattr("os._exit", leave)
-    monkeypatch.setattr("collbench.run.leaving.say", did.append)
+    monkeypatch.setattr("collbench.run.failures.say", did.append)
     with pytest.raises(SystemExit, match="130"):
-        last_words(0, First(), Held(), 300.0)("terminated", "allreduce")
+        on_watchdog(0, First(), Held(), 300.0)("terminated", "allreduce")
     assert did == ["ended by SIGTERM (a rank was lost, or the job was stopped) in allreduce. Safe in DIR.", "rescued"]
 
 
