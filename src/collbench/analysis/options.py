@@ -9,7 +9,7 @@ import msgspec
 
 from collbench.analysis import environment
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.ordering import STEPS, policy_order, step_order
+from collbench.analysis.ordering import STEPS, PolicyOrder, policy_order, step_order
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 from collbench.spelling import suggestion
@@ -30,7 +30,7 @@ class Option:
         return self.values[FACTORS.index(factor)]
 
     @property
-    def isolation_order(self) -> tuple[tuple[int, int, str], int]:
+    def isolation_order(self) -> tuple[PolicyOrder, int]:
         """From the least isolated to the most."""
         step = self["isolation"] or None
         return (policy_order(self["policy"]), step_order(step if step in STEPS else "strict"))

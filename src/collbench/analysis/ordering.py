@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collbench.schema import policy as schema
 from collbench.schema.case import Case
 
 #: From no isolation at all to what Docker gives by default.
 STEPS = (None, "visible", "net", "ipc", "limits", "strict")
 
-#: After these come `packed:K` (the more ranks share a container, the earlier) and `single`.
-_POLICIES = ("host", "multi")
+#: As `policy_order` gives it: class of isolation, name, number, affinity.
+PolicyOrder = tuple[int, str, int, str]
 
 
-def policy_order(policy: str) -> tuple[int, int, str]:
-    """`host`, `multi`, `packed:4`, `packed:2`, `single`; memory that is near before memory that is far."""
+def policy_order(policy: str) -> PolicyOrder:
+    """`host`, `multi`, others by name (`packed:4`, `packed:2`), `single`; near memory before memory that is far."""
     kind, _, affinity = policy.partition("/")
-    if kind in _POLICIES:
-        return (_POLICIES.index(kind), 0, affinity)
-    _, _, shared = kind.partition(":")
-    return (2, -int(shared), affinity) if shared.isdecimal() and len(shared) < 10 else (3, 0, affinity)
+    return (*schema.policy_order(kind), affinity)
 
 
 def step_order(step: str | None) -> int:
@@ -25,7 +23,7 @@ def step_order(step: str | None) -> int:
     return STEPS.index(step) if step in STEPS else len(STEPS)
 
 
-def place_order(case: Case) -> tuple[str, str, tuple[int, int, str], int]:
+def place_order(case: Case) -> tuple[str, str, PolicyOrder, int]:
     """Image by image, near before far: from the host through one container to the most isolated."""
     _, _, affinity = case.policy.partition("/")
     return (case.image or "", affinity, policy_order(case.policy), step_order(case.isolation))
