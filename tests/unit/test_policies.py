@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -128,83 +132,87 @@ def test_policies_stand_from_the_least_isolated_to_the_most_and_unknown_ones_bet
 
 # Policies of other packages -------------------------------------------------------------------------------------------
 
-HALVES = """\
-from collbench.launch.placement import Policy
+#: The example of the manual: a module, and the entry point in its package's pyproject.toml.
+EXTENDING = Path(__file__).parents[2].joinpath("docs", "extending.md").read_text(encoding="utf-8")
+MODULE, POINTS = re.findall(
+    r"^```(?:python|toml)\n(.*?)^```", EXTENDING.split("\n## A policy\n")[1], re.MULTILINE | re.DOTALL
+)
+((NAME, VALUE),) = tomllib.loads(POINTS)["project"]["entry-points"][placement.ENTRY_POINTS].items()
 
-def groups(ranks, k, topology):
-    middle = (len(ranks) + 1) // 2
-    return tuple(half for half in (tuple(range(middle)), tuple(range(middle, len(ranks)))) if half)
-
-POLICY = Policy("halves", "two containers, each with half of the ranks", groups)
-OTHER = 1
-"""
+Install = Callable[[str, str], Path]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Path]]:
-    """Puts a package with an entry point (name, value) beside the others, as pip would."""
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Puts the example beside the other packages, as pip would, with one entry point (name, value); its folder."""
 
     def installed(name: str, value: str) -> Path:
-        (tmp_path / "site_halves.py").write_text(HALVES, encoding="ascii")
-        about = tmp_path / f"site_{name}-1.0.dist-info"
+        about = tmp_path / "site_policies-1.0.dist-info"
         about.mkdir()
-        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: site-{name}\nVersion: 1.0\n", encoding="ascii")
-        (about / "entry_points.txt").write_text(f"[collbench.policies]\n{name} = {value}\n", encoding="ascii")
+        for path, text in (
+            (tmp_path / "site_policies.py", MODULE),
+            (about / "METADATA", "Metadata-Version: 2.1\nName: site-policies\nVersion: 1.0\n"),
+            (about / "entry_points.txt", f"[{placement.ENTRY_POINTS}]\n{name} = {value}\n"),
+        ):
+            path.write_text(text, encoding="utf-8")
         monkeypatch.syspath_prepend(tmp_path)
         placement._registered.cache_clear()
         return tmp_path
 
     yield installed
     monkeypatch.undo()
+    sys.modules.pop("site_policies", None)
     placement._registered.cache_clear()
 
 
+def written(folder: Path, more: str) -> Path:
+    path = folder / "plan.toml"
+    path.write_text(f'collectives = ["allreduce"]\nimages = ["openmpi"]\n{more}\n', encoding="utf-8")
+    return path
+
+
 def test_a_policy_of_another_package_is_expanded_placed_and_shown_as_commands(
-    install: Callable[[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install("halves", "site_halves:POLICY")
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        'collectives = ["allreduce"]\nimages = ["openmpi"]\npolicies = ["host", "halves"]\nranks = [3]\nlaunches = 2\n'
-    )
-    wanted = load_launch_plan(path)
-    assert "halves" in placement.names()
+    install(NAME, VALUE)
+    wanted = load_launch_plan(written(tmp_path, 'policies = ["host", "split:2"]\nranks = [3]\nlaunches = 2'))
     found = placements_of(wanted, machine(4))
     assert [(cell.title, [box.ranks for box in placed.boxes]) for cell, placed in found.items()] == [
-        ("openmpi host, 3 ranks", [(0, 1, 2)]), ("openmpi halves strict, 3 ranks", [(0, 1), (2,)])
+        ("openmpi host, 3 ranks", [(0, 1, 2)]), ("openmpi split:2 strict, 3 ranks", [(0,), (1, 2)])
     ]  # fmt: skip
+    assert place(machine(4), LaunchCell("openmpi", "split:9", "strict", 2), wanted).containers == 2
     order = order_of(wanted, found)
     prepared = PreparedCampaign(wanted, "cb1", None, Stacks({"openmpi": SIDE}, (), (), ()), found, order, {})
     dry_run._show(prepared, Launch(tuple(found)[1], 0, 1))
     shown = capsys.readouterr().out.splitlines()
     assert [line.split("--name=")[1].split()[0] for line in shown if "docker run" in line] == ["cb1-1-c0", "cb1-1-c1"]
-    assert any("--host cb1-1-c0:2,cb1-1-c1:1" in line for line in shown)
+    assert any("--host cb1-1-c0:1,cb1-1-c1:2" in line for line in shown)
 
 
 def test_a_policy_of_another_package_is_listed_and_planned_by_the_program(
-    install: Callable[[str, str], Path], tmp_path: Path, collbench: Callable[..., subprocess.CompletedProcess[str]]
+    install: Install, tmp_path: Path, collbench: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    search = f"{install('halves', 'site_halves:POLICY')}:{os.environ.get('PYTHONPATH', '')}"
-    path = tmp_path / "plan.toml"
-    path.write_text('collectives = ["allreduce"]\nimages = ["openmpi"]\npolicies = ["halves"]\noversubscribe = true\n')
+    search = f"{install(NAME, VALUE)}:{os.environ.get('PYTHONPATH', '')}"
+    path = written(tmp_path, 'policies = ["split:2"]\noversubscribe = true')
     planned = collbench("plan", path, PYTHONPATH=search)
-    assert "openmpi halves strict, 2 ranks: " in planned.stdout, planned.stderr
+    assert "openmpi split:2 strict, 2 ranks: " in planned.stdout, planned.stderr
     assert "c1: rank 1 on cores " in planned.stdout
-    assert "halves          two containers, each with half of the ranks" in collbench("list", PYTHONPATH=search).stdout
+    listed = collbench("list", PYTHONPATH=search).stdout
+    assert "split:K         K containers with equal numbers of ranks" in listed
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("halves", "site_nowhere:POLICY", "site_nowhere:POLICY cannot be loaded: ModuleNotFoundError"),
-        ("halves", "site_halves:OTHER", "site_halves:OTHER is not a Policy of that name"),
-        ("halfs", "site_halves:POLICY", "site_halves:POLICY is not a Policy of that name"),
-        ("multi", "site_halves:POLICY",
-         "defined more than once: collbench.launch.placement.multi:POLICY, site_halves:POLICY. Uninstall all but one"),
+        ("split", "site_nowhere:POLICY", "site_nowhere:POLICY cannot be loaded: ModuleNotFoundError"),
+        ("split", "site_policies:groups", "site_policies:groups is not a Policy of that name"),
+        ("splits", "site_policies:POLICY", "site_policies:POLICY is not a Policy of that name"),
+        ("multi", "site_policies:POLICY",
+         "defined more than once: collbench.launch.placement.multi:POLICY, site_policies:POLICY. Uninstall"),
     ],
 )  # fmt: skip
 def test_a_package_that_defines_no_policy_of_that_name_is_named(
-    install: Callable[[str, str], Path], name: str, value: str, message: str
+    install: Install, name: str, value: str, message: str
 ) -> None:
     install(name, value)
     assert placement.find("single")[0].name == "single"
@@ -219,3 +227,13 @@ def test_groups_are_all_ranks_in_order(groups: tuple[tuple[int, ...], ...]) -> N
     slots = place(machine(4), LaunchCell("openmpi", "host", None, 3), plan()).slots
     with pytest.raises(PlanError, match="policy 'wrong': gives the containers"):
         placement.groups_of(wrong, 0, slots, machine(4))
+
+
+def test_a_name_that_readers_take_for_the_host_is_one_without_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, in_containers in (("hosts", True), ("bare", False)):
+        policy = Policy(name, "", lambda ranks, k, topology: (), in_containers=in_containers)
+        monkeypatch.setattr(sys.modules[__name__], "MADE", policy, raising=False)
+        point = EntryPoint(name, f"{__name__}:MADE", placement.ENTRY_POINTS)
+        monkeypatch.setattr(placement, "_registered", lambda name=name, point=point: {name: (point,)})
+        with pytest.raises(PlanError, match="names that begin with host are for policies without containers"):
+            placement.find(name)

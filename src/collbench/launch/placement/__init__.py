@@ -59,6 +59,10 @@ def named(name: str) -> Policy:
         raise PlanError(f"policy {name!r}: {point.value} cannot be loaded: {type(error).__name__}: {error}.") from error
     if not isinstance(policy, Policy) or policy.name != name or not is_spelling(name):
         raise PlanError(f"policy {name!r}: {point.value} is not a Policy of that name. Update its package.")
+    if policy.in_containers == name.startswith("host"):
+        raise PlanError(
+            f"policy {name!r}: names that begin with host are for policies without containers, and no other."
+        )
     return policy
 
 
