@@ -251,3 +251,41 @@ def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
     sides._refuse_missing(skipping, "mpich", lacking, "image mpich")
     with pytest.raises(PlanError):  # nothing would be left
         sides._refuse_missing(msgspec.structs.replace(skipping, backends=("nccl",)), "mpich", lacking, "image mpich")
+
+
+# What is asked of an engine -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policies", "ranks", "asked"),
+    [
+        (("single", "packed:1"), 3, False), (("packed:2",), 3, True), (("multi",), 1, False), (("multi",), 3, True),
+        (("numa",), 2, True), (("host",), 3, False),
+    ],
+)  # fmt: skip
+def test_memory_of_other_ranks_is_tried_where_ranks_share_a_container(
+    policies: tuple[str, ...], ranks: int, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the host's side is looked at where some cell is on the host."""
+    tried, beside = list[str](), list[str]()
+
+    def allowed(engine: object, image: Resolved) -> frozenset[str]:
+        tried.append(image.name)
+        return frozenset()
+
+    def environment_beside(plan: LaunchPlan, name: str, inside: object) -> tuple[Contents, Path]:
+        beside.append(name)
+        return contents(), Path("/venv")
+
+    said: dict[str, Any] = {
+        "find": lambda engine, name: Resolved(name, "sha256:1"), "refuse_unseen_folder": lambda *_: None,
+        "contents_of": lambda *_, **__: contents(), "inspect": lambda *_: {}, "seals_networks": lambda _: True,
+        "_beside": environment_beside, "allowed_calls": allowed,
+    }  # fmt: skip
+    for name, value in said.items():
+        monkeypatch.setattr(sides, name, value)
+    plan = msgspec.structs.replace(BASE, backends=("mpi",), device="cpu", policies=policies, ranks=(ranks,))
+    engine: Any = object()
+    found = sides.look_at(plan, engine, lambda: None, placements_of(plan, MACHINE).values())
+    assert (tried, beside) == (["mpich"] if asked else [], ["mpich"] if "host" in policies else [])
+    assert found.start["mpich"].refused == (found.start["mpich"].starter.attach if asked else frozenset())
