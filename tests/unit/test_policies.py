@@ -124,9 +124,9 @@ def test_what_is_no_policy_is_refused_before_anything_is_placed(policy: str, mes
 
 def test_policies_stand_from_the_least_isolated_to_the_most_and_unknown_ones_between() -> None:
     """Nothing is less isolated than one container, or more than a container for every rank."""
-    found = ["pairs:2", "single", "packed:2", "host/far", "numa", "single/far", "multi", "packed:10", "host", "pairs:4"]
+    found = ["zones:2", "single", "packed:2", "host/far", "numa", "single/far", "multi", "packed:10", "host", "zones:4"]
     assert sorted(found, key=policy_order) == [
-        "host", "host/far", "multi", "numa", "packed:10", "packed:2", "pairs:4", "pairs:2", "single", "single/far"
+        "host", "host/far", "multi", "numa", "packed:10", "packed:2", "zones:4", "zones:2", "single", "single/far"
     ]  # fmt: skip
 
 
