@@ -11,7 +11,11 @@ import pytest
 
 from collbench.errors import ImageMissing
 from collbench.launch import image_store
+from collbench.launch.cells import LaunchCell
 from collbench.launch.host import probe
+from collbench.launch.placing import Placement, placements_of
+from collbench.machine import topology
+from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
 from tests.containers.conftest import Launch, Started, ended, skip_or_fail
@@ -155,3 +159,25 @@ def test_a_parameter_server_has_a_container_of_its_own(clean: Started, launch: L
         ("bcast", "single"): ("c0", "c1"),
         ("bcast", "packed:2"): ("c0", "c0"),
     }
+
+
+@pytest.mark.docker
+def test_numa_has_a_container_for_each_memory_node_and_says_where_that_is_one(
+    clean: Started, launch: Launch, tmp_path: Path
+) -> None:
+    plan = LADDER.format(image="openmpi", policies='"numa"').replace('"limits", "ipc", "net", "visible"', "")
+    (planned,) = place_all(plan, tmp_path).values()
+    code, out, err = ended(launch(plan))
+    assert code == 0, (out, err)
+    records = read_run(tmp_path / "run").records
+    assert [(one.case.where.policy, one.status) for one in records] == [("numa", "ok")] * len(records)
+    wanted = tuple(box.name for box in planned.boxes for _ in box.ranks)
+    assert {one.ranks.container for one in records if one.ranks is not None} == {wanted}
+    assert all((planned.note in one.notes) == bool(planned.note) for one in records)
+    assert planned.note in err
+
+
+def place_all(plan: str, folder: Path) -> dict[LaunchCell, Placement]:
+    path = folder / "planned.toml"
+    path.write_text(plan, encoding="utf-8")
+    return placements_of(load_launch_plan(path), topology.here())

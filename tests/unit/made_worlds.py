@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from collbench.launch import starters
 from collbench.launch.campaign import PreparedCampaign, run_campaign
-from collbench.launch.cells import Launch, cases_in, cells_of, order_of
-from collbench.launch.placing import place
+from collbench.launch.cells import Launch, cases_in, order_of
+from collbench.launch.placing import placements_of
 from collbench.launch.rank_environment import Stack
 from collbench.launch.stacks import Stacks
 from collbench.launch.stopping import StopCheck
@@ -64,7 +64,9 @@ class Heard:
 
 def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCampaign:
     """A plan for the host, beside an environment whose mpirun executes `body`."""
-    (cell,) = cells_of(plan)
+    machine = Topology(tuple(Core(n) for n in range(4)))
+    placements = placements_of(plan, machine)
+    (cell,) = placements
     asked = tuple(case.identity for case in cases_in(plan, cell))
     programs = place_for_it / "environment" / "bin"
     programs.mkdir(parents=True)
@@ -72,11 +74,9 @@ def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCamp
     (programs / "mpirun").chmod(0o755)
     leave_good(place_for_it / "good", asked)
     side = Stack(starters.get("openmpi", "openmpi"), "", place_for_it / "environment")
-    machine = Topology(tuple(Core(n) for n in range(4)))
     sides = Stacks({"openmpi": side}, (), (), ())
-    return PreparedCampaign(
-        plan, "cb", None, sides, {cell: place(machine, cell, plan)}, order_of(plan), {cell: frozenset(asked)}
-    )
+    order = order_of(plan, placements)
+    return PreparedCampaign(plan, "cb", None, sides, placements, order, {cell: frozenset(asked)})
 
 
 def leave_good(folder: Path, asked: tuple[Case, ...]) -> None:

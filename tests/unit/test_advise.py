@@ -149,6 +149,28 @@ def test_a_step_gives_back_its_part_of_what_isolation_costs(tmp_path: Path) -> N
     assert "with larger limits 0 % (0 .. 0), with ipc and pid shared (ipc) 80 % (80 .. 80)" in text
 
 
+@pytest.mark.parametrize(
+    ("free", "isolated", "found"),
+    [("multi", "pairs", True), ("pairs", "single", True), ("packed:4", "pairs", False)],
+)
+def test_what_isolation_costs_is_told_over_a_policy_that_is_surely_less_isolated(
+    tmp_path: Path, free: str, isolated: str, found: bool
+) -> None:
+    """Of a policy that is not known, it is known that one container for all is less, and one for each rank more."""
+    places = {(free, "ipc"): 100, (isolated, "strict"): 300, (isolated, "ipc"): 140}
+    cells = {made_case(*place, image="mpich"): spread(time * US) for place, time in places.items()}
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    back = recoveries(advice.question, 1024, True)
+    assert [(one.free["policy"], one.isolated["policy"]) for one in back] == ([(free, isolated)] if found else [])
+
+
+def test_near_memory_is_not_what_isolation_with_far_memory_costs(tmp_path: Path) -> None:
+    cells = {made_case("multi", "ipc", image="mpich"): spread(100 * US)}
+    cells |= {made_case("single", step, image="mpich", affinity="far"): spread(300 * US) for step in ("strict", "ipc")}
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    assert recoveries(advice.question, 1024, True) == []
+
+
 def test_the_headline_names_the_choice_and_the_price_of_isolation(tmp_path: Path) -> None:
     (advice,) = advice_on(ladder(tmp_path / "run"))
     assert headline(complete([advice], True)[0]) == (

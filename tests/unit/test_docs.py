@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from collbench import collectives, errors
 from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
+from collbench.launch import placement
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.schema.axes import OPS
@@ -186,6 +188,21 @@ def test_keys_of_launch_plans() -> None:
             assert default == documented[f"`{field.name}`"][0], field.name
     steps = rows(section("containers.md", "The ladder"), "step", "adds")
     assert [step.strip("`") for step in steps] == list(ISOLATIONS)
+
+
+def test_policies_are_those_of_the_package_and_their_fields() -> None:
+    documented = rows(section("containers.md", "Policies"), "policy", "ranks in containers", "parameter server")
+    own = [
+        placement.named(name)
+        for name in placement.names()
+        if (ROOT / "src" / "collbench" / "launch" / "placement" / f"{name}.py").exists()
+    ]
+    assert {name: cells[0] for name, cells in documented.items()} == {f"`{one.spelling}`": one.summary for one in own}
+    assert list(documented) == [f"`{one.spelling}`" for one in own]
+    for one in own:
+        assert ("of its own" in documented[f"`{one.spelling}`"][1]) == one.server_apart
+    fields = rows(section("extending.md", "A policy"), "field of `Policy`", "in the example", "meaning")
+    assert [name.strip("`") for name in fields] == [field.name for field in dataclasses.fields(placement.Policy)]
 
 
 def test_plan_keys_and_defaults() -> None:

@@ -13,11 +13,11 @@ from collbench.cli import dry_run
 from collbench.errors import PlanError, RequestError
 from collbench.launch import stacks as sides
 from collbench.launch import starters
-from collbench.launch.campaign import PreparedCampaign, placements_of
-from collbench.launch.cells import Launch, LaunchCell, backends_of, cells_of, check_backends, order_of
+from collbench.launch.campaign import PreparedCampaign
+from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends, order_of
 from collbench.launch.image_store import Resolved
 from collbench.launch.images import Recipe, arguments_of, dockerfiles, labels_of
-from collbench.launch.placing import place
+from collbench.launch.placing import place, placements_of
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import NCCL_CONNECTION, Stack, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.specs import INHIBIT_ADDRESS
@@ -48,7 +48,6 @@ def test_the_whole_2021_experiment_has_for_each_image_the_backends_that_it_can_s
         "openmpi-cuda": ("mpi-cuda",), "torch": ("torch-nccl",),
     }  # fmt: skip
     found = placements_of(plan, MACHINE)
-    assert set(found) == set(cells_of(plan))
     assert {cell.ranks - cell.server for cell in found} == {1, 2, 3, 4}
     for cell, placement in found.items():
         assert len(placement.gpus) == cell.ranks - cell.server
@@ -86,10 +85,11 @@ def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: Isolation, 
     """Containers of one hostname are one machine to NCCL; before, they are machines of their own, later all is seen."""
     cell = LaunchCell("mpich", policy, step, 2)
     hidden = (step, policy, nccl) == ("net", "single", True)
-    assert hides_peers(cell, side("mpich", nccl), 2) == hidden
-    told = variables(cell, place(MACHINE, cell, BASE), side("mpich", nccl))
+    placement = place(MACHINE, cell, BASE)
+    assert hides_peers(cell, placement, side("mpich", nccl)) == hidden
+    told = variables(cell, placement, side("mpich", nccl))
     assert told.get("NCCL_P2P_DISABLE") == ("1" if hidden else None)
-    said = notes(cell, side("mpich", nccl), 2)
+    said = notes(cell, placement, side("mpich", nccl))
     assert any(note.startswith("NCCL_P2P_DISABLE=1, because") for note in said) == hidden
     assert {name for name in told if name.startswith("NCCL")} <= {"NCCL_P2P_DISABLE"}
 
@@ -97,7 +97,8 @@ def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: Isolation, 
 def test_one_gpu_has_no_peer_and_the_host_hides_none() -> None:
     server = LaunchCell("mpich", "single", "net", 2, server=True)
     assert "NCCL_P2P_DISABLE" not in variables(server, place(MACHINE, server, BASE), side("mpich"))
-    assert not hides_peers(LaunchCell("mpich", "host", None, 4), side("mpich"), 4)
+    host = LaunchCell("mpich", "host", None, 4)
+    assert not hides_peers(host, place(MACHINE, host, BASE), side("mpich"))
 
 
 @pytest.mark.parametrize(
@@ -110,10 +111,12 @@ def test_one_gpu_has_no_peer_and_the_host_hides_none() -> None:
     ],
 )  # fmt: skip
 def test_a_system_error_of_nccls_may_be_a_small_shm(policy: str, step: Any, said: str, helps: bool) -> None:
-    found = nccl_shortage(LaunchCell("mpich", policy, step, 4), side("mpich"), 4, said)
+    cell = LaunchCell("mpich", policy, step, 4)
+    placement = place(MACHINE, cell, BASE)
+    found = nccl_shortage(cell, placement, side("mpich"), said)
     assert (found is not None) == helps
     assert found is None or ("9.19 MiB" in found and "the step limits" in found)
-    assert nccl_shortage(LaunchCell("mpich", policy, step, 4), side("mpich", nccl=False), 4, said) is None
+    assert nccl_shortage(cell, placement, side("mpich", nccl=False), said) is None
 
 
 def test_what_nccl_takes_is_its_three_buffers_and_a_header() -> None:
@@ -129,7 +132,9 @@ def shown(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> dict[str, lis
     """The lines of each cell by its title."""
     start = {image: side(image, any("nccl" in one for one in backends_of(plan, image))) for image in plan.images}
     placements = placements_of(plan, MACHINE)
-    prepared = PreparedCampaign(plan, "cb1", None, Stacks(start, (), (), ()), placements, order_of(plan), {})
+    prepared = PreparedCampaign(
+        plan, "cb1", None, Stacks(start, (), (), ()), placements, order_of(plan, placements), {}
+    )
     found = {}
     for number, cell in enumerate(placements):
         dry_run._show(prepared, Launch(cell, 0, number))
@@ -246,3 +251,41 @@ def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
     sides._refuse_missing(skipping, "mpich", lacking, "image mpich")
     with pytest.raises(PlanError):  # nothing would be left
         sides._refuse_missing(msgspec.structs.replace(skipping, backends=("nccl",)), "mpich", lacking, "image mpich")
+
+
+# What is asked of an engine -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policies", "ranks", "asked"),
+    [
+        (("single", "packed:1"), 3, False), (("packed:2",), 3, True), (("multi",), 1, False), (("multi",), 3, True),
+        (("numa",), 2, True), (("host",), 3, False),
+    ],
+)  # fmt: skip
+def test_memory_of_other_ranks_is_tried_where_ranks_share_a_container(
+    policies: tuple[str, ...], ranks: int, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the host's side is looked at where some cell is on the host."""
+    tried, beside = list[str](), list[str]()
+
+    def allowed(engine: object, image: Resolved) -> frozenset[str]:
+        tried.append(image.name)
+        return frozenset()
+
+    def environment_beside(plan: LaunchPlan, name: str, inside: object) -> tuple[Contents, Path]:
+        beside.append(name)
+        return contents(), Path("/venv")
+
+    said: dict[str, Any] = {
+        "find": lambda engine, name: Resolved(name, "sha256:1"), "refuse_unseen_folder": lambda *_: None,
+        "contents_of": lambda *_, **__: contents(), "inspect": lambda *_: {}, "seals_networks": lambda _: True,
+        "_beside": environment_beside, "allowed_calls": allowed,
+    }  # fmt: skip
+    for name, value in said.items():
+        monkeypatch.setattr(sides, name, value)
+    plan = msgspec.structs.replace(BASE, backends=("mpi",), device="cpu", policies=policies, ranks=(ranks,))
+    engine: Any = object()
+    found = sides.look_at(plan, engine, lambda: None, placements_of(plan, MACHINE).values())
+    assert (tried, beside) == (["mpich"] if asked else [], ["mpich"] if "host" in policies else [])
+    assert found.start["mpich"].refused == (found.start["mpich"].starter.attach if asked else frozenset())

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
 from collbench.launch import placement
-from collbench.launch.campaign import PreparedCampaign, finished, placements_of
-from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of, steps_of
+from collbench.launch.campaign import PreparedCampaign, finished
+from collbench.launch.cells import LaunchCell, cases_in, order_of, steps_of
 from collbench.launch.keeping import placed
 from collbench.launch.memory import refuse_too_large
-from collbench.launch.placing import place
+from collbench.launch.placing import place, placements_of
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
@@ -50,8 +50,17 @@ def plan(**more: Any) -> LaunchPlan:
     return LaunchPlan(collectives=("allreduce",), images=("openmpi",), **more)
 
 
+def placed_groups(there: Topology, asked: LaunchCell, **more: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(box.ranks for box in place(there, asked, plan(**more)).boxes)
+
+
+def cells_of(asked: LaunchPlan) -> tuple[LaunchCell, ...]:
+    """On a machine of one node with 8 cores."""
+    return tuple(placements_of(asked, machine(1, 8)))
+
+
 def test_the_policies_are_known_by_their_files() -> None:
-    assert placement.names() == ("host", "multi", "packed", "single")
+    assert placement.names() == ("host", "multi", "numa", "packed", "single")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +74,7 @@ def test_the_policies_are_known_by_their_files() -> None:
     ],
 )
 def test_who_shares_a_container(policy: str, groups: tuple[tuple[int, ...], ...]) -> None:
-    assert placement.groups_of(policy, 5) == groups
+    assert placed_groups(machine(1, 5), cell(policy, 5)) == groups
 
 
 @given(
@@ -107,8 +116,12 @@ def test_far_takes_memory_from_the_other_node_or_says_that_there_is_none() -> No
     far = cell("single", 2, far=True)
     found = place(machine(2, 1), far, plan())
     assert [(box.cores, box.nodes) for box in found.boxes] == [("0", "1"), ("1", "0")]
-    with pytest.raises(PlanError, match="affinity far: this machine has one memory node"):
+    with pytest.raises(PlanError, match="affinity far: needs two memory nodes; this machine has one"):
         place(machine(1, 2), far, plan())
+    with pytest.raises(PlanError, match="affinity far: needs two memory nodes; this machine has one"):
+        place(with_gpus(1, 2, 2), far, plan(device="gpu"))
+    with pytest.raises(PlanError, match=r"far: rank 0 is near to every memory node of this machine\. Lower cores_per_"):
+        place(machine(2, 1), cell("single", 1, far=True), plan(cores_per_rank="share"))
 
 
 def room(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:
@@ -187,7 +200,7 @@ def test_more_gpus_than_there_are(there: Topology, workers: int, message: str) -
 def test_a_parameter_server_shares_the_workers_container_or_has_its_own(
     policy: str, groups: tuple[tuple[int, ...], ...]
 ) -> None:
-    assert placement.groups_of(policy, 4, server=True) == groups
+    assert placed_groups(machine(1, 4), cell(policy, 4, server=True)) == groups
 
 
 def test_workers_make_two_kinds_of_worlds() -> None:
@@ -219,23 +232,37 @@ def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
 
 
 def test_steps_that_differ() -> None:
-    assert steps_of("host", 2, ISOLATIONS) == (None,)
-    assert steps_of("single", 2, ISOLATIONS) == ISOLATIONS
-    assert steps_of("multi", 2, ISOLATIONS) == ("strict", "limits", "ipc")
-    assert steps_of("single", 1, ("strict", "visible")) == ("strict", "ipc")
+    assert steps_of(0, ISOLATIONS) == (None,)
+    assert steps_of(2, ISOLATIONS) == ISOLATIONS
+    assert steps_of(1, ISOLATIONS) == ("strict", "limits", "ipc")
+    assert steps_of(1, ("strict", "visible")) == ("strict", "ipc")
+
+
+def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
+    """One container has those up to ipc: `single` with one rank, and `numa` where all ranks are on one node."""
+    asked = plan(policies=("host", "single", "multi", "numa"), isolation=ISOLATIONS, ranks=(1, 2))
+    alone, both = ["strict", "limits", "ipc"], list(ISOLATIONS)
+    for there, numa in ((machine(1, 2), alone), (machine(2, 1), both)):
+        found: dict[tuple[str, int], list[str | None]] = {}
+        for one in placements_of(asked, there):
+            found.setdefault((one.policy, one.ranks), []).append(one.isolation)
+        assert found == {
+            ("host", 1): [None], ("single", 1): alone, ("multi", 1): alone, ("numa", 1): alone,
+            ("host", 2): [None], ("single", 2): both, ("multi", 2): alone, ("numa", 2): numa,
+        }  # fmt: skip
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
     asked = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=3)
     cells = cells_of(asked)
-    order = order_of(asked)
+    order = order_of(asked, cells)
     assert [launch.sequence for launch in order] == list(range(len(cells) * 5))
     blocks = [[launch.cell for launch in order if launch.number == block] for block in range(5)]
     assert all(sorted(map(repr, block)) == sorted(map(repr, cells)) for block in blocks)
     assert len({tuple(map(repr, block)) for block in blocks}) > 1
-    assert order == order_of(asked)
+    assert order == order_of(asked, cells)
     other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=4)
-    assert order != order_of(other)
+    assert order != order_of(other, cells_of(other))
 
 
 def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed() -> None:
@@ -243,7 +270,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
     cases = {one: frozenset(case.identity for case in cases_in(asked, one)) for one in cells_of(asked)}
-    prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked), cases)
+    prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked, cases), cases)
     served = next(one for one in cases if one.server and one.ranks == 3)
     whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.cli.launching import undecidable
+from collbench.cli.launching import extent_of, undecidable
 from collbench.errors import PlanError
+from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import load_launch_plan
 
 #: Those that are not for `collbench run`.
@@ -29,6 +30,8 @@ def test_the_ready_plans_can_be_read(path: Path) -> None:
     assert load_launch_plan(path).images
 
 
+MACHINE = Topology((Core(0), Core(1)))
+
 #: Under the three default policies.
 MANY = [f"site/i{number}" for number in range(400)]
 
@@ -38,8 +41,9 @@ MANY = [f"site/i{number}" for number in range(400)]
     [
         ("", "missing required field `images`"),
         ('images = ["openmpi"]\npolicy = ["single"]', "unknown key 'policy'. Did you mean policies"),
-        ('images = ["openmpi"]\npolicies = ["singel"]', "policy 'singel': unknown. Did you mean single"),
-        ('images = ["openmpi"]\npolicies = ["packed:0"]', "policy 'packed:0': unknown"),
+        ('images = ["openmpi"]\npolicies = ["packed:0"]', "policy 'packed:0': not a name of a policy. Write single"),
+        ('images = ["openmpi"]\npolicies = ["single; x"]', "policy 'single; x': not a name of a policy"),
+        ('images = ["openmpi"]\npolicies = ["multi/far"]', "policy 'multi/far': not a name of a policy"),
         ('images = ["openmpi"]\nisolation = ["loose"]', "isolation"),
         ('images = ["a; rm -rf /"]', "not a name of an image"),
         ('images = ["$(touch x)"]', "not a name of an image"),
@@ -88,7 +92,7 @@ def test_a_plan_says_when_its_launches_can_tell_no_cell_of_many(tmp_path: Path) 
         path.write_text(
             f'collectives = ["allreduce"]\nimages = ["openmpi"]\nsizes = [{listed}]\nlaunches = {launches}\n'
         )
-        found = undecidable(load_launch_plan(path))
+        found = undecidable(extent_of(load_launch_plan(path), MACHINE))
         assert found is None if said is None else said in (found or "")
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from collbench.analysis.ordering import place
 from collbench.errors import RequestError
-from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, policy_order, step_order
+from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, step_order
 from collbench.schema.case import Case
+from collbench.schema.policy import policy_order
 from collbench.spelling import suggestion
 
 

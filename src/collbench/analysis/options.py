@@ -9,8 +9,9 @@ from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RequestError
-from collbench.schema.axes import AXES, STEPS, Axis, policy_order, step_order
+from collbench.schema.axes import AXES, STEPS, Axis, step_order
 from collbench.schema.case import Case
+from collbench.schema.policy import PolicyOrder, policy_order
 from collbench.spelling import suggestion
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
@@ -30,7 +31,7 @@ class Option:
         return self.values[FACTORS.index(factor)]
 
     @property
-    def isolation_order(self) -> tuple[tuple[int, int, str], int]:
+    def isolation_order(self) -> tuple[PolicyOrder, int]:
         """From the least isolated to the most."""
         step = self["isolation"] or None
         return (policy_order(self["policy"]), step_order(step if step in STEPS else "strict"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collbench.schema.axes import policy_order, step_order
+from collbench.schema.axes import step_order
 from collbench.schema.case import Case
+from collbench.schema.policy import PolicyOrder, policy_order
 
 
-def place_order(case: Case) -> tuple[str, str, bool, tuple[int, int, str], int]:
+def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int]:
     """Image by image, near before far: from the host through one container to the most isolated."""
     where = case.where
     return (where.image or "", _near_first(where.affinity), not where.on_host, policy_order(where.policy),

@@ -12,6 +12,7 @@ from collbench.analysis.estimate import centre, ratio_in_blocks
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
 from collbench.schema.axes import STEPS
+from collbench.schema.policy import PolicyOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +57,7 @@ def recoveries(question: Question, size: int, in_blocks: bool) -> list[Recovery]
     return [one for one in found if one is not None]
 
 
-def _isolation(option: Option) -> tuple[tuple[int, int, str], int]:
+def _isolation(option: Option) -> tuple[PolicyOrder, int]:
     return option.isolation_order
 
 
@@ -65,12 +66,17 @@ def _same_but_step(option: Option, other: Option) -> bool:
 
 
 def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
-    """The least isolated option that differs in policy and step alone, and is of a less isolated policy."""
+    """The least isolated option that differs in policy and step alone, and whose policy is surely less isolated.
+
+    Of two policies between `multi` and `single` nobody knows which is, nor of near and far.
+    """
     others = [
         option
         for option in measured
-        if all(option[factor] == isolated[factor] for factor in FACTORS if factor not in ("policy", "isolation"))
-        and option.isolation_order[0] < isolated.isolation_order[0]
+        if all(
+            option[factor] == isolated[factor] for factor in FACTORS if factor not in ("engine", "policy", "isolation")
+        )
+        and option.isolation_order[0][0] < isolated.isolation_order[0][0]
     ]
     return min(others, key=_isolation) if others else None
 

@@ -27,7 +27,7 @@ _NARROWEST, _WIDEST = 60, 120
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON document.")
 @click.option("--image", default=None, metavar="NAME", help="Look inside a container of this image instead.")
 @click.option(
-    "--policy", default="single", show_default=True, metavar="NAME", help="With --image: single, multi or packed:K."
+    "--policy", default="single", show_default=True, metavar="NAME", help="With --image: a policy of launch plans."
 )
 @click.option(
     "--isolation", default="strict", show_default=True, type=click.Choice(ISOLATIONS), help="With --image: the step."

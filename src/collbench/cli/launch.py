@@ -13,7 +13,7 @@ from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
-from collbench.cli.launching import show_cells
+from collbench.cli.launching import Extent, show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch.campaign import finished, manifest_of, prepare, run_campaign
@@ -116,7 +116,10 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     else:
         writer = RunWriter(out, manifest)
     done = finished(prepared, tuple(records))
-    show_cells(plan, (*prepared.sides.differences, *beside(prepared.placements.values())))
+    cases = {cell: len(asked) for cell, asked in prepared.asked.items()}
+    show_cells(
+        Extent(plan, prepared.placements, cases), (*prepared.sides.differences, *beside(prepared.placements.values()))
+    )
     sink = RunSink(writer, len(prepared.order), len(done), records)
     try:
         run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import click
 
+from collbench.cli.terminal import harmless
+
 
 @click.command(name="list")
 def command() -> None:
-    """Backends, drivers and collectives, with the reason where one is not usable here."""
+    """Backends, drivers, collectives and policies, with the reason where one is not usable here."""
     from collbench import backends, collectives
     from collbench.errors import RequestError
+    from collbench.launch import placement
     from collbench.timing.loop import native_loop
 
     click.echo("backends")
@@ -33,3 +36,10 @@ def command() -> None:
     for name in collectives.names():
         row = collectives.get(name)
         click.echo(f"      {name:<15} {row.summary}")
+    click.echo("policies of launch plans")
+    for name in placement.names():
+        try:
+            policy = placement.named(name)
+            click.echo(harmless(f"      {policy.spelling:<15} {policy.summary}"))
+        except RequestError as error:  # another package's, which does not work
+            click.echo(harmless(f"  no  {name:<15} {error}"))

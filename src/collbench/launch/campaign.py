@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import msgspec
 
 import collbench
-from collbench.errors import PlanError
-from collbench.launch.cells import Launch, LaunchCell, cases_in, cells_of, check_backends, order_of
+from collbench.launch.cells import Launch, LaunchCell, cases_in, order_of
 from collbench.launch.clearing import clear, nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity
 from collbench.launch.keeping import Keeper, LaunchSink, placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.one_launch import run_launch
-from collbench.launch.placing import Placement, place
+from collbench.launch.placing import Placement, placements_of
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
@@ -42,22 +41,6 @@ class PreparedCampaign:
     asked: dict[LaunchCell, frozenset[Case]]
 
 
-def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[LaunchCell, Placement]:
-    """Where the ranks of every cell sit.
-
-    Raises:
-        PlanError: more is asked for than there is.
-    """
-    check_backends(plan)
-    found = {}
-    for cell in cells_of(plan):
-        try:
-            found[cell] = place(machine, cell, plan)
-        except PlanError as error:
-            raise PlanError(f"{cell.title}: {error}") from error
-    return found
-
-
 def prepare(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
     """Look at machine, engine, images and environments. Starts no rank. `check` raises when we are to stop.
 
@@ -68,14 +51,12 @@ def prepare(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
     cases = {cell: cases_in(plan, cell) for cell in placements}
     refuse_too_large(plan, cases)
     asked = {cell: frozenset(case.identity for case in inside) for cell, inside in cases.items()}
-    contained = any(cell.isolation is not None for cell in placements)
+    contained = any(placement.in_containers for placement in placements.values())
     engine = Engine(plan.docker_host, check) if contained else None
-    gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
     with nothing_left(engine):
-        sides = look_at(plan, engine, check, gpus)
-    return PreparedCampaign(
-        plan, "" if engine is None else engine.run, engine, sides, placements, order_of(plan), asked
-    )
+        sides = look_at(plan, engine, check, placements.values())
+    run, order = "" if engine is None else engine.run, order_of(plan, placements)
+    return PreparedCampaign(plan, run, engine, sides, placements, order, asked)
 
 
 def run_campaign(
@@ -107,7 +88,7 @@ def _carried_out(
 ) -> None:
     plan, cell = prepared.plan, launch.cell
     side, placement, asked = prepared.sides.start[cell.image], prepared.placements[cell], prepared.asked[cell]
-    said = notes(cell, side, len(placement.gpus))
+    said = notes(cell, placement, side)
     keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
     outcome = run_launch(
         plan, launch, side, placement, prepared.engine, prepared.run, driver_identity(), asked, keeper.add, check

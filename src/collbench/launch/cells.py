@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -10,7 +11,6 @@ import msgspec
 from collbench import backends, collectives
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
-from collbench.launch.placement import groups_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.schema.launch_plan import ISOLATIONS, Affinity, Isolation, LaunchPlan
 from collbench.schema.plan import Plan
@@ -41,11 +41,6 @@ class LaunchCell:
         who = f"{'a server and ' if self.server else ''}{number} {what}{'s' if number > 1 else ''}"
         return f"{' '.join(word for word in words if word)}, {who}"
 
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of each container; on the host, of the one place they share."""
-        return groups_of(self.policy, self.ranks, self.server)
-
 
 @dataclass(frozen=True)
 class Launch:
@@ -54,19 +49,6 @@ class Launch:
     cell: LaunchCell
     number: int
     sequence: int
-
-
-def cells_of(plan: LaunchPlan) -> tuple[LaunchCell, ...]:
-    """Every combination, each once, in the plan's order."""
-    found = [
-        LaunchCell(image, policy, step, ranks, affinity, server)
-        for ranks, server in worlds_of(plan)
-        for image in plan.images
-        for policy in plan.policies
-        for affinity in plan.affinity
-        for step in steps_of(policy, ranks, plan.isolation, server)
-    ]
-    return tuple(dict.fromkeys(found))
 
 
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
@@ -124,27 +106,24 @@ def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
     return plan.image_backends.get(image, plan.backends) or DEFAULT_BACKENDS
 
 
-def steps_of(
-    policy: str, ranks: int, asked: tuple[Isolation, ...], server: bool = False
-) -> tuple[Isolation | None, ...]:
-    """The steps that differ for a policy: none on the host; a lone container has nobody to share namespaces with.
+def steps_of(containers: int, asked: tuple[Isolation, ...]) -> tuple[Isolation | None, ...]:
+    """The steps that differ: none on the host (0 containers); a lone container has nobody to share namespaces with.
 
     What a step adds inside one container (limits, capabilities) it has up to `ipc`; a later one counts as that.
     """
-    if policy == "host":
+    if containers == 0:
         return (None,)
-    if len(groups_of(policy, ranks, server)) > 1:
+    if containers > 1:
         return asked
     last = ISOLATIONS.index("ipc")
     return tuple(dict.fromkeys(ISOLATIONS[min(ISOLATIONS.index(step), last)] for step in asked))
 
 
-def order_of(plan: LaunchPlan) -> tuple[Launch, ...]:
+def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
     """Blocks that hold every cell once, each in a random order of its own that follows from the seed."""
-    cells = cells_of(plan)
     found: list[Launch] = []
     for number in range(plan.launches):
         order = random.Random(f"{plan.seed}/{number}")  # noqa: S311 - an order, not a secret
-        block = order.sample(cells, len(cells))
+        block = order.sample(tuple(cells), len(cells))
         found += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(found))]
     return tuple(found)

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from collbench.errors import EngineError, LaunchFailed, RequestError
-from collbench.launch import starters
+from collbench.launch import placement, starters
 from collbench.launch.abilities import allowed_calls, allows_memlock, refuse_unseen_folder, seals_networks
 from collbench.launch.cells import Launch, LaunchCell, steps_of
 from collbench.launch.clearing import nothing_left
@@ -14,7 +14,7 @@ from collbench.launch.engine import Engine
 from collbench.launch.identity import driver_identity, user_inside
 from collbench.launch.log import Log
 from collbench.launch.one_launch import folders, specs_for
-from collbench.launch.placing import place
+from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import Stack, notes
 from collbench.launch.specs import Spec
 from collbench.launch.stacks import contents_of, find
@@ -45,8 +45,8 @@ def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv:
     Raises:
         CollbenchError: no such image or policy, no answer within the limit, or another end than doctor's own.
     """
-    if policy == "host":
-        raise RequestError("doctor --image: policy host has no container; leave --image away.")
+    if not placement.find(policy)[0].in_containers:
+        raise RequestError(f"doctor --image: policy {policy} has no container; leave --image away.")
     asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), oversubscribe=True)
     plan = check_launch_plan(asked)
     with nothing_left(engine):
@@ -61,26 +61,26 @@ def _examined(engine: Engine, plan: LaunchPlan, name: str, isolation: Isolation,
     side = Stack(
         starter, image.id, None, memlock, seals_networks(engine), starter.attach - allowed_calls(engine, image)
     )
-    cell = LaunchCell(name, policy, steps_of(policy, RANKS, (isolation,))[0] or isolation, RANKS)
-    placement = place(topology.here(), cell, plan)
+    placed = place(topology.here(), LaunchCell(name, policy, isolation, RANKS), plan)
+    cell = LaunchCell(name, policy, steps_of(placed.containers, (isolation,))[0], RANKS)
     with folders(plan.inner(), user_inside()) as there:
-        specs = specs_for(plan, Launch(cell, 0, 0), side, placement, engine.run, driver_identity(), there)
+        specs = specs_for(plan, Launch(cell, 0, 0), side, placed, engine.run, driver_identity(), there)
         log = Log()
-        code = _run_in_first(engine, specs, (*argv, *_lone(cell)), log, side.sealed)
+        code = _run_in_first(engine, specs, (*argv, *_lone(placed)), log, side.sealed)
     if code not in ENDS:
         last = "; ".join(log.tail()[-1:]) or "it said nothing"
         raise LaunchFailed(f"image {image.name}: {argv[0]} in a container ended with exit code {code}: {last}")
-    said = notes(cell, side)
+    said = notes(cell, placed, side)
     if not memlock and cell.isolation != "strict":
         said += ("the engine cannot grant unlimited memlock; the launcher goes without",)
-    boxes = len(placement.boxes)
+    boxes = placed.containers
     title = f"{image.name}, {policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
     return Examined(log.lines, code, title, said)
 
 
-def _lone(cell: LaunchCell) -> Argv:
+def _lone(placed: Placement) -> Argv:
     """A rank that is alone in its container reads nobody's memory there."""
-    return () if any(len(group) > 1 for group in cell.groups) else ("--without", "cma")
+    return () if placed.shares_containers else ("--without", "cma")
 
 
 def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log, sealed: bool) -> int:

@@ -140,7 +140,7 @@ def run_launch(
         if failure is None and told_to_stop is None and count < len(asked):
             reason = f"ended early, with {count} of {len(asked)} cases"
             failure = LaunchFailed(reason, log.tail(side.starter.quiet))
-        failure = _with_advice(failure, launch.cell, side, len(placement.gpus))
+        failure = _with_advice(failure, launch.cell, placement, side)
         if last is not None:
             keep(last, transport, failure)
     if told_to_stop is not None:
@@ -173,12 +173,14 @@ def _carried_out(
     return None
 
 
-def _with_advice(failure: LaunchFailed | None, cell: LaunchCell, side: Stack, gpus: int) -> LaunchFailed | None:
+def _with_advice(
+    failure: LaunchFailed | None, cell: LaunchCell, placement: Placement, side: Stack
+) -> LaunchFailed | None:
     """The failure with what would help, where a library is known to die of it without a word."""
     if failure is None:
         return None
     said = "\n".join((str(failure), *failure.log))
-    shortage = shm_shortage(cell, side) or nccl_shortage(cell, side, gpus, said)
+    shortage = shm_shortage(cell, placement, side) or nccl_shortage(cell, placement, side, said)
     return failure if shortage is None else LaunchFailed(f"{failure}; {shortage}", failure.log)
 
 

@@ -1,12 +1,13 @@
-"""From slots to boxes: which ranks share a container, and what each container gets."""
+"""Which cells a plan has on a machine, and where their ranks sit: slots, and boxes of ranks that share a container."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from collbench.launch import slots
-from collbench.launch.cells import LaunchCell
+from collbench.errors import PlanError
+from collbench.launch import placement, slots
+from collbench.launch.cells import LaunchCell, check_backends, steps_of, worlds_of
 from collbench.launch.slots import Slot, Wants
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Topology
@@ -41,12 +42,25 @@ class Box:
 class Placement:
     """Where every rank of a world sits. `crowded`: some share processors, because the plan allows it.
 
-    `idle` are processors of the machine that no rank gets.
+    `in_containers`: every box is a container; else the only one is the host. `idle` are processors of the machine that
+    no rank gets. `note` is what the policy says of it, empty where it says nothing.
     """
 
     boxes: tuple[Box, ...]
+    in_containers: bool = True
     crowded: bool = False
     idle: tuple[int, ...] = ()
+    note: str = ""
+
+    @property
+    def containers(self) -> int:
+        """How many; 0 on the host."""
+        return len(self.boxes) if self.in_containers else 0
+
+    @property
+    def shares_containers(self) -> bool:
+        """Whether some container holds several ranks."""
+        return self.in_containers and any(len(box.ranks) > 1 for box in self.boxes)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -61,15 +75,45 @@ class Placement:
 
 
 def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
-    """Boxes for a cell of a plan on a machine.
+    """Boxes for a cell of a plan on a machine; its step makes no difference.
 
     Raises:
-        PlanError: more is asked for than there is, and the plan does not say `oversubscribe`.
+        PlanError: more is asked for than there is, and the plan does not say `oversubscribe`; there is no such policy,
+            or it does not fit.
     """
+    policy, number = placement.find(cell.policy)
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
     wants = Wants(cell.ranks, cell.server, cores, cell.affinity == "far", plan.oversubscribe)
     found = slots.get(plan.device)(topology, wants)
-    boxes = tuple(Box(f"c{i}", ranks, tuple(found[rank] for rank in ranks)) for i, ranks in enumerate(cell.groups))
+    groups = placement.groups_of(policy, number, found, topology, cell.server)
+    boxes = tuple(Box(f"c{i}", ranks, tuple(found[rank] for rank in ranks)) for i, ranks in enumerate(groups))
     used = Counter(core for slot in found for core in slot.cores)
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
-    return Placement(boxes, crowded=any(count > 1 for count in used.values()), idle=idle)
+    crowded = any(count > 1 for count in used.values())
+    return Placement(boxes, policy.in_containers, crowded, idle, policy.note(groups, topology))
+
+
+def placements_of(plan: LaunchPlan, machine: Topology) -> dict[LaunchCell, Placement]:
+    """Every cell of a plan, once, in the plan's order, and where its ranks sit on a machine.
+
+    Raises:
+        PlanError: a backend or a policy that a launch cannot have; more is asked for than there is.
+    """
+    check_backends(plan)
+    for name in plan.policies:
+        placement.find(name)
+    worlds = (
+        LaunchCell(image, policy, None, ranks, affinity, server)
+        for ranks, server in worlds_of(plan)
+        for image in plan.images
+        for policy in plan.policies
+        for affinity in plan.affinity
+    )
+    found: dict[LaunchCell, Placement] = {}
+    for world in worlds:
+        try:
+            placed = place(machine, world, plan)
+        except PlanError as error:
+            raise PlanError(f"{world.title}: {error}") from error
+        found |= {replace(world, isolation=step): placed for step in steps_of(placed.containers, plan.isolation)}
+    return found

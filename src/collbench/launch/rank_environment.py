@@ -40,7 +40,7 @@ class Stack:
 def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     """What each rank is told of its place; container and cores it holds against what it finds."""
     by_rank: dict[int, str | None] = {rank: box.name for box in placement.boxes for rank in box.ranks}
-    if cell.policy == "host":
+    if not placement.in_containers:
         by_rank = dict.fromkeys(by_rank, facts.container())
     slots = placement.slots
     return tuple(
@@ -48,17 +48,16 @@ def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     )
 
 
-def refuses_cma(cell: LaunchCell, side: Stack) -> bool:
+def refuses_cma(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
     """Whether ranks in one container may not read each other's memory, though they share it."""
     if cell.isolation is None or not side.refused or in_force(cell.isolation).shared_ipc:
         return False
-    return any(len(group) > 1 for group in cell.groups)
+    return placement.shares_containers
 
 
-def shares_hostname(cell: LaunchCell) -> bool:
+def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
     """Whether several containers share a network namespace, and so a hostname."""
-    alone = len(cell.groups) == 1
-    return cell.isolation is not None and not alone and in_force(cell.isolation).shared_net
+    return cell.isolation is not None and placement.containers > 1 and in_force(cell.isolation).shared_net
 
 
 #: Containers of one hostname and one /dev/shm are one machine to NCCL, whose GPUs it connects directly where their
@@ -71,42 +70,44 @@ HIDDEN_PEERS = {"NCCL_P2P_DISABLE": "1"}
 NCCL_CONNECTION = 9637888
 
 
-def hides_peers(cell: LaunchCell, side: Stack, gpus: int) -> bool:
+def hides_peers(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
     """Whether NCCL takes several containers for one machine though none sees the GPUs of another."""
-    if cell.isolation is None or not shares_hostname(cell):
+    if cell.isolation is None or not shares_hostname(cell, placement):
         return False
-    return side.nccl and gpus > 1 and not in_force(cell.isolation).all_gpus
+    return side.nccl and len(placement.gpus) > 1 and not in_force(cell.isolation).all_gpus
 
 
-def notes(cell: LaunchCell, side: Stack, gpus: int = 0) -> tuple[str, ...]:
-    """What a reader of this cell's numbers must know. `gpus` is how many the world has."""
-    said = []
-    if refuses_cma(cell, side):
+def notes(cell: LaunchCell, placement: Placement, side: Stack) -> tuple[str, ...]:
+    """What a reader of this cell's numbers must know."""
+    said = [placement.note] if placement.note else []
+    if refuses_cma(cell, placement, side):
         calls = " and ".join(sorted(side.refused, reverse=True))
         said.append(f"{calls} refused at this step: {side.starter.vendor} copies twice")
         said += [
             f"{name}={value}, because it would abort otherwise" for name, value in side.starter.without_cma.items()
         ]
-    if shares_hostname(cell):
+    if shares_hostname(cell, placement):
         said += [
             f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
         ]
-    if hides_peers(cell, side, gpus):
+    if hides_peers(cell, placement, side):
         said += [
             f"{name}={value}, because NCCL would take the containers for one machine and fail to reach hidden GPUs"
             for name, value in HIDDEN_PEERS.items()
         ]
-    if gpus and cell.isolation is not None and in_force(cell.isolation).all_gpus and len(cell.groups) > 1:
+    if cell.isolation is not None and in_force(cell.isolation).all_gpus and placement.gpus and placement.containers > 1:
         said.append("every container sees every GPU of this world: devices are not isolated at this step")
     return tuple(said)
 
 
-def nccl_shortage(cell: LaunchCell, side: Stack, gpus: int, said: str) -> str | None:
+def nccl_shortage(cell: LaunchCell, placement: Placement, side: Stack, said: str) -> str | None:
     """What helps where NCCL failed on a system call (`said`) in a container with two GPUs and Docker's /dev/shm."""
-    if cell.isolation is None or not side.nccl or gpus < 2 or "system error" not in said.lower():  # ncclSystemError
+    if cell.isolation is None or not side.nccl or len(placement.gpus) < 2:
+        return None
+    if "system error" not in said.lower():  # ncclSystemError
         return None
     held = in_force(cell.isolation).shm_bytes
-    if held >= LARGE_SHM or not any(len(group) > 1 for group in cell.groups):
+    if held >= LARGE_SHM or not placement.shares_containers:
         return None
     return (
         f"where GPUs are connected through host memory NCCL takes {format_bytes(NCCL_CONNECTION)} of /dev/shm for each "
@@ -114,12 +115,12 @@ def nccl_shortage(cell: LaunchCell, side: Stack, gpus: int, said: str) -> str | 
     )
 
 
-def shm_shortage(cell: LaunchCell, side: Stack) -> str | None:
+def shm_shortage(cell: LaunchCell, placement: Placement, side: Stack) -> str | None:
     """How much of /dev/shm the library takes, where a container of the cell has less: it dies without a word."""
     if cell.isolation is None:
         return None
     sharing = in_force(cell.isolation)
-    ranks = cell.ranks if sharing.shared_ipc else max(map(len, cell.groups))
+    ranks = cell.ranks if sharing.shared_ipc else max(len(box.ranks) for box in placement.boxes)
     wanted = ranks * side.starter.shm_per_rank
     if wanted <= sharing.shm_bytes:
         return None
@@ -143,9 +144,9 @@ def on_host(told: dict[str, str], temporary: Path) -> dict[str, str]:
 def variables(cell: LaunchCell, placement: Placement, side: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     planned = msgspec.json.encode(places(cell, placement)).decode()
-    more = dict(side.starter.without_cma) if refuses_cma(cell, side) else {}
-    if shares_hostname(cell):
+    more = dict(side.starter.without_cma) if refuses_cma(cell, placement, side) else {}
+    if shares_hostname(cell, placement):
         more |= side.starter.one_hostname
-    if hides_peers(cell, side, len(placement.gpus)):
+    if hides_peers(cell, placement, side):
         more |= HIDDEN_PEERS
     return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **side.starter.environment, **more}  # noqa: S108

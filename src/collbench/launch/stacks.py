@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from collbench.launch.abilities import (
 from collbench.launch.cells import backends_of
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import Resolved, inspect, resolve
+from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import Stack
 from collbench.launch.settings import gpu_requests
@@ -50,16 +52,17 @@ def reference_of(image: str) -> str:
     return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
 
 
-def look_at(plan: LaunchPlan, engine: Engine | None, check: StopCheck, gpus: tuple[str, ...] = ()) -> Stacks:
+def look_at(plan: LaunchPlan, engine: Engine | None, check: StopCheck, placements: Collection[Placement]) -> Stacks:
     """Ask every image and every environment of a plan what it holds. `engine` is None where all cells are on the host.
 
-    `gpus` are UUIDs of those that containers are to see; `check` raises when we are to stop.
+    `placements` are those of all its cells; `check` raises when we are to stop.
 
     Raises:
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
         EngineError: the engine cannot give what every launch needs.
         PlanError: no environment of the same MPI stands beside an image.
     """
+    gpus = max((placement.gpus for placement in placements), key=len, default=())
     images = {name: None if engine is None else find(engine, name) for name in plan.images}
     first = images[plan.images[0]]
     cdi = engine is not None and bool(gpus) and knows_cdi(engine.describe())
@@ -71,7 +74,7 @@ def look_at(plan: LaunchPlan, engine: Engine | None, check: StopCheck, gpus: tup
     looks = []
     for name, image in images.items():
         check()
-        looks.append(_look(plan, engine, name, image, check, requests))
+        looks.append(_look(plan, engine, name, image, check, requests, placements))
     differences = [line for look in looks for line in look.differences]
     memlock = sealed = True
     if engine is not None and first is not None:
@@ -101,18 +104,20 @@ class _Look:
 
 
 def _look(
-    plan: LaunchPlan, engine: Engine | None, name: str, image: Resolved | None, check: StopCheck, requests: list[Any]
-) -> _Look:
+    plan: LaunchPlan, engine: Engine | None, name: str, image: Resolved | None, check: StopCheck, requests: list[Any],
+    placements: Collection[Placement],
+) -> _Look:  # fmt: skip
+    on_host = any(not placement.in_containers for placement in placements)
     inside = None if engine is None or image is None else contents_of(engine, image, requests=requests)
-    beside, where = _beside(plan, name, inside) if "host" in plan.policies else (None, None)
+    beside, where = _beside(plan, name, inside) if on_host else (None, None)
     known = inside or beside
     assert known is not None
     _refuse_missing(plan, name, inside, f"image {name}")
     _refuse_missing(plan, name, beside, f"the environment beside {name} ({where})")
     check()
     starter, refused = starters.get(known.vendor, name), frozenset[str]()
-    shares = any(policy not in ("host", "single") for policy in plan.policies)
-    if engine is not None and image is not None and shares and starter.attach:
+    shared = any(placement.shares_containers for placement in placements)
+    if engine is not None and image is not None and shared and starter.attach:
         refused = starter.attach - allowed_calls(engine, image)
     differences = () if inside is None or beside is None else differences_of(beside, inside)
     return _Look(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,15 @@ class Topology:
     def in_order(self) -> tuple[Core, ...]:
         """Node by node; within a node whole cores first, then the second processors of the same cores."""
         return tuple(sorted(self.cores, key=lambda c: (c.node, c.first_sibling not in (-1, c.number), c.number)))
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Memory nodes that these processors belong to, ascending."""
+        return tuple(sorted({core.node for core in self.cores}))
+
+    def nodes_of(self, numbers: Collection[int]) -> tuple[int, ...]:
+        """Memory nodes of the processors with these numbers, ascending."""
+        return tuple(sorted({core.node for core in self.cores if core.number in numbers}))
 
 
 def here(root: Path = Path("/")) -> Topology:

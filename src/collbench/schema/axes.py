@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from collbench.schema.policy import policy_order
+
 Value = str | int | float | bool | None
 Kind = Literal["what", "how", "where"]
 
@@ -29,9 +31,6 @@ SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id
 
 #: Steps of isolation, from none to what Docker gives by default.
 STEPS = (None, "visible", "net", "ipc", "limits", "strict")
-
-#: Policies before all others; after them come `packed:K` (the more ranks share a container, the earlier) and others.
-_POLICIES = ("host", "multi")
 
 
 def _label(value: Value) -> str:
@@ -79,14 +78,6 @@ class Axis:
     def heading(self) -> str:
         """The CSV column."""
         return self.column or self.name
-
-
-def policy_order(policy: str) -> tuple[int, int, str]:
-    """`host`, `multi`, `packed:4`, `packed:2`, `single`."""
-    if policy in _POLICIES:
-        return (_POLICIES.index(policy), 0, policy)
-    _, _, shared = policy.partition(":")
-    return (2, -int(shared), policy) if shared.isdecimal() and len(shared) < 10 else (3, 0, policy)
 
 
 def step_order(step: str | None) -> int:

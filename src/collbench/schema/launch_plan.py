@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from collbench.errors import PlanError
 from collbench.schema.plan import Plan, load_plan_of
-from collbench.spelling import suggestion
+from collbench.schema.policy import is_spelling
 
 Isolation = Literal["strict", "limits", "ipc", "net", "visible"]
 Affinity = Literal["near", "far"]
@@ -22,7 +22,6 @@ _IMAGE = re.compile(
     r"(?:[A-Za-z0-9.-]+:[0-9]{1,5}/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
-_POLICY = re.compile(r"host|single|multi|packed:[1-9][0-9]{0,3}")
 
 MOST_LAUNCHES = 1000
 MOST_RANKS = 256
@@ -34,7 +33,8 @@ MOST_CELLS, MOST_STARTS = 5_000, 100_000
 class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What each world measures is the `Plan` in it; how many worlds, and where, stands here.
 
-    `images` are names in `containers/` or references as Docker spells them. `environments` maps an image to the Python
+    `images` are names in `containers/` or references as Docker spells them, `policies` names of files in
+    `launch/placement/` or of other packages, known to the launcher alone. `environments` maps an image to the Python
     environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
     `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one rank
     more, rank 0, which is the server and gets no GPU. `cores_per_rank` counts logical processors; `share` divides
@@ -122,9 +122,8 @@ def _check_names(plan: LaunchPlan) -> None:
         if _IMAGE.fullmatch(image) is None:
             raise PlanError(f"image {image!r}: not a name of an image. Write openmpi, or site/name:tag.")
     for policy in plan.policies:
-        if _POLICY.fullmatch(policy) is None:
-            hint = suggestion(policy, ("host", "single", "multi", "packed:2"))
-            raise PlanError(f"policy {policy!r}: unknown. {hint}")
+        if not is_spelling(policy):
+            raise PlanError(f"policy {policy!r}: not a name of a policy. Write single, or with a number packed:2.")
     for key in ("environments", "image_backends"):
         for unknown in sorted(set(getattr(plan, key)) - set(plan.images)):
             raise PlanError(f"{key}: {unknown!r} is none of the images {', '.join(plan.images)}.")

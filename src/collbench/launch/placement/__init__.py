@@ -1,44 +1,96 @@
-"""Placement: which ranks share a container, and which slot each gets. Pure functions; one file is one policy."""
+"""Placement: which ranks share a container. Pure functions; one file is one policy.
+
+A file `NAME.py` in this package defines `POLICY`. Another package adds a policy by an entry point of the group
+`collbench.policies` that names such an object; the name of the entry point is the policy's.
+"""
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
+from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 from collbench.errors import PlanError
-from collbench.launch.placement.policy import Policy
+from collbench.launch.placement.policy import Groups, Policy
+from collbench.launch.slots import Slot
+from collbench.machine.topology import Topology
+from collbench.schema.policy import is_spelling, name_and_number, policy_order
 from collbench.spelling import suggestion
+
+__all__ = ["ENTRY_POINTS", "Groups", "Policy", "find", "groups_of", "named", "names"]
+
+#: The group of entry points by which other packages add policies.
+ENTRY_POINTS = "collbench.policies"
 
 _NO_POLICY = ("policy",)
 
 
 @cache
+def _registered() -> dict[str, tuple[EntryPoint, ...]]:
+    """By name, where each policy is found: its own file, and what other packages define."""
+    own = (module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_POLICY)
+    found = {name: [EntryPoint(name, f"{__name__}.{name}:POLICY", ENTRY_POINTS)] for name in own}
+    for point in entry_points(group=ENTRY_POINTS):
+        found.setdefault(point.name, []).append(point)
+    return {name: tuple({point.value: point for point in found[name]}.values()) for name in found}
+
+
 def names() -> tuple[str, ...]:
-    """Every policy."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_POLICY))
+    """Every policy without its number, from the least isolated to the most."""
+    return tuple(sorted(_registered(), key=policy_order))
 
 
-def get(name: str) -> Policy:
-    """The policy of that name, without its number.
+def named(name: str) -> Policy:
+    """The policy of that name.
 
     Raises:
-        PlanError: there is none.
+        PlanError: there is none; the package that defines it cannot be imported, or defines something else.
     """
-    if name not in names():
+    if name not in _registered():
         raise PlanError(f"policy {name!r}: unknown. {suggestion(name, names())}")
-    policy: Policy = importlib.import_module(f"{__name__}.{name}").POLICY
+    point, *others = _registered()[name]
+    if others:
+        values = ", ".join(one.value for one in (point, *others))
+        raise PlanError(f"policy {name!r}: defined more than once: {values}. Uninstall all but one.")
+    try:
+        policy = point.load()
+    except Exception as error:  # somebody else's module: whatever it raises
+        raise PlanError(f"policy {name!r}: {point.value} cannot be loaded: {type(error).__name__}: {error}.") from error
+    if not isinstance(policy, Policy) or policy.name != name or not is_spelling(name):
+        raise PlanError(f"policy {name!r}: {point.value} is not a Policy of that name. Update its package.")
     return policy
 
 
-def groups_of(policy: str, ranks: int, server: bool = False) -> tuple[tuple[int, ...], ...]:
-    """The ranks of each container under `NAME` or `NAME:K`; on the host, of the one place they all share.
+def find(spelling: str) -> tuple[Policy, int]:
+    """The policy that a plan names, and its number; 0 where it does not take one.
 
-    With a parameter server, which is rank 0, the policy is that of the workers.
+    Raises:
+        PlanError: as `named`; or the policy takes a number and has none here, or the other way round.
     """
-    name, _, text = policy.partition(":")
-    chosen, number = get(name), int(text) if text else 0
-    if not (server and chosen.server_apart):
-        return chosen.groups(ranks, number)
-    workers = chosen.groups(ranks - 1, number)
-    return ((0,), *(tuple(rank + 1 for rank in group) for group in workers))
+    name, number = name_and_number(spelling)
+    policy = named(name)
+    if policy.takes_number != (number > 0):
+        how = f"takes a number, such as {name}:2" if policy.takes_number else f"takes no number; write {name}"
+        raise PlanError(f"policy {spelling!r}: {how}.")
+    return policy, number
+
+
+def groups_of(policy: Policy, number: int, ranks: Sequence[Slot], topology: Topology, server: bool = False) -> Groups:
+    """The ranks of each container; on the host, of the one place they all share. `ranks` are slots by rank.
+
+    With a parameter server, which is rank 0, the policy is that of the workers where it keeps the server apart.
+
+    Raises:
+        PlanError: the policy does not fit, or what it gives are not all ranks in order.
+    """
+    apart = server and policy.server_apart
+    found = policy.groups(ranks[1:] if apart else ranks, number, topology)
+    if apart:
+        found = ((0,), *(tuple(rank + 1 for rank in group) for group in found))
+    if [rank for group in found for rank in group] != list(range(len(ranks))) or not all(found):
+        raise PlanError(
+            f"policy {policy.name!r}: gives the containers {found} for {len(ranks)} ranks. Every container has to hold "
+            "a rank, and every rank has to be in one, in the order of ranks."
+        )
+    return found

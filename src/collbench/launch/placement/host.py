@@ -5,5 +5,8 @@ from __future__ import annotations
 from collbench.launch.placement.policy import Policy
 
 POLICY = Policy(
-    "host", "no container: the ranks run on the host", lambda ranks, k: (tuple(range(ranks)),), in_containers=False
+    "host",
+    "no container: the ranks run on the host",
+    lambda ranks, k, topology: (tuple(range(len(ranks))),),
+    in_containers=False,
 )

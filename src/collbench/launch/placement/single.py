@@ -7,6 +7,6 @@ from collbench.launch.placement.policy import Policy
 POLICY = Policy(
     "single",
     "a container for every rank",
-    lambda ranks, k: tuple((rank,) for rank in range(ranks)),
+    lambda ranks, k, topology: tuple((rank,) for rank in range(len(ranks))),
     server_apart=True,
 )

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collbench.errors import PlanError
-from collbench.launch.slots.slot import Slot, Wants, slot_of
+from collbench.launch.slots.slot import Slot, Wants, far_nodes, slot_of
 from collbench.machine.topology import Topology
 
 
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     """Node by node, whole cores first. Ranks share processors only where the plan says `oversubscribe`.
 
+    Far: memory of all nodes but those of the rank's processors.
+
     Raises:
-        PlanError: more processors are asked for than there are; or memory of another node, and there is one node.
+        PlanError: more processors are asked for than there are; or memory of another node, and there is none.
     """
     there = len(topology.cores)
     each = max(1, there // wants.ranks) if wants.cores == "share" else wants.cores
@@ -27,12 +29,8 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     ordered = topology.in_order
     cores = tuple(ordered[i % there] for i in range(wanted))
     found = tuple(slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
-    return tuple(replace(slot, nodes=_far(topology, slot)) for slot in found) if wants.far else found
-
-
-def _far(topology: Topology, slot: Slot) -> tuple[int, ...]:
-    """The nodes that the slot is not on: its memory is to come from there."""
-    others = tuple(sorted({core.node for core in topology.cores} - set(slot.nodes)))
-    if not others:
-        raise PlanError("affinity far: this machine has one memory node; there is no far. Leave it out.")
-    return others
+    if not wants.far:
+        return found
+    return tuple(
+        replace(slot, nodes=far_nodes(topology, slot.nodes, f"rank {rank}")) for rank, slot in enumerate(found)
+    )

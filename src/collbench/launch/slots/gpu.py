@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from collbench.errors import PlanError
-from collbench.launch.slots.slot import Slot, Wants, slot_of
+from collbench.launch.slots.slot import Slot, Wants, far_nodes, slot_of
 from collbench.machine.topology import Core, Topology, TopologyGpu
 
 
@@ -45,12 +45,9 @@ def _why(topology: Topology) -> str:
 
 def _home(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
     """The node whose processors a GPU's rank gets."""
-    nodes = sorted({core.node for core in topology.cores})
     if not far:
-        return gpu.node if gpu.node in nodes else nodes[0]
-    others = [node for node in nodes if node != gpu.node]
-    if not others:
-        raise PlanError("affinity far: this machine has one memory node; there is no far. Leave it out.")
+        return gpu.node if gpu.node in topology.nodes else topology.nodes[0]
+    others = far_nodes(topology, (gpu.node,), f"GPU {gpu.uuid}")
     return next((node for node in others if node > gpu.node), others[0])
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from collbench.errors import PlanError
 from collbench.machine.topology import Core, Topology
 
 
@@ -35,6 +36,20 @@ class Wants:
 
 #: `slots(topology, wants)` -> one slot for each rank, in order. Raises PlanError where it does not fit.
 Kind = Callable[[Topology, Wants], tuple[Slot, ...]]
+
+
+def far_nodes(topology: Topology, near: Collection[int], who: str) -> tuple[int, ...]:
+    """The memory nodes that are far from `who`, who is near to the nodes `near`.
+
+    Raises:
+        PlanError: there is none.
+    """
+    found = tuple(node for node in topology.nodes if node not in near)
+    if found:
+        return found
+    if len(topology.nodes) == 1:
+        raise PlanError("affinity far: needs two memory nodes; this machine has one. Leave it out.")
+    raise PlanError(f"affinity far: {who} is near to every memory node of this machine. Lower cores_per_rank.")
 
 
 def slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:

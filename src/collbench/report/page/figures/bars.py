@@ -12,7 +12,8 @@ from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.options import Option, Question
 from collbench.report.page.drawing import HATCHES, INK, PAPER, SERIES, Figure, draw, legend, mark
 from collbench.report.style import format_us
-from collbench.schema.axes import policy_order, step_order
+from collbench.schema.axes import step_order
+from collbench.schema.policy import policy_order
 from collbench.units import format_duration, format_size
 
 if TYPE_CHECKING:
