@@ -74,6 +74,21 @@ def test_values_that_say_nothing_are_no_part_of_a_case() -> None:
     assert case_of("w", {"size": 0}) != case_of("w", {})
 
 
+def test_cases_that_are_equal_have_one_key() -> None:
+    """On the host with one rank too, whoever made them."""
+    written = b'{"workload":"w","what":{},"where":{}}'
+    made = (case_of("w", {}), case_of("w", {"ranks": 1}), msgspec.json.decode(written, type=Case))
+    assert len({case.key for case in made}) == len(set(made)) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("size", True), ("root", True), ("registered", 1), ("dtype", 4)])
+def test_a_value_of_another_kind_is_refused(name: str, value: Any) -> None:
+    kind = AXES[name].kind
+    with pytest.raises(RunReadError, match=f"{name} .* of another kind"):
+        refuse_odd(Case(workload="w", what={name: value} if kind == "what" else {},
+                        how={name: value} if kind == "how" else {}, where=Where(ranks=4)), "here")  # fmt: skip
+
+
 def test_cases_that_are_equal_have_one_hash() -> None:
     swapped = Case(workload="allreduce", what=dict(reversed(SAME.what.items())), how=SAME.how, where=SAME.where)
     assert swapped == SAME and hash(swapped) == hash(SAME) and swapped.key == SAME.key

@@ -128,7 +128,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Twelve hex digits that name the case, stable across machines and versions of Python."""
         import hashlib
 
-        canonical = msgspec.json.encode(self, order="sorted")
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value}
+        canonical = msgspec.json.encode(said, order="sorted")
         return hashlib.blake2b(canonical, digest_size=6).hexdigest()
 
 
@@ -161,7 +162,7 @@ def refuse_odd(case: Case, what: str) -> None:
             axis = AXES.get(name)
             if axis is not None and axis.kind != kind:
                 raise RunReadError(f"{what}: {name} stands in `{kind}`, and belongs in `{axis.kind}`.")
-            if axis is not None and not isinstance(value, _TYPES[name]):
+            if axis is not None and type(value) is not _TYPES[name]:  # True is an int, and no size
                 raise RunReadError(f"{what}: {name} {value!r} is of another kind than it should be.")
     root, size = case.what.get("root"), case.what.get("size", 0)
     if isinstance(root, int) and not 0 <= root < case.where.ranks:
