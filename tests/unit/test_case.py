@@ -76,9 +76,14 @@ def test_values_that_say_nothing_are_no_part_of_a_case() -> None:
 
 def test_cases_that_are_equal_have_one_key() -> None:
     """On the host with one rank too, whoever made them."""
-    written = b'{"workload":"w","what":{},"where":{}}'
-    made = (case_of("w", {}), case_of("w", {"ranks": 1}), msgspec.json.decode(written, type=Case))
+    texts = (
+        b'{"workload":"w","what":{},"where":{}}',
+        b'{"workload":"w","where":{"policy":"host","engine":"host","affinity":"near","isolation":null,"ranks":1}}',
+    )
+    copied = case_of("w", {"policy": "".join(("ho", "st"))})
+    made = (case_of("w", {}), case_of("w", {"ranks": 1}), copied, *(msgspec.json.decode(text, type=Case) for text in texts))
     assert len({case.key for case in made}) == len(set(made)) == 1
+    assert all(msgspec.to_builtins(case).get("where", {}) == {} for case in made)
 
 
 @pytest.mark.parametrize(("name", "value"), [("size", True), ("root", True), ("registered", 1), ("dtype", 4)])

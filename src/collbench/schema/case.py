@@ -35,6 +35,9 @@ Settings = dict[Name, _Text | _Whole | float | bool | None]
 MOST_SETTINGS = 64
 
 
+_NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "policy", "affinity"))
+
+
 class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The place of a case: what its ranks were started in, and how they were spread.
 
@@ -48,6 +51,11 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policy: Name = "host"
     isolation: Name | None = None
     affinity: Name = "near"
+
+    def __post_init__(self) -> None:
+        for name, neutral in _NEUTRAL_PLACES:  # msgspec leaves out what is the default itself, not what equals it
+            if getattr(self, name) == neutral:
+                msgspec.structs.force_setattr(self, name, neutral)
 
     @property
     def on_host(self) -> bool:
