@@ -212,7 +212,7 @@ def test_the_table_of_axes() -> None:
 def test_factors_are_those_of_the_table_of_axes() -> None:
     """In `--by` and `--given`, in the order in which a hint names them."""
     by = rows(section("flags.md", "`collbench compare RUNS`"), "flag", "default", "meaning")["`--by FACTOR`"][1]
-    assert re.findall(r"`([-\w]+)`", by.partition("Between two runs")[0]) == list(COMPARED)
+    assert re.findall(r"`([-\w]+)`", by.partition(", or an axis")[0]) == list(COMPARED)
     given = rows(section("flags.md", "`collbench advise RUNS`"), "flag", "default", "meaning")["`--given FACTOR=VALUE`"][1]
     assert re.findall(r"`([-\w]+)`", given.partition("; and")[0]) == list(ADVISED)
 
