@@ -81,7 +81,8 @@ def test_cases_that_are_equal_have_one_key() -> None:
         b'{"workload":"w","where":{"policy":"host","engine":"host","affinity":"near","isolation":null,"ranks":1}}',
     )
     copied = case_of("w", {"policy": "".join(("ho", "st"))})
-    made = (case_of("w", {}), case_of("w", {"ranks": 1}), copied, *(msgspec.json.decode(text, type=Case) for text in texts))
+    read = [msgspec.json.decode(text, type=Case) for text in texts]
+    made = (case_of("w", {}), case_of("w", {"ranks": 1}), copied, *read)
     assert len({case.key for case in made}) == len(set(made)) == 1
     assert all(msgspec.to_builtins(case).get("where", {}) == {} for case in made)
 

@@ -149,6 +149,19 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in slugs, target
 
 
+#: The files that extending.md adds.
+NOT_HERE = {"collectives/scan.py", "backends/loopback.py", "scan.py"}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
+def test_files_of_the_program_that_a_page_names_exist(page: str) -> None:
+    """By their whole path, by its end, or by their name alone; NAME stands for any."""
+    files = [f"/{path.relative_to(ROOT)}" for top in ("src", "tests", "bench") for path in (ROOT / top).rglob("*.*")]
+    named = {name.removeprefix("src/collbench/") for name in re.findall(r"(?<![\w/])\w[\w/]*\.(?:py|c)\b", PAGES[page])}
+    missing = {name for name in named if "NAME" not in name and not any(file.endswith(f"/{name}") for file in files)}
+    assert missing <= NOT_HERE
+
+
 FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "where": Where, "work": Work, "check": ResultCheck,
     "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks,
@@ -211,9 +224,10 @@ def test_the_table_of_axes() -> None:
 
 def test_factors_are_those_of_the_table_of_axes() -> None:
     """In `--by` and `--given`, in the order in which a hint names them."""
-    by = rows(section("flags.md", "`collbench compare RUNS`"), "flag", "default", "meaning")["`--by FACTOR`"][1]
+    of_compare, of_advise = (rows(section("flags.md", f"`collbench {name} RUNS`"), "flag", "default", "meaning")
+                             for name in ("compare", "advise"))  # fmt: skip
+    by, given = of_compare["`--by FACTOR`"][1], of_advise["`--given FACTOR=VALUE`"][1]
     assert re.findall(r"`([-\w]+)`", by.partition(", or an axis")[0]) == list(COMPARED)
-    given = rows(section("flags.md", "`collbench advise RUNS`"), "flag", "default", "meaning")["`--given FACTOR=VALUE`"][1]
     assert re.findall(r"`([-\w]+)`", given.partition("; and")[0]) == list(ADVISED)
 
 
