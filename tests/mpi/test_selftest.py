@@ -58,7 +58,7 @@ def test_the_same_under_two_names_is_measured_in_blocks_and_judged(plan: Path, t
     ended = finish([*SELFTEST, "--plan", str(plan), "--launches", "6", "-n", "2", "--out", str(out), "--style", "json"])
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
-    assert [cell["bytes"] for cell in found["cells"]] == [8, 1024]
+    assert [cell["size"] for cell in found["cells"]] == [8, 1024]
     assert 0 <= found["false_positive_rate"] <= 0.05
     runs = {name: [read_run(path) for path in sorted((out / name).iterdir())] for name in ("one", "other")}
     assert [len(found) for found in runs.values()] == [6, 6]

@@ -218,6 +218,31 @@ def test_a_step_that_is_given_leaves_the_host_in(tmp_path: Path) -> None:
     assert {option["policy"] for option in advice.question.options} == {"host", "multi", "single"}
 
 
+@pytest.mark.parametrize(
+    ("factor", "value", "left"),
+    [("engine", "docker", 2), ("engine", "host", 1), ("affinity", "near", 3), ("in-place", "false", 3),
+     ("dtype", "float32", 3), ("policy", "single strict", 1), ("policy", "single", 2), ("isolation", "none", 1), ("graph", "0", 3)],
+)  # fmt: skip
+def test_every_factor_of_compare_can_be_given_by_the_names_that_its_sides_have(
+    tmp_path: Path, factor: str, value: str, left: int
+) -> None:
+    cases = [made_case(image="openmpi"), *(made_case("single", step, image="openmpi") for step in ("net", "strict"))]
+    observed = observe(write_run(tmp_path / "run", {case: spread(1e-6, 7) for case in cases}))
+    (question,) = questions(observed, parse_given([f"{factor}={value}"]))
+    assert len(question.options) == left
+
+
+def test_the_host_is_what_isolation_costs_more_than_on_every_engine(tmp_path: Path) -> None:
+    cases = {made_case(image="openmpi"): 1e-6}
+    for engine in ("docker", "podman"):
+        cases |= {made_case("single", step, image="openmpi", engine=engine): time
+                  for step, time in (("net", 2e-6), ("strict", 3e-6))}  # fmt: skip
+    observed = observe(write_run(tmp_path / "run", {case: spread(time, 7) for case, time in cases.items()}))
+    (question,) = questions(observed, {})
+    found = recoveries(question, 1024, observed.interleaved)
+    assert {(one.isolated["engine"], one.free["policy"]) for one in found} == {("docker", "host"), ("podman", "host")}
+
+
 def test_given_values_that_do_not_exist_are_answered_with_those_that_do(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="policy is host, multi, single"):
         advice_on(ladder(tmp_path / "run"), policy="singel")

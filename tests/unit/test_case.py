@@ -74,6 +74,27 @@ def test_values_that_say_nothing_are_no_part_of_a_case() -> None:
     assert case_of("w", {"size": 0}) != case_of("w", {})
 
 
+def test_cases_that_are_equal_have_one_key() -> None:
+    """On the host with one rank too, whoever made them."""
+    texts = (
+        b'{"workload":"w","what":{},"where":{}}',
+        b'{"workload":"w","where":{"policy":"host","engine":"host","affinity":"near","isolation":null,"ranks":1}}',
+    )
+    copied = case_of("w", {"policy": "".join(("ho", "st"))})
+    read = [msgspec.json.decode(text, type=Case) for text in texts]
+    made = (case_of("w", {}), case_of("w", {"ranks": 1}), copied, *read)
+    assert len({case.key for case in made}) == len(set(made)) == 1
+    assert all(msgspec.to_builtins(case).get("where", {}) == {} for case in made)
+
+
+@pytest.mark.parametrize(("name", "value"), [("size", True), ("root", True), ("registered", 1), ("dtype", 4)])
+def test_a_value_of_another_kind_is_refused(name: str, value: Any) -> None:
+    kind = AXES[name].kind
+    with pytest.raises(RunReadError, match=f"{name} .* of another kind"):
+        refuse_odd(Case(workload="w", what={name: value} if kind == "what" else {},
+                        how={name: value} if kind == "how" else {}, where=Where(ranks=4)), "here")  # fmt: skip
+
+
 def test_cases_that_are_equal_have_one_hash() -> None:
     swapped = Case(workload="allreduce", what=dict(reversed(SAME.what.items())), how=SAME.how, where=SAME.where)
     assert swapped == SAME and hash(swapped) == hash(SAME) and swapped.key == SAME.key

@@ -79,6 +79,34 @@ def test_near_and_far_memory_are_never_mixed(tmp_path: Path) -> None:
     assert sorted(found) == [("host", "multi strict"), ("host far", "multi strict far")]
 
 
+def test_policies_of_two_engines_are_never_mixed(tmp_path: Path) -> None:
+    cases = [placed("multi", "strict"), placed("single", "strict", engine="podman")]
+    with pytest.raises(RequestError, match="nothing to compare by policy"):
+        pairs_of(tmp_path / "1", "policy", *cases)
+    assert sides(pairs_of(tmp_path / "2", "policy", *cases, placed("single", "strict"))) == [
+        ("multi strict", "single strict")
+    ]
+    assert len(pairs_of(tmp_path / "3", "policy", *cases, placed("host"))) == 2
+
+
+def test_a_size_that_differs_too_is_named(tmp_path: Path) -> None:
+    cases = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16, thread_level="multiple")]
+    with pytest.raises(RequestError, match=r"To let other things differ too: --ignore size, --ignore thread-level\.$"):
+        pairs_of(tmp_path / "1", "dtype", *cases)
+    assert len(pairs_of(tmp_path / "2", "dtype", *cases, ignored=frozenset({"size", "thread-level"}))) == 1
+
+
+def test_engines_meet_at_one_policy_and_step(tmp_path: Path) -> None:
+    cases = [placed(policy, step, engine=engine) for engine in ("docker", "podman")
+             for policy, step in (("multi", "net"), ("single", "strict"), ("multi", "strict"))]  # fmt: skip
+    found = pairs_of(tmp_path / "1", "engine", *cases)
+    assert sides(found) == [("docker", "podman")] * 3
+    assert {pair.base.case.where.text for pair in found} == {"multi net", "single strict", "multi strict"}
+    assert all(pair.base.case.where.text == pair.other.case.where.text for pair in found)
+    assert set(sides(pairs_of(tmp_path / "2", "engine", *cases, placed("host")))) == {("host", "docker"),
+                                                                                      ("host", "podman")}  # fmt: skip
+
+
 def test_between_two_sides_the_first_is_the_base(tmp_path: Path) -> None:
     cases = [placed("host"), placed("multi", "strict"), placed("single", "strict")]
     assert sides(pairs_of(tmp_path / "1", "policy", *cases, between=("single", "multi"))) == [

@@ -13,13 +13,15 @@ import pytest
 
 from collbench import collectives, errors
 from collbench.analysis.baseline import Baseline, BaselineCell
+from collbench.analysis.factors import FACTORS as COMPARED
+from collbench.analysis.options import FACTORS as ADVISED
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.launch import placement
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
-from collbench.schema.axes import OPS
-from collbench.schema.case import Case
+from collbench.schema.axes import AXES, OPS, Value
+from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
@@ -149,8 +151,21 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in slugs, target
 
 
+#: The files that extending.md adds.
+NOT_HERE = {"collectives/scan.py", "backends/loopback.py", "scan.py"}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
+def test_files_of_the_program_that_a_page_names_exist(page: str) -> None:
+    """By their whole path, by its end, or by their name alone; NAME stands for any."""
+    files = [f"/{path.relative_to(ROOT)}" for top in ("src", "tests", "bench") for path in (ROOT / top).rglob("*.*")]
+    named = {name.removeprefix("src/collbench/") for name in re.findall(r"(?<![\w/])\w[\w/]*\.(?:py|c)\b", PAGES[page])}
+    missing = {name for name in named if "NAME" not in name and not any(file.endswith(f"/{name}") for file in files)}
+    assert missing <= NOT_HERE
+
+
 FIELDS: dict[str, type[msgspec.Struct]] = {
-    "Record": Record, "case": Case, "work": Work, "check": ResultCheck,
+    "Record": Record, "case": Case, "where": Where, "work": Work, "check": ResultCheck,
     "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks,
     "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
     "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
@@ -165,17 +180,57 @@ def test_record_fields(title: str) -> None:
 
 
 def test_fields_that_must_be_there() -> None:
-    """Those without a default, and the schema, which tells a run from another file."""
-    documented = rows(section("record.md", "What must be there"), "object", "must be there")
+    """Those without a default, and the schema, which tells a run from another file; and defaults that say something."""
+    text = section("record.md", "What must be there")
+    documented = rows(text, "object", "must be there")
     found = {re.findall(r"\[(.*)\]", name)[0]: re.findall(r"`(\w+)`", cells[0]) for name, cells in documented.items()}
     of_runs = {title.partition(" (")[0]: kind for title, kind in FIELDS.items() if kind not in (Baseline, BaselineCell)}
     assert found.keys() == of_runs.keys()
+    said = set()
     for title, kind in of_runs.items():
         fields = msgspec.structs.fields(kind)
         assert found[title] == [field.name for field in fields if field.required or field.name == "schema"], title
         for field in fields:
-            if not field.required and field.name not in ("policy", "burst", "schema"):
-                assert not (field.default if field.default is not msgspec.NODEFAULT else field.default_factory())
+            value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+            if not field.required and field.name not in ("schema", "where") and value:
+                said.add((field.name, str(value)))
+    assert set(re.findall(r"`(\w+)` is\s+`(\w+)`", text.partition("A field that stands twice")[0])) == said
+
+
+#: A value of each type that the table of axes names.
+KINDS: dict[str, Value] = {"string": "word", "int": 1, "bool": True}
+
+
+def accepts(name: str, value: Value) -> bool:
+    """Whether a reader takes this value on an axis."""
+    where = {"ranks": 2, name: value} if AXES[name].kind == "where" else {"ranks": 2}
+    rest = {} if AXES[name].kind == "where" else {AXES[name].kind: {name: value}}
+    try:
+        case = msgspec.convert({"workload": "any", "where": where} | rest, Case)
+        refuse_odd(case, "here")
+    except (msgspec.ValidationError, errors.RunReadError):
+        return False
+    return True
+
+
+def test_the_table_of_axes() -> None:
+    documented = rows(section("record.md", "axes"), "axis", "kind", "type", "neutral", "meaning")
+    assert [name.strip("`") for name in documented] == list(AXES)
+    for name, (kind, of_type, neutral, meaning) in zip(AXES, documented.values(), strict=True):
+        axis = AXES[name]
+        assert kind == axis.kind
+        assert neutral == ("null" if axis.neutral is None else f"`{json.dumps(axis.neutral)}`"), name
+        assert meaning.lower().startswith(axis.means.lower()), name
+        assert [accepts(name, value) for value in KINDS.values()] == [one == of_type for one in KINDS], name
+
+
+def test_factors_are_those_of_the_table_of_axes() -> None:
+    """In `--by` and `--given`, in the order in which a hint names them."""
+    of_compare, of_advise = (rows(section("flags.md", f"`collbench {name} RUNS`"), "flag", "default", "meaning")
+                             for name in ("compare", "advise"))  # fmt: skip
+    by, given = of_compare["`--by FACTOR`"][1], of_advise["`--given FACTOR=VALUE`"][1]
+    assert re.findall(r"`([-\w]+)`", by.partition(", or an axis")[0]) == list(COMPARED)
+    assert re.findall(r"`([-\w]+)`", given.partition("; and")[0]) == list(ADVISED)
 
 
 def test_keys_of_launch_plans() -> None:

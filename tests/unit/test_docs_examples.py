@@ -88,9 +88,8 @@ def test_writing_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
     _, program = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     subprocess.run([sys.executable, "-I", "-c", program, tmp_path / "run"], timeout=60, check=True)
     run = read_run(tmp_path / "run")
-    assert [record.samples.file for record in run.records if record.samples] == [
-        f"samples/{record.case.key}-{record.launch}.npy" for record in run.records
-    ]
+    assert len(run.records) == 14
+    assert all(run.samples(record) is not None for record in run.records)
     compared = collbench("compare", tmp_path / "run", "--by", "policy", "--style", "json")
     assert (compared.returncode, compared.stderr) == (0, "")
     (found,) = json.loads(compared.stdout)["comparisons"]

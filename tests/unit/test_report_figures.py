@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -26,6 +27,7 @@ from collbench.report.page import contents
 from collbench.report.page.drawing import BETTER, OPEN, SERIES, WORSE
 from collbench.report.page.figures import curves, ladder
 from collbench.schema.case import Case
+from collbench.schema.record import Work
 
 US = 1e-6
 
@@ -157,6 +159,23 @@ def test_lines_are_dotted_over_sizes_that_nobody_measured(tmp_path: Path, drawn:
         assert [math.isnan(value) for value in numbers(solid.get_ydata())] == [False, True, False, False]
         assert "Dotted: nothing was measured between." in plot.caption
     assert len(drawn) == 2
+
+
+def test_bandwidth_is_of_the_bytes_that_move_and_an_option_that_failed_takes_no_other_with_it(
+    tmp_path: Path, drawn: list[Drawn]
+) -> None:
+    """Of 40 bytes asked for, 32 move; the last option failed at every size, and moved nothing."""
+    cells: dict[Case, list[Entry]] = {}
+    for size in (40, 80):
+        good = made_case(image="a", size=size)
+        moved = Work(amount=size - 8, count=1, bus_factor=0.5)
+        cells[good] = [msgspec.structs.replace(made_record(good, launch, US), work=moved) for launch in range(7)]
+        cells[made_case(image="b", size=size)] = ["broken"] * 7
+    (question,) = questions(observe(write_run(tmp_path / "run", cells)), {})
+    curves.curves(question, "x", "title")
+    (_, bandwidth) = drawn
+    (line,) = (line for line in bandwidth.axes.get_lines() if line.get_label() == "a")
+    assert numbers(line.get_ydata()) == pytest.approx([32 * 0.5 / US / 1e9, 72 * 0.5 / US / 1e9])
 
 
 def test_sizes_that_are_near_are_joined_and_every_interval_is_a_whisker_of_its_own(

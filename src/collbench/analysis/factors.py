@@ -31,9 +31,16 @@ class Factor:
 
 
 def _same_step(base: Case, other: Case) -> bool:
-    """The host has no step; two policies in containers are held against each other at one step, near with near."""
-    hosts = base.where.on_host or other.where.on_host
-    return base.where.affinity == other.where.affinity and (hosts or base.where.isolation == other.where.isolation)
+    """The host has no step; two policies in containers are compared at one step of one engine, near with near."""
+    mine, theirs = base.where, other.where
+    alike = (mine.engine, mine.isolation) == (theirs.engine, theirs.isolation)
+    return mine.affinity == theirs.affinity and (mine.on_host or theirs.on_host or alike)
+
+
+def _same_place(base: Case, other: Case) -> bool:
+    """Two engines are compared with ranks spread in one way, at the step of one name; the host with all of them."""
+    mine, theirs = base.where, other.where
+    return mine.on_host or theirs.on_host or mine.text == theirs.text
 
 
 def _of_axis(axis: Axis) -> Factor:
@@ -46,7 +53,7 @@ _PLACES = (
     Factor("policy", ("policy", "isolation", "engine"), AXES["policy"].implies, place,
            lambda case: (policy_order(case.where.policy), step_order(case.where.isolation)), _same_step),
     Factor("engine", ("engine", "policy", "isolation"), AXES["policy"].implies, lambda case: case.where.engine,
-           lambda case: (not case.where.on_host, case.where.engine)),
+           lambda case: (not case.where.on_host, case.where.engine), _same_place),
 )  # fmt: skip
 
 #: Axes that are no factor of one run: the size is the row, and ranks are another question.

@@ -79,16 +79,16 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
     library = _library_of(observed)
     grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
-    seen: dict[str, set[str]] = {factor: set() for factor in FACTORS}
+    seen: dict[str, set[str]] = {factor: set() for factor in given}
     for case, cell in observed.cells.items():
         option = _option(case, library, len(backends) > 1, len(engines) > 1)
-        values = {factor: _value(case, option, factor) for factor in (*FACTORS, *given)}
-        for factor, value in values.items():
-            seen.setdefault(factor, set()).add(value)
-        if all(_is(values[factor], value) for factor, value in given.items()):
+        words = {factor: _words(case, option, factor) for factor in given}
+        for factor, known in words.items():
+            seen[factor].update(known[:1])
+        if all(_is(words[factor], value) for factor, value in given.items()):
             grouped.setdefault(_question(case), {}).setdefault(case["size"], {})[option] = cell
     if not grouped:
-        said = "; ".join(f"{factor} is {', '.join(sorted(seen[factor] - {''}))}" for factor in given)
+        said = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
         raise RequestError(f"--given leaves nothing of {observed.name}: in it {said}.")
     return [Question(case, cells, _varying(cells)) for case, cells in grouped.items()]
 
@@ -111,9 +111,9 @@ def parse_given(texts: Iterable[str]) -> dict[str, str]:
     return given
 
 
-def _is(value: str, wanted: str) -> bool:
+def _is(words: list[str], wanted: str) -> bool:
     """A host has no step, so it stays whatever step is given."""
-    return value == wanted or (wanted in STEPS and value == "")
+    return wanted in words or (wanted in STEPS and words == [_NO_STEP])
 
 
 def _library_of(observed: Observed) -> str:
@@ -122,8 +122,14 @@ def _library_of(observed: Observed) -> str:
     return " and ".join(sorted(names))
 
 
-def _value(case: Case, option: Option, factor: str) -> str:
-    return option[factor] if factor in FACTORS else OF_COMPARE[factor].label(case)
+_NO_STEP = AXES["isolation"].label(None)
+
+
+def _words(case: Case, option: Option, factor: str) -> list[str]:
+    """What a value may be called, never empty: its word among options, its name as a side of `compare --by`."""
+    found = [option[factor]] if factor in FACTORS else []
+    found += [OF_COMPARE[factor].label(case)] if factor in OF_COMPARE else []
+    return list(dict.fromkeys(word for word in found if word))
 
 
 def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:

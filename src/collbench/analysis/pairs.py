@@ -182,7 +182,9 @@ def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...
     ]
     hint = f" Its cells differ by: {', '.join(others)}." if others else " Name a second run to compare it with."
     if factor.name in others:
-        rest = ", ".join(f"--ignore {name}" for name in others if name != factor.name)
+        cases = [cell.case for cell in observed.cells.values()]
+        differing = [name for name in names_in(cases) if len({case[name] for case in cases}) > 1]
+        rest = ", ".join(f"--ignore {name.replace('_', '-')}" for name in differing if name not in factor.axes)
         hint = f" No two of its cells differ in that alone. To let other things differ too: {rest}."
     return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {there}{hint}")
 

@@ -65,6 +65,9 @@ def _same_but_step(option: Option, other: Option) -> bool:
     return all(option[factor] == other[factor] for factor in FACTORS if factor != "isolation")
 
 
+_PLACE = ("policy", "isolation", "engine")
+
+
 def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
     """The least isolated option that differs in policy and step alone, and whose policy is surely less isolated.
 
@@ -73,9 +76,8 @@ def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
     others = [
         option
         for option in measured
-        if all(
-            option[factor] == isolated[factor] for factor in FACTORS if factor not in ("engine", "policy", "isolation")
-        )
+        if all(option[factor] == isolated[factor] for factor in FACTORS if factor not in _PLACE)
+        and option["engine"] in ("", isolated["engine"])  # the host has none
         and option.isolation_order[0][0] < isolated.isolation_order[0][0]
     ]
     return min(others, key=_isolation) if others else None

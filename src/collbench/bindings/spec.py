@@ -213,7 +213,7 @@ class Backend(Protocol):
 
     @property
     def axes(self) -> frozenset[str]:
-        """Fields of `Case` that only some backends vary, and this one does."""
+        """Axes of a case (`schema.axes`) that only some backends vary, and this one does."""
 
     @property
     def ops(self) -> tuple[Op, ...]:

@@ -166,7 +166,7 @@ class Collective:
         return elements // ranks // (16 // itemsize) * (16 // itemsize) if self.split else elements
 
     def size(self, count: int, itemsize: int, ranks: int) -> int:
-        """Bytes that a count per block stands for: what the `size` column shows after rounding."""
+        """Bytes that move with a count per block: the size asked for, rounded to whole blocks."""
         return count * itemsize * (ranks if self.split else 1)
 
 
@@ -197,8 +197,8 @@ def fold(op: Op | None) -> Callable[[Sequence[Array]], Array]:
     return folded
 
 
-# Bus factors: how much more the busiest link carries than `bytes`, so that bandwidths of different operations and rank
-# counts can be held against the hardware. Derived in docs/method.md; the first two are those of nccl-tests'
+# Bus factors: how much more the busiest link carries than the bytes that move, so that bandwidths of different
+# operations and rank counts can be held against the hardware. Derived in docs/method.md; the first two are those of nccl-tests'
 # PERFORMANCE page.
 
 

@@ -14,7 +14,8 @@ from collbench.schema.plan import Sizes
 from collbench.schema.record import Record
 from collbench.units import parse_size
 
-_TYPE = {"float16": "half", "float32": "float", "float64": "double"}
+#: Where no data moves there is no type, and yet parsers count the columns.
+_TYPE = {"float16": "half", "float32": "float", "float64": "double", "": "int8"}
 _NAME = {
     "allreduce": "all_reduce_perf", "allgather": "all_gather_perf", "bcast": "broadcast_perf",
     "reduce": "reduce_perf", "reduce_scatter": "reduce_scatter_perf", "alltoall": "alltoall_perf",

@@ -31,12 +31,19 @@ def cautions(rows: list[Record]) -> list[str]:
     lines += _of_gpus(measured)
     empty = len({r.case["size"] for r in measured if r.work is not None and r.work.amount == 0 < r.case["size"]})
     if empty:
-        lines.append(f"{empty} of these sizes round to 0 bytes, less than one element a block: empty calls")
-    contended = [format_size(record.case["size"]) for record in measured if record.contended]
+        lines.append(f"{empty} of the sizes asked for round to 0 bytes, less than one element a block: empty calls")
+    contended = [record for record in measured if record.contended]
     if contended:
-        where = "all sizes" if len(contended) == len(measured) else ", ".join(dict.fromkeys(contended))
+        where = "all sizes" if len(contended) == len(measured) else _sizes(contended)
         lines.append(f"tasks waited for a CPU while these were measured: {where}")
     return lines
+
+
+def _sizes(rows: list[Record]) -> str:
+    """Sizes asked for; where others move, as the rows of a table say, that is said."""
+    rounded = any(record.work is not None and record.work.amount != record.case["size"] for record in rows)
+    listed = ", ".join(dict.fromkeys(format_size(record.case["size"]) for record in rows))
+    return f"{listed} (sizes asked for)" if rounded else listed
 
 
 def _of_gpus(measured: list[Record]) -> list[str]:

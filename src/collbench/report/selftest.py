@@ -48,7 +48,7 @@ def document(
         "launches": launches,
         "false_positive_rate": rate,
         "cells": [
-            {"operation": operation(one.pair.base.case), "bytes": one.pair.base.case["size"], "verdict": one.verdict,
+            {"operation": operation(one.pair.base.case), "size": one.pair.base.case["size"], "verdict": one.verdict,
              "why": one.why,
              "ratio": None if one.ratio is None else one.ratio.value,
              "interval": None if one.ratio is None else one.ratio.interval, "smallest": least}

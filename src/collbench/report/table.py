@@ -128,11 +128,17 @@ def _of_seconds(told: Callable[[Seconds], str]) -> Callable[[Record], str]:
     return lambda record: "" if record.seconds is None else told(record.seconds)
 
 
+def _moved(record: Record) -> str:
+    """The bytes that a collective moves."""
+    if record.work is None or record.work.bus_factor is None:
+        return ""
+    return format_size(int(record.work.amount))
+
+
 def _size(record: Record) -> str:
-    """The bytes that move; of a workload that is no collective, the size asked for."""
-    if record.work is not None and record.work.bus_factor is not None:
-        return format_size(int(record.work.amount))
-    return format_size(record.case["size"]) if "size" in record.case.what else ""
+    """The size asked for, of what is no collective."""
+    collective = record.work is not None and record.work.bus_factor is not None
+    return format_size(record.case["size"]) if "size" in record.case.what and not collective else ""
 
 
 def _count(record: Record) -> str:
@@ -143,9 +149,9 @@ def _wrong(record: Record) -> str:
     return "N/A" if record.check is None or record.check.wrong is None else str(record.check.wrong)
 
 
-#: Heading and cell of every column that is not a rate. A size is that of the bytes that move.
+#: Heading and cell of every column that is not a rate. What moves is the size asked for, rounded to whole blocks.
 _COLUMNS: dict[str, Callable[[Record], str]] = {
-    "size\n(B)": _size, "count": _count, "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
+    "moved\n(B)": _moved, "size\n(B)": _size, "count": _count, "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
     "95 % interval\n(us)": _of_seconds(lambda s: f"{format_us(s.ci95[0])} .. {format_us(s.ci95[1])}"),
     "min\n(us)": _of_seconds(lambda s: format_us(s.min)), "p99\n(us)": _of_seconds(lambda s: format_us(s.p99)),
 }  # fmt: skip

@@ -35,6 +35,9 @@ Settings = dict[Name, _Text | _Whole | float | bool | None]
 MOST_SETTINGS = 64
 
 
+_NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "policy", "affinity"))
+
+
 class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The place of a case: what its ranks were started in, and how they were spread.
 
@@ -48,6 +51,11 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policy: Name = "host"
     isolation: Name | None = None
     affinity: Name = "near"
+
+    def __post_init__(self) -> None:
+        for name, neutral in _NEUTRAL_PLACES:  # msgspec leaves out what is the default itself, not what equals it
+            if getattr(self, name) == neutral:
+                msgspec.structs.force_setattr(self, name, neutral)
 
     @property
     def on_host(self) -> bool:
@@ -128,7 +136,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Twelve hex digits that name the case, stable across machines and versions of Python."""
         import hashlib
 
-        canonical = msgspec.json.encode(self, order="sorted")
+        said = {name: value for name, value in msgspec.to_builtins(self).items() if value}
+        canonical = msgspec.json.encode(said, order="sorted")
         return hashlib.blake2b(canonical, digest_size=6).hexdigest()
 
 
@@ -161,7 +170,7 @@ def refuse_odd(case: Case, what: str) -> None:
             axis = AXES.get(name)
             if axis is not None and axis.kind != kind:
                 raise RunReadError(f"{what}: {name} stands in `{kind}`, and belongs in `{axis.kind}`.")
-            if axis is not None and not isinstance(value, _TYPES[name]):
+            if axis is not None and type(value) is not _TYPES[name]:  # True is an int, and no size
                 raise RunReadError(f"{what}: {name} {value!r} is of another kind than it should be.")
     root, size = case.what.get("root"), case.what.get("size", 0)
     if isinstance(root, int) and not 0 <= root < case.where.ranks:

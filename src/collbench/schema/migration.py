@@ -1,45 +1,77 @@
-"""Records and baselines of older schemas, as plain decoded JSON, in the words of today."""
+"""Records of older schemas, as plain decoded JSON, in the words of today."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Fields of a case up to schema 4, and where they went.
-_WHAT = {"bytes": "size", "dtype": "dtype", "op": "op", "root": "root"}
-_HOW = ("backend", "driver", "thread_level", "in_place", "staging", "algorithm", "protocol", "registered", "graph")
-_WHERE = ("ranks", "image", "isolation")
+import msgspec
+
+from collbench.schema.axes import Driver, Op, Staging, ThreadLevel
+from collbench.schema.bounds import Count, Name, Rank, RankCount
 
 #: The only operation of those schemas that moves nothing.
 _SIZELESS = "barrier"
 
 
+class FlatCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A case up to schema 4: what it refuses, a reader of those schemas refused.
+
+    `policy` ends in `/far` where memory was on another node than the cores.
+    """
+
+    collective: Name
+    backend: Name
+    driver: Driver
+    thread_level: ThreadLevel
+    bytes: Count
+    dtype: Name
+    op: Op | None
+    root: Rank | None
+    ranks: RankCount
+    in_place: bool = False
+    image: Name | None = None
+    policy: Name = "host"
+    isolation: Name | None = None
+    staging: Staging | None = None
+    algorithm: Name | None = None
+    protocol: Name | None = None
+    registered: bool = False
+    graph: Count = 0
+
+
 def to_5(document: dict[str, Any]) -> dict[str, Any]:
-    """From schema 4 to 5: a case says what, how and where, and work is an amount of a unit. Manifests stay."""
+    """From schema 4 to 5: a case says what, how and where, and work is an amount of a unit. Manifests stay.
+
+    Raises:
+        msgspec.ValidationError: the case is none of schema 4.
+    """
     found = document | {"schema": 5}
     if "case" in document:
         found["case"] = case_to_5(document["case"])
-    if isinstance(work := document.get("work"), dict) and "bytes" in work:
+    work = document.get("work")
+    if isinstance(work, dict) and "bytes" in work and "amount" not in work:
         found["work"] = {"amount" if name == "bytes" else name: value for name, value in work.items()}
     return found
 
 
-def case_to_5(case: Any) -> Any:
-    """A flat case as workload, what, how and where; whatever is unknown in it stays, and is refused by its decoder."""
-    if not isinstance(case, dict) or "collective" not in case:
-        return case
-    rest = dict(case)
-    workload = rest.pop("collective")
-    what = {name: rest.pop(old) for old, name in _WHAT.items() if old in rest}
-    how = {name: rest.pop(name) for name in _HOW if name in rest}
-    where = {name: rest.pop(name) for name in _WHERE if rest.get(name) is not None}
-    policy = rest.pop("policy", "host")
-    if isinstance(policy, str):
-        policy, _, affinity = policy.partition("/")
-        where |= {"affinity": affinity} if affinity else {}
-        where |= {} if policy == "host" else {"policy": policy, "engine": "docker"}
-    else:
-        where["policy"] = policy
-    if workload == _SIZELESS:
-        what = {name: value for name, value in what.items() if name not in ("size", "dtype")}
-    rest = {name: value for name, value in rest.items() if name not in _WHERE}  # null there
-    return {"workload": workload, "what": what, "how": how, "where": where, **rest}
+def case_to_5(case: Any) -> dict[str, Any]:
+    """A flat case as workload, what, how and where. Every container of those schemas was Docker's.
+
+    Raises:
+        msgspec.ValidationError: an unknown or missing field, or a value of another kind.
+    """
+    flat = msgspec.convert(case, FlatCase)
+    policy, _, affinity = flat.policy.partition("/")
+    what: dict[str, Any] = {"op": flat.op, "root": flat.root}
+    if flat.collective != _SIZELESS:
+        what |= {"size": flat.bytes, "dtype": flat.dtype}
+    how = {
+        "backend": flat.backend, "driver": flat.driver, "thread_level": flat.thread_level, "in_place": flat.in_place,
+        "staging": flat.staging, "algorithm": flat.algorithm, "protocol": flat.protocol,
+        "registered": flat.registered, "graph": flat.graph,
+    }  # fmt: skip
+    where = {
+        "ranks": flat.ranks, "engine": "host" if policy == "host" else "docker", "image": flat.image,
+        "policy": policy, "isolation": flat.isolation, "affinity": affinity or "near",
+    }  # fmt: skip
+    return {"workload": flat.collective, "what": what, "how": how, "where": where}

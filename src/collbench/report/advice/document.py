@@ -35,11 +35,11 @@ def _entry(one: Advised) -> dict[str, Any]:
         ],
         "sizes": [_size(question, size) for size in advice.sizes],
         "crossovers": [
-            {"bytes": flip.bytes, "interval": flip.interval, "below": question.name(flip.below),
+            {"size": flip.bytes, "interval": flip.interval, "below": question.name(flip.below),
              "above": question.name(flip.above)} for flip in one.crossovers
         ],
         "recovered": [
-            {"bytes": back.bytes, "isolated": question.name(back.isolated), "free": question.name(back.free),
+            {"size": back.bytes, "isolated": question.name(back.isolated), "free": question.name(back.free),
              "step": back.step["isolation"], "cost": back.cost, "cost_interval": back.cost_interval,
              "share": back.share, "share_interval": back.share_interval} for back in one.recoveries
         ],
@@ -57,7 +57,7 @@ def _size(question: Question, size: AtSize) -> dict[str, Any]:
     }  # fmt: skip
     best = question.cells[size.bytes][size.best]
     return {
-        "bytes": size.bytes,
+        "size": size.bytes,
         "best": question.name(size.best),
         "seconds": median(best.medians),
         "others": others,

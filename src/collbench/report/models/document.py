@@ -30,8 +30,7 @@ def document(found: Modelled) -> dict[str, Any]:
 
 
 def _series_entry(series: Series) -> dict[str, Any]:
-    case = {name: value for name, value in msgspec.to_builtins(series.case).items() if name not in ("bytes", "ranks")}
-    return {"case": case, "transport": series.transport or None}
+    return {"case": msgspec.to_builtins(series.case), "transport": series.transport or None}
 
 
 def _model_entry(model: Model) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def _model_entry(model: Model) -> dict[str, Any]:
 
 
 def _miss_entry(miss: HeldOutError) -> dict[str, Any]:
-    return {"ranks": miss.ranks, "bytes": miss.size, "predicted": miss.predicted, "measured": miss.measured}
+    return {"ranks": miss.ranks, "size": miss.size, "predicted": miss.predicted, "measured": miss.measured}
 
 
 def _fitted_entry(fitted: Fitted) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def size_axis(axes: Axes, sizes: list[int]) -> None:
     chosen = sizes[::step]
     axes.set_xticks(chosen, [format_size(size) for size in chosen])
     axes.minorticks_off()
-    axes.set_xlabel("size (B)")
+    axes.set_xlabel("size asked for (B)")
 
 
 def time_axis(axes: Axes) -> None:

@@ -109,7 +109,7 @@ def _of_launches(observed: Observed, cells: list[Cell]) -> Iterator[str]:
 def _told(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     notes: dict[str, set[str]] = {}
     for cell in cells:
-        for note in cell.notes:
+        for note in sorted(cell.notes):
             notes.setdefault(note, set()).add(f"{cell.case.where.image or ''} {place(cell.case)}".strip())
     for note, places in notes.items():
         yield f"{note} ({', '.join(sorted(places))})."

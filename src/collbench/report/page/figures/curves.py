@@ -39,7 +39,7 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
                  f"Median of launch medians; both axes logarithmic. {_CAPTION}{_dotted(chosen)}",
                  lambda axes, chosen=chosen: _times(axes, chosen))  # type: ignore[misc]
         )  # fmt: skip
-        moved = {size: _on_the_bus(cell) for size, cells in question.cells.items() for cell in cells.values()}
+        moved = {size: max(map(_on_the_bus, cells.values())) for size, cells in question.cells.items()}
         if any(moved.values()):
             figures.append(
                 draw(f"{name}-busbw-{number}", f"{title}: bus bandwidth against size{part}",
@@ -51,6 +51,7 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
 
 
 def _on_the_bus(cell: Cell) -> float:
+    """Gigabytes, the same for every option at one size; 0 where nothing was measured."""
     moved: float = cell.work.amount * (cell.work.bus_factor or 0.0) / 1e9
     return moved
 

@@ -1,0 +1,62 @@
+"""What the commands say of the measured runs in results/, byte by byte.
+
+These runs are of older schemas, and their texts were printed by the program that read schema 4. A number or a verdict
+that differs is damage on the way from the file to the table.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collbench.cli import run_command
+
+ROOT = Path(__file__).parents[2]
+
+#: What is stored, and the command that prints it: its table, then what stands below it, or the error.
+COMMANDS = {
+    "show-demo-mpich.txt": "show results/demo-mpich --style nccl-tests",
+    "show-demo-openmpi.txt": "show results/demo-openmpi --style nccl-tests",
+    "model-demo-mpich.txt": "model results/demo-mpich --style csv",
+    "model-demo-openmpi.txt": "model results/demo-openmpi --style csv",
+    "advise-demo-mpich.txt": "advise results/demo-mpich --style csv",
+    "advise-demo-openmpi.txt": "advise results/demo-openmpi --style csv",
+    "compare-demo-mpich.txt": "compare results/demo-mpich --by policy --style csv",
+    "compare-demo-openmpi.txt": "compare results/demo-openmpi --by policy --style csv",
+    "compare-demos.txt": "compare results/demo-openmpi results/demo-mpich --by library --style csv",
+    "show-choi2021-cpu.txt": "show results/choi2021-cpu",
+    "compare-choi2021-cpu.txt": "compare results/choi2021-cpu --by policy --style csv",
+    "compare-choi2021-cpu-image.txt": "compare results/choi2021-cpu --by image --style csv",
+    "advise-choi2021-cpu.txt": "advise results/choi2021-cpu --style csv",
+    "show-one-container.txt": "show results/one-container",
+    "compare-one-container.txt": "compare results/one-container --by policy --style csv",
+    "advise-one-container.txt": "advise results/one-container --style csv",
+    "show-ladder.txt": "show results/ladder",
+    "compare-ladder.txt": "compare results/ladder --by policy --style csv",
+    "compare-ladder-containers.txt":
+        "compare results/ladder --by policy --between multi_strict,single_strict --style csv",
+    "advise-ladder.txt": "advise results/ladder --style csv",
+    "advise-ladder-in-one-container.txt": "advise results/ladder --given policy=single --style csv",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stored", COMMANDS)
+def test_a_measured_run_says_what_it_said(
+    stored: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    words = [word.replace("_", " ") for word in COMMANDS[stored].split()]
+    monkeypatch.setattr(sys, "argv", ["collbench", *words])
+    code = run_command(speaks=True)
+    found = capsys.readouterr()
+    assert code == (2 if found.err.startswith("collbench: ") else 0)
+    golden(f"runs/{stored}", found.out + found.err)
+
+
+def test_every_measured_run_is_looked_at() -> None:
+    runs = {path.parent.name for path in ROOT.glob("results/*/manifest.json")}
+    assert runs == {word.removeprefix("results/") for text in COMMANDS.values() for word in text.split() if "/" in word}
+    assert {path.name for path in (ROOT / "tests/golden/runs").iterdir()} == set(COMMANDS)

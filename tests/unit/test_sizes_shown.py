@@ -1,0 +1,44 @@
+"""What a row and a remark say of sizes: bytes that move, sizes asked for, and no column lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.made_runs import made_case, made_record
+
+from collbench.report import new_style
+from collbench.report.remarks import cautions
+from collbench.schema.record import Work
+from collbench.schema.store import read_run
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"), [(1024, "these were measured: 1K"), (960, "these were measured: 1K (sizes asked for)")]
+)
+def test_a_remark_says_where_its_sizes_are_not_those_of_the_rows(amount: int, said: str) -> None:
+    case = made_case(size=1024)
+    record = made_record(case, 0, 1e-6, contended=True, work=Work(amount=amount, count=80, bus_factor=0.5))
+    (line,) = cautions([record, made_record(case.having(size=8), 0, 1e-6)])
+    assert line.endswith(said)
+
+
+def test_a_table_shows_the_bytes_that_move(stored_run: Path) -> None:
+    """And the size asked for of what is no collective; other than bytes are no size."""
+    manifest = read_run(stored_run).manifest
+    rounded = made_record(made_case(size=1000), 0, 1e-6, work=Work(amount=960, count=80, bus_factor=0.5))
+    other = made_record(made_case(size=1000), 0, 1e-6, work=Work(amount=5e9, unit="flop", shown="rate"))
+    heads = []
+    for record in (rounded, other):
+        style = new_style("table")
+        style.begin(manifest)
+        lines = (style.add(record) + style.end()).splitlines()
+        heads.append((lines[2].split()[0], lines[5].split()[0]))
+    assert heads == [("moved", "960"), ("size", "1000")]
+
+
+def test_a_row_of_nccl_tests_has_every_column_where_no_data_moves(printed: Callable[..., str]) -> None:
+    """Its parsers split at spaces and count."""
+    rows = [line.split() for line in printed("nccl-tests").splitlines() if line and not line.startswith("#")]
+    assert {len(row) for row in rows} == {13}
