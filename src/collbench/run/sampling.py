@@ -31,8 +31,9 @@ LATE_SHARE = 0.05
 #: together are that late, an automatic gate gives round time up.
 HOPELESS_SHARE = 0.5
 HOPELESS_BATCHES = 6
-#: Before a batch behind a barrier rank 0 announces less often than this, as often as chance says. Where a transport keeps
-#: small messages in rings, the cost of the next ones depends on how many went each way before. Open MPI's rings hold 127.
+#: Before a batch behind a barrier rank 0 announces less often than this, as often as chance says. Where a transport
+#: keeps small messages in rings, the cost of the next ones depends on how many went each way before. Open MPI's rings
+#: of 4 KiB hold 127 (opal/mca/btl/sm/btl_sm_fbox.h).
 MOST_DISPLACEMENTS = 127
 
 
