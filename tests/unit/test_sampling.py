@@ -1,0 +1,73 @@
+"""What ranks agree on between two batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.run.sampling import MOST_DISPLACEMENTS, Decision, Sampling
+from collbench.schema.case import Gate
+from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.stops import Fixed
+
+WATCH: Any = SimpleNamespace(stopped=None)
+
+
+def sampling(
+    gate: Gate,
+    announced: list[None],
+    oversubscribed: bool = False,
+    clock: Callable[[], int] = time.monotonic_ns,
+    told: Decision | None = None,
+) -> Sampling:
+    """Rank 0 alone; with `told`, another rank, which hears that from rank 0."""
+    world = SimpleNamespace(
+        gather=lambda mine: [mine] if told is None else None, bcast=lambda mine: mine if told is None else told
+    )
+    signals = Signals(lambda: None, lambda: announced.append(None), np.zeros(1, np.int64), told is None)
+    session = SimpleNamespace(world=world, signals=signals, clock=clock)
+    method: Any = SimpleNamespace(stop=Fixed(100), oversubscribed=oversubscribed, gate_may_change=False)
+    form: Any = SimpleNamespace(session=session)
+    return Sampling(form, method, GateSetting(gate, signals), [])
+
+
+def displacements(batches: int, gate: Gate, **how: Any) -> list[int]:
+    """How often rank 0 announces before each batch."""
+    found = []
+    for _ in range(batches):
+        announced: list[None] = []
+        assert sampling(gate, announced, **how).agree(WATCH) == 10
+        found.append(len(announced))
+    return found
+
+
+def test_behind_a_barrier_chance_decides_how_many_messages_went_before() -> None:
+    found = displacements(300, "barrier")
+    assert len(set(found)) > 60
+    assert {number % 2 for number in found} == {0, 1}
+    assert max(found) < MOST_DISPLACEMENTS
+
+
+@pytest.mark.parametrize("gate", ["none", "roundtime"])
+def test_other_gates_are_left_alone(gate: Gate) -> None:
+    assert displacements(20, gate) == [0] * 20
+
+
+def test_ranks_that_share_a_core_do_not_wait_for_it() -> None:
+    assert displacements(20, "barrier", oversubscribed=True) == [0] * 20
+
+
+def test_made_up_times_stay_repeatable() -> None:
+    assert displacements(20, "barrier", clock=lambda: 0) == [0] * 20
+
+
+def test_all_ranks_do_what_rank_0_says() -> None:
+    announced: list[None] = []
+    told = Decision(10, 0, "barrier", stop=False, displacements=5)
+    assert sampling("barrier", announced, told=told).agree(WATCH) == 10
+    assert len(announced) == 5
