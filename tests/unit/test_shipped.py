@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from collbench.cli import cli
 from collbench.errors import PlanError, RequestError
 from collbench.launch import shipped
 from collbench.launch.shipped import dockerfiles, find_dockerfile, find_plan, plans
@@ -57,9 +58,13 @@ def test_an_unknown_image_is_answered_with_the_nearest_and_the_list() -> None:
         )
 
 
-def test_where_nothing_is_shipped_that_is_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_is_shipped_that_is_said(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As in an image, which is given no plans."""
     monkeypatch.setattr(shipped, "PACKAGE", here / "lib" / "collbench")
+    cli(["plan"], standalone_mode=False)
+    assert capsys.readouterr().out == "This collbench was installed without plans, as in an image.\n"
     with pytest.raises(PlanError, match=r"plan quick: no such file, and no plan of this name\. There are: none\."):
         find_plan("quick")
 

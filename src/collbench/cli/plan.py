@@ -55,7 +55,11 @@ def _list() -> None:
     """The command that takes each plan, and its title; one without images is for a world that mpirun starts."""
     import tomllib
 
-    for name, path in plans().items():
+    known = plans()
+    if not known:
+        click.echo("This collbench was installed without plans, as in an image.")
+        return
+    for name, path in known.items():
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         command = "launch" if "images" in document else "run"
         title = document.get("title", "").removeprefix(f"{name}: ")
