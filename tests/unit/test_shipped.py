@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -10,7 +12,8 @@ import pytest
 
 from collbench.cli import cli
 from collbench.errors import PlanError, RequestError
-from collbench.launch import shipped
+from collbench.launch import images, shipped
+from collbench.launch.build_context import Recipe, pack
 from collbench.launch.shipped import dockerfiles, find_dockerfile, find_plan, plans
 
 Collbench = Callable[..., CompletedProcess[str]]
@@ -98,3 +101,15 @@ def test_a_dry_run_shows_what_only_this_site_has(collbench: Collbench, here: Pat
         "docker build --file containers/torch.Dockerfile --tag collbench/torch --build-arg NO_INDEX=1 "
         "--build-arg CUDA=13 --no-cache -"
     )
+
+
+def test_a_link_to_certificates_is_given_as_what_it_leads_to(here: Path) -> None:
+    """Where a distribution keeps one bundle, its usual paths are links to it."""
+    (here / "bundle").write_text("certificates", encoding="utf-8")
+    (here / "ca.pem").symlink_to(here / "bundle")
+    files = images.prepare("mpich", Recipe(ca_bundle=Path("ca.pem"))).files
+    with tarfile.open(fileobj=io.BytesIO(pack(files))) as tar:
+        member = tar.extractfile("containers/site/ca.crt")
+        assert member is not None
+        assert member.read() == b"certificates"
+        assert "containers/site/README.md" in tar.getnames()

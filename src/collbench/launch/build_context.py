@@ -11,8 +11,8 @@ from pathlib import Path
 from collbench.errors import RequestError
 from collbench.launch.shipped import PACKAGE, source_tree
 
-#: What installs collbench, beside its code; and a file without which containers/site would be no folder.
-_INSTALLS = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py", "containers/site/README.md")
+#: What installs collbench, beside its code.
+_INSTALLS = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py")
 
 _LEFT_OUT = ("__pycache__", ".so", ".egg-info", ".pyc", "source_tree")
 
@@ -37,30 +37,35 @@ def context_files(dockerfile: Path, recipe: Recipe) -> dict[str, Path]:
     """
     tree = source_tree()
     found = {name: tree / name for name in _INSTALLS}
-    for path in sorted(PACKAGE.rglob("*")):
-        inside = path.relative_to(PACKAGE)
+    found |= {f"src/collbench/{name}": path for name, path in _below(PACKAGE)}
+    found |= {f"containers/site/{name}": path for name, path in _below(tree / "containers" / "site")}
+    found |= {f"containers/site/{name}": path for name, path in _site(recipe)}
+    return found | {f"containers/{dockerfile.name}": dockerfile}
+
+
+def _below(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
         if path.is_file() and not any(part.endswith(_LEFT_OUT) for part in inside.parts):
-            found[f"src/collbench/{inside.as_posix()}"] = path
-    found[f"containers/{dockerfile.name}"] = dockerfile
-    return found | {f"containers/site/{target}": path for path, target in _site(recipe)}
+            yield inside.as_posix(), path
 
 
-def _site(recipe: Recipe) -> Iterator[tuple[Path, str]]:
+def _site(recipe: Recipe) -> Iterator[tuple[str, Path]]:
     if recipe.ca_bundle is not None:
         if not recipe.ca_bundle.is_file():
             raise RequestError(f"--ca-bundle {recipe.ca_bundle}: no such file.")
-        yield recipe.ca_bundle, "ca.crt"
+        yield "ca.crt", recipe.ca_bundle
     if recipe.wheelhouse is not None:
         wheels = sorted(recipe.wheelhouse.glob("*.whl"))
         if not wheels:
             raise RequestError(f"--wheelhouse {recipe.wheelhouse}: no *.whl in it.")
-        yield from ((wheel, f"wheels/{wheel.name}") for wheel in wheels)
+        yield from ((f"wheels/{wheel.name}", wheel) for wheel in wheels)
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
     """A context as a tar, the same for the same contents, so that the builder finds what it has built before."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
+    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
         for name, path in files.items():
             tar.add(path, name, filter=_anonymous)
     return buffer.getvalue()
