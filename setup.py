@@ -1,6 +1,15 @@
-"""Builds the native timing loop; everything else about the package stands in pyproject.toml."""
+"""Builds the native timing loop, and puts plans and Dockerfiles into the package; the rest is in pyproject.toml."""
 
-from setuptools import Extension, setup
+from pathlib import Path
+
+from setuptools import Command, Extension, setup
+from setuptools.command.build import build
+
+#: What an installed collbench needs beside its code: launch plans, Dockerfiles, and what installs it in an image.
+SHIPPED = (
+    "LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py",
+    "launch/*.toml", "containers/*.Dockerfile", "containers/site/README.md",
+)  # fmt: skip
 
 LOOP = Extension(
     "collbench.timing._loop",
@@ -10,4 +19,47 @@ LOOP = Extension(
     optional=True,  # without a compiler installation succeeds, and the python driver is used
 )
 
-setup(ext_modules=[LOOP], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+
+class BuildSourceTree(Command):
+    """Copies `SHIPPED` to collbench/source_tree; an editable installation finds it in the clone.
+
+    The methods are those that setuptools asks of a part of `build`: what it names as its sources goes into the sdist.
+    """
+
+    def initialize_options(self) -> None:
+        """Before anything is known."""
+        self.build_lib = ""
+        self.editable_mode = False
+
+    def finalize_options(self) -> None:
+        """Into the same folder as the code."""
+        self.build_lib = self.get_finalized_command("build_py").build_lib
+
+    def get_source_files(self) -> list[str]:
+        """Where an image is made of it there are no plans and no Dockerfiles, and so none in the image."""
+        return sorted(str(path) for pattern in SHIPPED for path in Path().glob(pattern))
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """Copy to source."""
+        root = Path(self.build_lib, "collbench", "source_tree")
+        return {str(root / source): source for source in self.get_source_files()}
+
+    def get_outputs(self) -> list[str]:
+        """The copies."""
+        return list(self.get_output_mapping())
+
+    def run(self) -> None:
+        """Copy."""
+        if self.editable_mode:
+            return
+        for copy, source in self.get_output_mapping().items():
+            self.mkpath(str(Path(copy).parent))
+            self.copy_file(source, copy)
+
+
+build.sub_commands.append(("build_source_tree", None))
+setup(
+    ext_modules=[LOOP],
+    cmdclass={"build_source_tree": BuildSourceTree},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

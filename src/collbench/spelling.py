@@ -7,7 +7,20 @@ from collections.abc import Sequence
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """`Did you mean mpi?`, or `There are: fake, mpi, torch-gloo.` where nothing is near."""
+    return _near(word, known) or _all(known)
+
+
+def nearest_and_all(word: str, known: Sequence[str]) -> str:
+    """`Did you mean quick? There are: ladder, quick.` for a short list that the reader may not have seen."""
+    return f"{_near(word, known)} {_all(known)}".lstrip()
+
+
+def _near(word: str, known: Sequence[str]) -> str:
     import difflib  # costs a start more than it is worth when nothing is misspelt
 
     near = difflib.get_close_matches(word, known, n=1)
-    return f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+    return f"Did you mean {near[0]}?" if near else ""
+
+
+def _all(known: Sequence[str]) -> str:
+    return f"There are: {', '.join(known) or 'none'}."

@@ -11,6 +11,7 @@ from tests.unit.made_engine import made_engine
 from collbench.errors import EngineError
 from collbench.launch import images
 from collbench.launch.abilities import refuse_unseen_folder, seals_networks
+from collbench.launch.build_context import Recipe
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import Resolved
 from collbench.launch.stopping import Stopping
@@ -76,7 +77,6 @@ def test_two_builds_of_one_image_have_two_drafts(tmp_path: Path, monkeypatch: py
         raise EngineError("enough")
 
     monkeypatch.setattr(images, "contents_of", contents_of)
-    monkeypatch.chdir(Path(__file__).parents[2])
 
     def answer(method: str, path: str) -> tuple[int, Any] | None:
         if path.startswith(("/containers/json", "/networks")):
@@ -88,7 +88,7 @@ def test_two_builds_of_one_image_have_two_drafts(tmp_path: Path, monkeypatch: py
     with made_engine(tmp_path, answer) as made:
         for _ in range(2):
             with pytest.raises(EngineError, match="enough"):
-                images.build(Engine(made.host), "mpich", images.Recipe(), lambda line: None, Stopping())
+                images.build(Engine(made.host), images.prepare("mpich", Recipe()), lambda line: None, Stopping())
     assert len(set(drafts)) == 2
     for draft in drafts:
         assert any(method == "DELETE" and draft in path for method, path in made.asked)

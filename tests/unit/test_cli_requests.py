@@ -74,7 +74,7 @@ def message_of(done: CompletedProcess[str]) -> str:
         ([*FAKE, "--ranks", "0"], "--ranks 0: the fake backend runs 1 to 256 ranks"),
         ([*FAKE, "--fault", "explode"], "write corrupt:RANK, raise:RANK or hang:RANK"),
         ([*FAKE, "--fault", "corrupt:4", "-n", "3", "-e", "8"], "there are 4 ranks, 0 to 3"),
-        (["run", "none.toml"], "plan none.toml: No such file"),
+        (["run", "none.toml"], "plan none.toml: no such file, and no plan of this name"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
     ],
 )

@@ -31,6 +31,8 @@ def test_the_script_calls_back_collbench(shell: str) -> None:
         ("collbench do", {"doctor"}),
         ("collbench bcast --thr", {"--thread-level"}),
         ("collbench show --style n", {"nccl-tests"}),
+        ("collbench launch la", {"ladder"}),
+        ("collbench plan mine", {"mine"}),
     ],
 )
 def test_tab_completes_commands_flags_and_choices(words: str, expected: set[str]) -> None:

@@ -123,7 +123,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> MadeRuntime:
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "CuPy is not installed; in a clone: pip install '.[cuda12]'" in str(cupy_device.missing())
+    assert "CuPy is not installed; pip install 'collbench[cuda12]'" in str(cupy_device.missing())
 
 
 def test_with_a_gpu(runtime: MadeRuntime) -> None:

@@ -13,13 +13,15 @@ from collbench.cli import dry_run
 from collbench.errors import PlanError, RequestError
 from collbench.launch import stacks as sides
 from collbench.launch import starters
+from collbench.launch.build_context import Recipe
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends, order_of
 from collbench.launch.image_store import Resolved
-from collbench.launch.images import Recipe, arguments_of, dockerfiles, labels_of
+from collbench.launch.images import arguments_of, labels_of
 from collbench.launch.placing import place, placements_of
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import NCCL_CONNECTION, Stack, hides_peers, nccl_shortage, notes, variables
+from collbench.launch.shipped import dockerfiles
 from collbench.launch.specs import INHIBIT_ADDRESS
 from collbench.launch.stacks import Stacks, contents_of, differences_of
 from collbench.machine.topology import Core, Topology, TopologyGpu
@@ -186,7 +188,7 @@ NCCL = Library(name="NCCL", version="2.29.7", sha256="ab")
 
 
 def test_every_image_can_be_built_for_cuda_and_a_dockerfile_without_it_says_so(tmp_path: Path) -> None:
-    for dockerfile in dockerfiles(ROOT).values():
+    for dockerfile in dockerfiles().values():
         assert arguments_of(dockerfile, Recipe(cuda="13", base="b")) == {"BASE": "b", "CUDA": "13"}
         assert arguments_of(dockerfile, Recipe()) == {}
     plain = tmp_path / "plain.Dockerfile"
@@ -197,7 +199,7 @@ def test_every_image_can_be_built_for_cuda_and_a_dockerfile_without_it_says_so(t
 
 def test_no_image_shows_gpus_that_nobody_asked_for() -> None:
     """Bases may say NVIDIA_VISIBLE_DEVICES=all, and NVIDIA's runtime may be the engine's default."""
-    for dockerfile in dockerfiles(ROOT).values():
+    for dockerfile in dockerfiles().values():
         last = dockerfile.read_text(encoding="utf-8").rpartition("FROM ")[2]
         assert "NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility" in last
 

@@ -93,6 +93,14 @@ def test_a_samples_file_outside_the_run_is_refused(copy: Path, name: str) -> Non
         run.samples(with_file(run.records[0], name))
 
 
+@pytest.fixture(params=["opened by descriptor", "opened by path"])
+def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How samples are opened on Unix, and on a system that knows no folder by its descriptor."""
+    if request.param == "opened by path":
+        monkeypatch.setattr(os, "supports_dir_fd", set())
+
+
+@pytest.mark.usefixtures("opening")
 def test_a_samples_file_that_is_a_link_to_the_outside_is_refused(copy: Path) -> None:
     np.save(copy.parent / "secret.npy", np.ones((1, 3), np.int64))
     (copy / "samples").mkdir()
@@ -102,6 +110,7 @@ def test_a_samples_file_that_is_a_link_to_the_outside_is_refused(copy: Path) -> 
         run.samples(with_file(run.records[0], "samples/link.npy"))
 
 
+@pytest.mark.usefixtures("opening")
 def test_samples_in_a_folder_that_is_a_link_are_refused(copy: Path) -> None:
     """The folder of another run would pass for this one's."""
     (copy.parent / "elsewhere").mkdir()

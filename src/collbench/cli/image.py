@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from collbench.cli.engine_option import docker_host
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.launch import images
+from collbench.launch.build_context import Recipe
 from collbench.launch.engine import Engine
 from collbench.launch.image_store import inspect
+from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import reference_of
 from collbench.launch.stopping import Stopping
 
@@ -54,28 +57,46 @@ def command() -> None:
     default=None,
     help="With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]",
 )
+@click.option("--dry-run", is_flag=True, help="Print what the builder would be given, and build nothing.")
 @docker_host
 def build(
     names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
-    no_index: bool, cuda: str | None, docker_host: str | None,
+    no_index: bool, cuda: str | None, dry_run: bool, docker_host: str | None,
 ) -> None:  # fmt: skip
-    """Build containers/NAME.Dockerfile as collbench/NAME; without a name, all of them are listed."""
+    """Build each NAME, an image that comes with collbench or the path of a NAME.Dockerfile, as collbench/NAME.
+
+    Without a name, all of them are listed.
+    """
     if not names:
-        known = ", ".join(images.dockerfiles(images.source_tree()))
-        raise RequestError(f"image build: name one or more of {known}.")
+        raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")
+    recipe = Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda)
+    wanted = [images.prepare(name, recipe) for name in dict.fromkeys(names)]
+    if dry_run:
+        for one in wanted:
+            _show(one)
+        return
     stopping = Stopping()
     engine = Engine(docker_host or "", stopping.check)
-    recipe = images.Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda)
     terminal = sys.stderr.isatty()
-    for name in dict.fromkeys(names):
+    for one in wanted:
 
-        def hear(line: str, name: str = name) -> None:
+        def hear(line: str, name: str = one.name) -> None:
             if terminal or line.startswith("Step "):
                 click.echo(f"{name}: {line[:160]}", err=True)
 
-        found = images.build(engine, name, recipe, hear, stopping)
+        found = images.build(engine, one, hear, stopping)
         held = ", ".join(f"{library.name} {library.version}" for library in found.libraries) or "no MPI"
-        click.echo(f"{reference_of(name)}: {held}, Python {found.python}, collbench {found.collbench}")
+        click.echo(f"{reference_of(one.name)}: {held}, Python {found.python}, collbench {found.collbench}")
+
+
+def _show(build: images.ImageBuild) -> None:
+    """The context and the command; what is in the image is asked, and written on it as labels, by a real build."""
+    click.echo(f"# {reference_of(build.name)}: the context, file by file, and where each comes from")
+    width = max(map(len, build.files))
+    for name, path in build.files.items():
+        click.echo(harmless(f"{name:<{width}}  {path}"))
+    click.echo("# with these files as a tar on its standard input:")
+    click.echo(harmless(shlex.join(images.command_of(build))))
 
 
 @command.command(name="list")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
+from collbench.cli import plan_argument
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host
 from collbench.cli.launching import Extent, show_cells
@@ -20,6 +21,7 @@ from collbench.launch.campaign import finished, manifest_of, prepare, run_campai
 from collbench.launch.cells import Launch
 from collbench.launch.engine import Engine
 from collbench.launch.neighbours import beside
+from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
@@ -59,7 +61,7 @@ class RunSink:
 
 
 @click.command(name="launch")
-@click.argument("plan", type=click.Path(path_type=Path), required=False)
+@plan_argument.optional_plan
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -78,9 +80,12 @@ class RunSink:
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @docker_host
 def command(
-    plan: Path | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, docker_host: str | None
+    plan: str | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, docker_host: str | None
 ) -> None:
-    """Start the ranks of PLAN (TOML) on the host and in containers, and bring back one run."""
+    """Start the ranks of PLAN on the host and in containers, and bring back one run.
+
+    PLAN is a TOML file, or the name of a plan that comes with collbench: collbench plan lists them.
+    """
     if sweeping:
         if plan is not None or out is not None or resume is not None or dry_run:
             raise RequestError("launch --sweep: takes no plan and no other flag than --docker-host.")
@@ -89,8 +94,9 @@ def command(
     if resume is not None and out is not None:
         raise RequestError("launch: --resume goes on in its own directory; leave --out away.")
     if plan is None:
-        raise RequestError("launch: name a plan, for example launch/quick.toml (or --sweep).")
-    loaded = load_launch_plan(plan)
+        raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
+    path = find_plan(plan)
+    loaded = load_launch_plan(path)
     if docker_host is not None:
         import msgspec
 
@@ -100,7 +106,7 @@ def command(
         if dry_run:
             show_commands(loaded, stopping.check)
             return
-        code = _launch(loaded, out or Path("results") / plan.stem, resume, stopping.check)
+        code = _launch(loaded, out or Path("results") / path.stem, resume, stopping.check)
     raise click.exceptions.Exit(code)
 
 

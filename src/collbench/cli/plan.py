@@ -1,16 +1,16 @@
-"""`collbench plan PLAN.toml`: what a launch plan amounts to: cells, order, placement, time."""
+"""`collbench plan [PLAN]`: what a launch plan amounts to: cells, order, placement, time; or which plans there are."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import click
 
 from collbench.characters import in_one_line
+from collbench.cli import plan_argument
 from collbench.cli.launching import about, extent_of, undecidable
 from collbench.cli.terminal import harmless
 from collbench.launch.cells import order_of
 from collbench.launch.placing import Box, Placement
+from collbench.launch.shipped import find_plan, plans, source_tree
 from collbench.machine import topology
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
@@ -18,13 +18,20 @@ from collbench.units import counted
 
 
 @click.command(name="plan")
-@click.argument("plan", type=click.Path(path_type=Path))
-def command(plan: Path) -> None:
-    """Print the cells of PLAN, where their ranks sit here, the order of launches, and about how long it takes."""
-    loaded = load_launch_plan(plan)
+@plan_argument.optional_plan
+def command(plan: str | None) -> None:
+    """Print the cells of PLAN, where their ranks sit here, the order of launches, and about how long it takes.
+
+    Without PLAN, the plans that come with collbench are listed.
+    """
+    if plan is None:
+        _list()
+        return
+    path = find_plan(plan)
+    loaded = load_launch_plan(path)
     extent = extent_of(loaded, topology.here())
     cells = tuple(extent.cases)
-    title = in_one_line(loaded.title or plan.stem)
+    title = in_one_line(loaded.title or path.stem)
     click.echo(
         f"{title}: {counted(len(cells), 'cell')}, {counted(loaded.launches, 'launch', 'launches')} each, "
         f"seed {loaded.seed}"
@@ -43,6 +50,22 @@ def command(plan: Path) -> None:
     said = undecidable(extent)
     if said is not None:
         click.echo(said)
+
+
+def _list() -> None:
+    """The command that takes each plan, and its title; one without images is for a world that mpirun starts."""
+    import tomllib
+
+    known = plans()
+    if not known:
+        click.echo("This collbench was installed without plans, as in an image.")
+        return
+    for name, path in known.items():
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        command = "launch" if "images" in document else "run"
+        title = document.get("title", "").removeprefix(f"{name}: ")
+        click.echo(f"{f'collbench {command} {name}':<36} {title}".rstrip())
+    click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
 
 
 def _where(placement: Placement) -> str:

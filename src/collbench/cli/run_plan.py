@@ -6,17 +6,19 @@ from pathlib import Path
 
 import click
 
+from collbench.cli import plan_argument
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, WORLD, flags
 from collbench.errors import RequestError
+from collbench.launch.shipped import find_plan
 from collbench.schema.plan import load_plan
 
 
 @click.command(name="run")
-@click.argument("plan", type=click.Path(path_type=Path))
+@plan_argument.plan
 @flags(OUTPUT, WORLD)
 def command(
-    plan: Path,
+    plan: str,
     style: str,
     out: Path | None,
     output_file: Path | None,
@@ -24,14 +26,16 @@ def command(
     ranks: int | None,
     fault: str | None,
 ) -> None:
-    """Measure every case of PLAN (TOML) in the world that mpirun or torchrun started.
+    """Measure every case of PLAN in the world that mpirun or torchrun started.
 
+    PLAN is a TOML file, or the name of a plan that comes with collbench: collbench plan lists them.
     The time-out is the plan's own unless -T is given.
     """
     import msgspec
 
-    loaded = load_plan(plan)
-    if output_file is not None and output_file.resolve() == plan.resolve():
+    path = find_plan(plan)
+    loaded = load_plan(path)
+    if output_file is not None and output_file.resolve() == path.resolve():
         raise RequestError(f"-J {output_file}: is the plan itself. Name another file.")
     source = click.get_current_context().get_parameter_source("timeout")
     if source is not None and source.name != "DEFAULT":

@@ -78,7 +78,7 @@ class Connection:
 
             from collbench.launch.client import Client
         except ImportError as error:
-            missing = "the Docker SDK for Python is not installed; in a clone: pip install '.[launch]'"
+            missing = "the Docker SDK for Python is not installed; pip install 'collbench[launch]'"
             raise EngineError(f"containers: {missing}") from error
         self.host, self.check = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST, check
         self.run = f"cb{secrets.token_hex(4)}"

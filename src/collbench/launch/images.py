@@ -2,81 +2,70 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collbench.errors import RequestError
 from collbench.launch import image_store
+from collbench.launch.build_context import Recipe, context_files, only, pack
 from collbench.launch.clearing import nothing_left
 from collbench.launch.engine import Engine
 from collbench.launch.probe import Build, Contents
+from collbench.launch.shipped import find_dockerfile
 from collbench.launch.stacks import contents_of, reference_of
 from collbench.launch.stopping import Stopping
-from collbench.spelling import suggestion
-
-#: What of the source tree a build needs: the same as .dockerignore lets through.
-_SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "constraints.txt", "src", "containers")
-
-_LEFT_OUT = ("__pycache__", ".so", ".egg-info", ".pyc")
 
 Hear = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How to build: the base image, certificates of a proxy, wheels instead of a package index, for which CUDA."""
+class ImageBuild:
+    """An image to be built: its name, its Dockerfile, by their paths in the context the files, and its arguments."""
 
-    base: str | None = None
-    no_cache: bool = False
-    ca_bundle: Path | None = None
-    wheelhouse: Path | None = None
-    no_index: bool = False
-    cuda: str | None = None
+    name: str
+    dockerfile: Path
+    recipe: Recipe
+    files: dict[str, Path]
+    arguments: dict[str, str]
 
 
-def source_tree() -> Path:
-    """The clone: the current folder, or the one that this program is installed from.
+def prepare(text: str, recipe: Recipe) -> ImageBuild:
+    """What there is to build for a name of an image or the path of a Dockerfile; no engine is asked.
 
     Raises:
-        RequestError: neither holds the Dockerfiles.
+        RequestError: no such Dockerfile, a file of the recipe is not there, or the Dockerfile does not know CUDA.
     """
-    for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
-        if (folder / "containers").is_dir() and (folder / "pyproject.toml").is_file():
-            return folder
-    raise RequestError("image build: needs the source tree with containers/. Run it in a clone of collbench.")
+    name, dockerfile = find_dockerfile(text)
+    return ImageBuild(name, dockerfile, recipe, context_files(dockerfile, recipe), arguments_of(dockerfile, recipe))
 
 
-def dockerfiles(tree: Path) -> dict[str, Path]:
-    """Name to Dockerfile."""
-    return {path.name.removesuffix(".Dockerfile"): path for path in sorted((tree / "containers").glob("*.Dockerfile"))}
+def command_of(build: ImageBuild) -> tuple[str, ...]:
+    """The docker command that builds from a context on its standard input."""
+    arguments = (word for name, value in build.arguments.items() for word in ("--build-arg", f"{name}={value}"))
+    cache = ("--no-cache",) if build.recipe.no_cache else ()
+    file, tag = f"containers/{build.dockerfile.name}", reference_of(build.name)
+    return ("docker", "build", "--file", file, "--tag", tag, *arguments, *cache, "-")
 
 
-def build(engine: Engine, name: str, recipe: Recipe, hear: Hear, stopping: Stopping) -> Contents:
+def build(engine: Engine, wanted: ImageBuild, hear: Hear, stopping: Stopping) -> Contents:
     """Build an image, ask it what it holds, tag it with labels that say so. `hear` gets the builder's lines.
 
     Ctrl-C cuts the build off, which the engine then ends; while the image is asked it is heard by `stopping`.
 
     Raises:
-        RequestError: no such Dockerfile, or a file of the recipe is not there.
         EngineError: the build failed; the last lines are in the message.
     """
-    tree = source_tree()
-    known = dockerfiles(tree)
-    if name not in known:
-        raise RequestError(f"image {name!r}: no containers/{name}.Dockerfile. {suggestion(name, tuple(known))}")
-    arguments = arguments_of(known[name], recipe)
-    context = pack(tree, recipe)
+    name, file = wanted.name, f"containers/{wanted.dockerfile.name}"
+    context = pack(wanted.files)
     draft = f"{reference_of(name)}:unlabelled-{engine.run}"  # another build of this name may run
     with nothing_left(engine):
-        image_store.build(engine, context, f"containers/{name}.Dockerfile", draft, arguments, recipe.no_cache, {}, hear)
+        image_store.build(engine, context, file, draft, wanted.arguments, wanted.recipe.no_cache, {}, hear)
         try:
             with stopping.listening():
-                return _labelled(engine, name, known[name], draft, recipe)
+                return _labelled(engine, name, wanted.dockerfile, draft, wanted.recipe)
         finally:
             image_store.untag(engine, draft)
 
@@ -100,7 +89,7 @@ def _labelled(engine: Engine, name: str, dockerfile: Path, draft: str, recipe: R
     found = contents_of(engine, image_store.resolve(engine, draft), build=True)
     labels = labels_of(found) | {"collbench.base": _base(engine, dockerfile, recipe)}
     image_store.build(
-        engine, _only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None
+        engine, only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None
     )
     return found
 
@@ -134,50 +123,6 @@ def _cuda(build: Build) -> str:
     """`built yes, claimed no`: whether it works takes a GPU to find out."""
     words: dict[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
     return f"built {words[build.cuda_built]}, claimed {words[build.cuda_claimed]}"
-
-
-def pack(tree: Path, recipe: Recipe) -> bytes:
-    """The build's context as a tar, with what only this site has under containers/site.
-
-    Raises:
-        RequestError: a file of the recipe is not there.
-    """
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in _SOURCES:
-            tar.add(tree / name, name, filter=_wanted)
-        for path, target in _site(recipe):
-            tar.add(path, f"containers/site/{target}")
-    return buffer.getvalue()
-
-
-def _wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if any(part.endswith(_LEFT_OUT) for part in Path(member.name).parts):
-        return None
-    member.uid = member.gid = member.mtime = 0
-    member.uname = member.gname = "root"
-    return member
-
-
-def _site(recipe: Recipe) -> Iterator[tuple[Path, str]]:
-    if recipe.ca_bundle is not None:
-        if not recipe.ca_bundle.is_file():
-            raise RequestError(f"--ca-bundle {recipe.ca_bundle}: no such file.")
-        yield recipe.ca_bundle, "ca.crt"
-    if recipe.wheelhouse is not None:
-        wheels = sorted(recipe.wheelhouse.glob("*.whl"))
-        if not wheels:
-            raise RequestError(f"--wheelhouse {recipe.wheelhouse}: no *.whl in it.")
-        yield from ((wheel, f"wheels/{wheel.name}") for wheel in wheels)
-
-
-def _only(dockerfile: str) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        member = tarfile.TarInfo("Dockerfile")
-        member.size = len(dockerfile)
-        tar.addfile(member, io.BytesIO(dockerfile.encode()))
-    return buffer.getvalue()
 
 
 def _base(engine: Engine, dockerfile: Path, recipe: Recipe) -> str:

@@ -188,7 +188,7 @@ def _beside(plan: LaunchPlan, name: str, inside: Contents | None) -> tuple[Conte
             f"policy host: image {name} stands for {wanted}, and the environment {where} holds "
             f"{found.vendor or 'no library that can be started'}. Name one that holds the same: "
             f'environments = {{ {name} = "PATH" }}; or make one (python3 -m venv .venvs/{name} && '
-            f".venvs/{name}/bin/pip install '.[{wanted}]'); or leave host out."
+            f".venvs/{name}/bin/pip install 'collbench[{wanted}]', in a clone '.[{wanted}]'); or leave host out."
         )
     return found, where
 

@@ -38,7 +38,7 @@ def beside(observed: Observed, published: Paper, margin: float = MARGIN) -> tupl
     if not found:
         raise RequestError(
             f"{observed.name}: nothing to hold against {published.reference}: it takes ps_bcast, ps_gather or "
-            "allreduce under the policies single or multi, as launch/choi2021-cpu.toml measures them."
+            "allreduce under the policies single or multi, as collbench launch choi2021-cpu measures them."
         )
     judged = [judge(cells, margin) for cells in found]
     lines = [f"Conclusion {one.number}, {_text(published, one)} {one.finding.upper()}: {one.why}." for one in judged[0]]

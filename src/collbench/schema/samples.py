@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -55,16 +56,25 @@ def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
 
 def _opened(folder: Path, name: str) -> BinaryIO:
     """A regular file in the folder. Links are not followed: they may lead out of the run."""
-    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above)
-    finally:
-        os.close(above)
-    file = open(number, "rb", buffering=0)  # noqa: SIM115, PTH123 - the caller closes it
-    if not stat.S_ISREG(os.fstat(number).st_mode):
+    file = open(_descriptor(folder, name), "rb", buffering=0)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise RunReadError(f"{folder / name}: not a regular file.")
     return file
+
+
+def _descriptor(folder: Path, name: str) -> int:
+    """An open file. Where the system cannot refuse a link as it opens one (Windows), links are looked for before."""
+    if os.open not in os.supports_dir_fd:
+        path = folder / name
+        if path.resolve(strict=True) != folder.parent.resolve() / folder.name / name:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return os.open(path, os.O_RDONLY)
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above)
+    finally:
+        os.close(above)
 
 
 def decode_samples(file: BinaryIO, what: str, record: Record) -> NDArray[np.int64]:

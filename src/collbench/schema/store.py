@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import io
 import itertools
 import os
@@ -213,6 +212,8 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 def _locked(records: BinaryIO) -> BinaryIO:
     """The file, which no other program writes to while this one does; the lock goes with the process."""
+    import fcntl  # Unix has it; a run is read on any system
+
     try:
         fcntl.flock(records.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

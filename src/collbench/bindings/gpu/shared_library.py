@@ -16,7 +16,7 @@ from collbench.errors import BackendUnavailable
 from collbench.timing.call import Native
 
 #: What brings NVIDIA's libraries and CuPy.
-HOW_TO_INSTALL = "in a clone: pip install '.[cuda12]', or '.[cuda13]' for a driver that supports CUDA 13"
+HOW_TO_INSTALL = "pip install 'collbench[cuda12]', or 'collbench[cuda13]' for a driver that supports CUDA 13"
 
 
 @dataclass(frozen=True)

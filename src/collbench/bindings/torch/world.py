@@ -94,7 +94,7 @@ class TorchBackend:
 def missing_torch() -> str | None:
     """Why torch cannot be used here; None when it can."""
     if importlib.util.find_spec("torch") is None:
-        return "torch is not installed; in a clone: pip install -c constraints.txt '.[torch]'"
+        return "torch is not installed; pip install 'collbench[torch]'"
     started_by = launcher.detect()
     if started_by.kind in ("openmpi", "mpich", "slurm") and started_by.size > 1:
         try:
