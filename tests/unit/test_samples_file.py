@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from collbench.report.page.environment import misleading
 from collbench.schema.record import Record, Samples
 from collbench.schema.samples import ALL_RANKS_LIMIT, MOST_VALUES, decode_samples, disagreement
 from collbench.schema.store import RunWriter
+from collbench.schema.summary import Seconds
 
 MATRIX = np.array([[20_000, -21_000, 22_000], [19_000, -20_000, 21_000]])
 RECORD = sampled(made_record(made_case(), 0, 2e-5), MATRIX)
@@ -119,7 +121,7 @@ def test_a_median_that_its_samples_do_not_have_is_found() -> None:
 
 
 def measured(path: Path, changed: float = 1.0) -> Path:
-    """A run of two cells with samples; the medians of one are said to be so many times what they are."""
+    """A run of two cells with samples; the times of one are said to be so many times what they are."""
     draw = np.random.default_rng(1)
     with RunWriter(path, made_manifest(experiment=experiment(("a",)))) as writer:
         for launch in range(7):
@@ -127,7 +129,11 @@ def measured(path: Path, changed: float = 1.0) -> Path:
                 samples = draw.integers(18_000, 22_000, (2, 50))
                 record = sampled(made_record(made_case(policy, image="a"), launch, 2e-5), samples)
                 assert record.seconds is not None
-                seconds = msgspec.structs.replace(record.seconds, p50=record.seconds.p50 * factor)
+                said: dict[str, Any] = {
+                    name: tuple(factor * one for one in value) if isinstance(value, tuple) else factor * value
+                    for name, value in msgspec.structs.asdict(record.seconds).items()
+                }
+                seconds = Seconds(**said)
                 writer.append(msgspec.structs.replace(record, seconds=seconds), samples)
     return path
 

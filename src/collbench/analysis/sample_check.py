@@ -8,7 +8,8 @@ from pathlib import Path
 
 from collbench.errors import RunReadError
 from collbench.schema.record import Record
-from collbench.schema.samples import disagreement, read_samples
+from collbench.schema.sample_files import SampleFiles
+from collbench.schema.samples import disagreement
 from collbench.units import format_size
 
 #: Of so many records every samples file is opened; beyond it every second, beyond twice as many every fourth, and so
@@ -27,18 +28,19 @@ class SampleCheck:
 
     def passing(self, records: Iterable[Record]) -> Iterator[Record]:
         """The records as they come."""
-        for record in records:
-            self.passed += 1
-            if record.status == "ok" and record.samples is not None and record.samples.file is not None:
-                if self._with_file % _step(self._with_file) == 0:
-                    self._look(record)
-                self._with_file += 1
-            yield record
+        with SampleFiles(self._folder) as files:
+            for record in records:
+                self.passed += 1
+                if record.status == "ok" and record.samples is not None and record.samples.file is not None:
+                    if self._with_file % _step(self._with_file) == 0:
+                        self._look(record, files)
+                    self._with_file += 1
+                yield record
 
-    def _look(self, record: Record) -> None:
+    def _look(self, record: Record, files: SampleFiles) -> None:
         self._opened += 1
         try:
-            samples = read_samples(self._folder, record)
+            samples = files.read(record)
         except RunReadError as error:
             self._count("cannot be read", str(error))
             return

@@ -9,7 +9,7 @@ from collbench.analysis.observations import Observed
 from collbench.errors import RunReadError
 from collbench.report.page.figures.strips import Launches
 from collbench.schema.case import Case
-from collbench.schema.samples import read_samples
+from collbench.schema.sample_files import SampleFiles
 from collbench.schema.store import RecordStream
 
 
@@ -27,17 +27,18 @@ def samples_of(observed: Observed, cells: Mapping[str, Case]) -> PlottedSamples:
     found: dict[str, Launches] = {name: {} for name in cells}
     unread = 0
     for first, folder in observed.folders:
-        for record in RecordStream(folder):
-            if record.case not in names or record.status != "ok":
-                continue
-            try:
-                matrix = read_samples(folder, record)
-            except RunReadError:
-                unread += 1
-                continue
-            if matrix is not None:
-                largest = matrix.max(axis=0)
-                found[names[record.case]][first + record.launch] = largest[largest > 0] * 1e-9
+        with SampleFiles(folder) as files:
+            for record in RecordStream(folder):
+                if record.case not in names or record.status != "ok":
+                    continue
+                try:
+                    matrix = files.read(record)
+                except RunReadError:
+                    unread += 1
+                    continue
+                if matrix is not None:
+                    largest = matrix.max(axis=0)
+                    found[names[record.case]][first + record.launch] = largest[largest > 0] * 1e-9
     return PlottedSamples(
         {name: dict(sorted(launches.items())) for name, launches in found.items() if launches}, unread
     )
