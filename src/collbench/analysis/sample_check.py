@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from collbench.analysis.sample_index import SampleIndex
 from collbench.errors import RunReadError
 from collbench.schema.record import Record
 from collbench.schema.sample_files import SampleFiles
@@ -18,11 +19,15 @@ EVERY = 2048
 
 
 class SampleCheck:
-    """Passes the records of a run on, and looks at samples files on the way. `passed` counts them."""
+    """Passes the records of a run on, and looks at samples files on the way.
+
+    `passed` counts the records, `index` tells the samples files of those that were measured.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.passed = self._with_file = self._opened = 0
+        self.index = SampleIndex()
         self._found = Counter[str]()
         self._first: dict[str, str] = {}
 
@@ -35,6 +40,7 @@ class SampleCheck:
                     if self._with_file % _step(self._with_file) == 0:
                         self._look(record, files)
                     self._with_file += 1
+                    self.index.add(record)
                 yield record
 
     def _look(self, record: Record, files: SampleFiles) -> None:
