@@ -1,8 +1,8 @@
 """Fuzzes everything that reads a run: `python tests/fuzz/fuzz_run.py [-max_total_time=60] [-seed=1] [CORPUS] [FILE]`.
 
-Every input changes one file of a good run (manifest, records, samples or baseline): values of its JSON are replaced by
-nasty ones, keys and lines removed or doubled, bytes overwritten. Then all that reads runs is called on it. What is
-allowed is a result or a CollbenchError. Flags are libFuzzer's; a FILE that it left is tried again alone.
+Every input changes one file of a good run (manifest, records, samples, their archive or baseline): values of its JSON
+are replaced by nasty ones, keys and lines removed or doubled, bytes overwritten. Then all that reads runs is called on
+it. What is allowed is a result or a CollbenchError. Flags are libFuzzer's; a FILE that it left is tried again alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.report.comparison import document, tables
     from collbench.report.launches import summary
     from collbench.report.tables import FORMATS
+    from collbench.schema.pack import LARGEST, pack
     from collbench.schema.record import Record
+    from collbench.schema.sample_files import SampleFiles
     from collbench.schema.samples import disagreement
     from collbench.schema.store import read_run
 
@@ -133,6 +135,7 @@ def spoilt_lines(content: bytes, chosen: atheris.FuzzedDataProvider) -> bytes:
 
 SPOIL: dict[str, Callable[[bytes, atheris.FuzzedDataProvider], bytes]] = {
     "manifest.json": spoilt_json, "records.jsonl": spoilt_lines, "baseline.json": spoilt_json, "samples": overwritten,
+    "samples.zip": overwritten,
 }  # fmt: skip
 
 
@@ -149,18 +152,29 @@ class Target:
 
     @staticmethod
     def _shorten(path: Path) -> None:
-        """A few records and one samples file are enough."""
+        """A few records are enough, of the samples one file and an archive of two members."""
         lines = (path / "records.jsonl").read_bytes().splitlines(keepends=True)
         (path / "records.jsonl").write_bytes(b"".join(lines[:6]))
-        for extra in sorted((path / "samples").glob("*"))[1:]:
-            extra.unlink()
+        with SampleFiles(path) as files:
+            names = [record.samples.file for record in read_run(path).records if record.samples and record.samples.file]
+            kept = {}
+            for name in names[:3]:
+                with files.open(name, LARGEST) as file:
+                    kept[name] = file.read()
+        shutil.rmtree(path / "samples", ignore_errors=True)
+        (path / "samples.zip").unlink(missing_ok=True)
+        for number, (name, content) in enumerate(kept.items()):
+            if number == 2:
+                pack(path)
+            (path / "samples").mkdir(exist_ok=True)
+            (path / name).write_bytes(content)
 
     def __call__(self, data: bytes) -> None:
         chosen = atheris.FuzzedDataProvider(data)
         number = chosen.ConsumeIntInRange(0, len(self.good) - 1)
         name = list(SPOIL)[chosen.ConsumeIntInRange(0, len(SPOIL) - 1)]
         run = self.good[number]
-        path = next((run / "samples").glob("*"), run / "records.jsonl") if name == "samples" else run / name
+        path = next(run.glob("samples/*" if name == "samples" else name), run / "records.jsonl")
         content = path.read_bytes()
         path.write_bytes(SPOIL[name](content, chosen))
         try:

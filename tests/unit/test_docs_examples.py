@@ -24,6 +24,7 @@ from collbench.collectives.row import fold
 from collbench.run.samples import valid_samples
 from collbench.schema.axes import OPS
 from collbench.schema.case import DTYPES
+from collbench.schema.pack import pack
 from collbench.schema.store import read_run
 
 Collbench = Callable[..., CompletedProcess[str]]
@@ -72,14 +73,17 @@ def test_reading_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
             f"allreduce {record.work.amount} B: {len(valid)} samples, median {median * 1e6:.3f} us, {bandwidths}"
         )
     program += "assert not any(name.startswith(('collbench', 'msgspec')) for name in sys.modules)\n"
-    told = subprocess.run(
-        [sys.executable, "-I", "-c", program, tmp_path / "run"],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=True,
-    ).stdout.splitlines()
-    assert told[1:] == expected
+    for packed in (False, True):
+        if packed:
+            pack(tmp_path / "run")
+        told = subprocess.run(
+            [sys.executable, "-I", "-c", program, tmp_path / "run"],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=True,
+        ).stdout.splitlines()
+        assert told[1:] == expected
 
 
 def test_writing_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for policy, isolation, factor in (("host", None, 1.0), ("single", "strict", 2.0)):
                 for size in (1 << power for power in range(3, 21, 2)):
                     samples = (draw.uniform(9e3, 11e3, (2, 30)) * factor + size).astype(np.int64)
-                    case = made_case(policy, isolation, image="openmpi", bytes=size)
+                    case = made_case(policy, isolation, image="openmpi", size=size)
                     writer.append(sampled(made_record(case, launch, 1e-5), samples), samples)
     return path
 

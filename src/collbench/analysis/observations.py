@@ -14,6 +14,7 @@ from pathlib import Path
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.sample_check import SampleCheck
+from collbench.analysis.sample_index import SampleIndex
 from collbench.errors import RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Manifest
@@ -160,9 +161,9 @@ def _named(
 class Observed:
     """Everything that was found under one name: a run, or a folder of runs that are launches of each other.
 
-    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here. `doubts` are
-    samples files that cannot be read or do not agree with their records. `interleaved`: launches of one number were
-    measured close together, in an order drawn by chance.
+    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here; `samples`
+    has the samples files of each. `doubts` are samples files that cannot be read or do not agree with their records.
+    `interleaved`: launches of one number were measured close together, in an order drawn by chance.
     """
 
     name: str
@@ -172,6 +173,7 @@ class Observed:
     truncated: tuple[Path, ...] = ()
     doubts: tuple[str, ...] = ()
     interleaved: bool = False
+    samples: tuple[SampleIndex, ...] = ()
 
 
 def observe(path: Path) -> Observed:
@@ -194,12 +196,14 @@ def observe(path: Path) -> Observed:
 def gather(name: Path, folders: list[Path]) -> Observed:
     """Several runs as one: with more than one, launch numbers are counted through."""
     manifests, cells, where, truncated, doubts = [], dict[Case, Cell](), [], [], list[str]()
+    samples: list[SampleIndex] = []
     first = 0
     for folder in folders:
         manifests.append(read_manifest(folder))
         stream, check = RecordStream(folder), SampleCheck(folder)
         where.append((first, folder))
         first = collect(check.passing(stream), cells, first) + 1
+        samples.append(check.index)
         doubts += check.lines()
         if len(folders) > 1 and not check.passed:
             doubts.append(f"{folder}: no records in it")
@@ -207,7 +211,9 @@ def gather(name: Path, folders: list[Path]) -> Observed:
             truncated.append(folder)
     set_clock_step(cells.values(), manifests)
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
-    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks)
+    return Observed(
+        str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, tuple(samples)
+    )
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:

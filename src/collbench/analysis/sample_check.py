@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from collbench.analysis.sample_index import SampleIndex
 from collbench.errors import RunReadError
 from collbench.schema.record import Record
-from collbench.schema.samples import disagreement, read_samples
+from collbench.schema.sample_files import SampleFiles
+from collbench.schema.samples import disagreement
 from collbench.units import format_size
 
 #: Of so many records every samples file is opened; beyond it every second, beyond twice as many every fourth, and so
@@ -17,28 +19,34 @@ EVERY = 2048
 
 
 class SampleCheck:
-    """Passes the records of a run on, and looks at samples files on the way. `passed` counts them."""
+    """Passes the records of a run on, and looks at samples files on the way.
+
+    `passed` counts the records, `index` tells the samples files of those that were measured.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.passed = self._with_file = self._opened = 0
+        self.index = SampleIndex()
         self._found = Counter[str]()
         self._first: dict[str, str] = {}
 
     def passing(self, records: Iterable[Record]) -> Iterator[Record]:
         """The records as they come."""
-        for record in records:
-            self.passed += 1
-            if record.status == "ok" and record.samples is not None and record.samples.file is not None:
-                if self._with_file % _step(self._with_file) == 0:
-                    self._look(record)
-                self._with_file += 1
-            yield record
+        with SampleFiles(self._folder) as files:
+            for record in records:
+                self.passed += 1
+                if record.status == "ok" and record.samples is not None and record.samples.file is not None:
+                    if self._with_file % _step(self._with_file) == 0:
+                        self._look(record, files)
+                    self._with_file += 1
+                    self.index.add(record)
+                yield record
 
-    def _look(self, record: Record) -> None:
+    def _look(self, record: Record, files: SampleFiles) -> None:
         self._opened += 1
         try:
-            samples = read_samples(self._folder, record)
+            samples = files.read(record)
         except RunReadError as error:
             self._count("cannot be read", str(error))
             return

@@ -25,6 +25,7 @@ COMMANDS = (
     ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
     ("image", "image", "Build the images that plans name; list what is inside them."),
     ("show", "show", "Print a run again, in any style, without MPI."),
+    ("pack", "pack", "Pack the samples files of runs: an archive for each run."),
     ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
     ("model", "model", "Latency and bandwidth models of a run, and what they predict."),
     ("advise", "advise", "What to take for each operation, and what the rest costs."),

@@ -1,13 +1,8 @@
-"""The samples of a record, read from their file as untrusted input, and held against what the record says of them."""
+"""The samples of a record, decoded as untrusted input and held against what the record says of them."""
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import stat
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 from collbench.errors import RunReadError
 from collbench.schema.record import Record
@@ -29,65 +24,32 @@ LONGEST = 1 << 62
 #: By how much a median may differ from that of the samples: they were rounded to nanoseconds (s; share).
 ROUNDING, RELATIVE = 1e-9, 1e-6
 
-_NAME = re.compile(r"samples/([A-Za-z0-9_-]{1,200}\.npy)")
+#: Bytes of a samples file beside its values: the longest header that NumPy's first format can have.
+LONGEST_HEADER = (1 << 16) + 10
+
 _AT_ONCE = 1 << 20
 
 
-def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
-    """Samples of a record of the run in nanoseconds, [ranks, n]; negative where late. None when none were kept.
-
-    Raises:
-        RunReadError: the file is missing or no plain file, its name leaves the run, or it holds other samples than the
-            record says.
-    """
-    if record.samples is None or record.samples.file is None:
-        return None
-    name = record.samples.file
-    found = _NAME.fullmatch(name)
-    if found is None:
-        raise RunReadError(f"{directory}: samples file {name!a} is not inside samples/.")
-    try:
-        with _opened(directory / "samples", found[1]) as file:
-            return decode_samples(file, str(directory / name), record)
-    except OSError as error:
-        why = error.strerror or error
-        raise RunReadError(f"{directory / name}: {why}; only a plain file inside samples/ is read.") from error
+def largest_file(ranks: int, n: int) -> int:
+    """Bytes that a samples file of so many ranks and samples can have; never more than are read."""
+    return LONGEST_HEADER + 8 * min(ranks * n, MOST_VALUES)
 
 
-def _opened(folder: Path, name: str) -> BinaryIO:
-    """A regular file in the folder. Links are not followed: they may lead out of the run."""
-    file = open(_descriptor(folder, name), "rb", buffering=0)  # noqa: SIM115 - the caller closes it
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise RunReadError(f"{folder / name}: not a regular file.")
-    return file
+def decode_samples(file: IO[bytes], what: str, record: Record) -> NDArray[np.int64]:
+    """The samples of a record, as `decode_values`."""
+    return decode_values(file, what, record.case.where.ranks, 0 if record.samples is None else record.samples.n)
 
 
-def _descriptor(folder: Path, name: str) -> int:
-    """An open file. Where the system cannot refuse a link as it opens one (Windows), links are looked for before."""
-    if os.open not in os.supports_dir_fd:
-        path = folder / name
-        if path.resolve(strict=True) != folder.parent.resolve() / folder.name / name:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        return os.open(path, os.O_RDONLY)
-    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above)
-    finally:
-        os.close(above)
-
-
-def decode_samples(file: BinaryIO, what: str, record: Record) -> NDArray[np.int64]:
+def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.int64]:
     """Samples [ranks, n] in nanoseconds from an open samples file; above 64 ranks they may be [2, n].
 
-    Its header is held against the record before memory is taken for the samples.
+    Its header is held against what its record says before memory is taken for the samples.
 
     Raises:
         RunReadError: not the array that the record speaks of; `what` names it.
     """
     import numpy as np
 
-    ranks, n = record.case.where.ranks, 0 if record.samples is None else record.samples.n
     shape, in_columns, dtype = _header(file, what)
     rows = 2 if ranks > ALL_RANKS_LIMIT and shape[:1] == (2,) else ranks
     if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or shape != (rows, n):
@@ -106,7 +68,7 @@ def decode_samples(file: BinaryIO, what: str, record: Record) -> NDArray[np.int6
     return found.reshape(shape, order="F" if in_columns else "C")
 
 
-def _header(file: BinaryIO, what: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype]:
     from numpy.lib import format as npy
 
     readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -119,7 +81,7 @@ def _header(file: BinaryIO, what: str) -> tuple[tuple[int, ...], bool, np.dtype]
         raise RunReadError(f"{what}: {error}") from error
 
 
-def _exactly(file: BinaryIO, size: int, what: str) -> bytes:
+def _exactly(file: IO[bytes], size: int, what: str) -> bytes:
     parts = []
     while size and (part := file.read(size)):
         parts.append(part)

@@ -1,4 +1,4 @@
-"""A run on disk: `manifest.json`, `records.jsonl`, `samples/*.npy`. Written as it is measured, read as untrusted input.
+"""A run on disk: `manifest.json`, `records.jsonl`, samples files. Written as it is measured, read as untrusted input.
 
 A record is on disk before the next case begins. A writer that fails half-way takes its half line back, so what was
 measured before stays readable.
@@ -24,7 +24,8 @@ from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.schema.samples import ALL_RANKS_LIMIT, read_samples
+from collbench.schema.sample_files import read_samples
+from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.untrusted import read_whole
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class RunWriter:
             content = manifests.encode(manifest)
             manifests.decode(content, f"--out {directory}: the manifest would not be read back")
             _write_synced(directory / "manifest.json", content)
-            self._opened(_locked((directory / "records.jsonl").open("xb", buffering=0)))
+            self._opened(locked((directory / "records.jsonl").open("xb", buffering=0)))
         except OSError as error:
             raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
         except RunReadError as error:
@@ -75,7 +76,8 @@ class RunWriter:
         writer = cls.__new__(cls)
         writer.directory = directory
         try:
-            file = _locked((directory / "records.jsonl").open("ab", buffering=0))
+            file = locked((directory / "records.jsonl").open("ab", buffering=0))
+            (directory / "samples").mkdir(exist_ok=True)  # a packed run has none
             writer.count = len(read_run(directory).records)  # nobody adds to it any more
             file.truncate((directory / "records.jsonl").read_bytes().rfind(b"\n") + 1)
             writer._opened(file)
@@ -210,7 +212,7 @@ def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
-def _locked(records: BinaryIO) -> BinaryIO:
+def locked(records: BinaryIO) -> BinaryIO:
     """The file, which no other program writes to while this one does; the lock goes with the process."""
     import fcntl  # Unix has it; a run is read on any system
 

@@ -23,7 +23,7 @@ from collbench.report.page.figures.bars import bars
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.ladder import ladders
 from collbench.report.page.figures.strips import strip
-from collbench.report.page.samples import samples_of
+from collbench.report.page.samples import StoredSamples
 from collbench.report.paper import beside, counted
 from collbench.report.tables import Table
 from collbench.schema.case import Case
@@ -77,10 +77,11 @@ def chapter(
     compared = _all_compared(observed, margin)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
     places = [one for found in by_place if not isinstance(found, str) for one in found]
-    sections = [
-        _section(observed, group, places, f"c{number}-o{index}", figures)
-        for index, group in enumerate(_by_operation(advised))
-    ]
+    with StoredSamples(observed) as stored:
+        sections = [
+            _section(stored if figures else None, group, places, f"c{number}-o{index}")
+            for index, group in enumerate(_by_operation(advised))
+        ]
     said = answer(advised)
     if against is not None:
         lines, found = beside(observed, against, margin)
@@ -110,17 +111,18 @@ def _by_operation(advised: Iterable[Advised]) -> list[list[Advised]]:
     return list(groups.values())
 
 
-def _section(observed: Observed, group: list[Advised], places: list[Comparison], name: str, figures: bool) -> Section:
+def _section(stored: StoredSamples | None, group: list[Advised], places: list[Comparison], name: str) -> Section:
+    """One operation; without `stored` samples it has no figures."""
     title = group[0].title.rpartition(",")[0]
     asked = [one.advice.question for one in group]
     largest = max(size for question in asked for size in question.sizes)
     drawn: list[Figure] = []
     folded: list[Figure] = []
-    if figures:
+    if stored is not None:
         for number, one in enumerate(group):
             drawn += curves(one.advice.question, f"{name}-{number}", one.title)
             drawn += ladders(one.advice.question, largest, places, f"{name}-{number}", one.title)
-            folded += _strips(observed, one.advice.question, f"{name}-{number}", one.title)
+            folded += _strips(stored, one.advice.question, f"{name}-{number}", one.title)
         drawn += bars(asked, largest, name, title)
     lines = tuple(f"{one.title}: {text}" if len(group) > 1 else text for one in group for text in sentences(one))
     return Section(title, lines, tuple(_without_sentences(tables(group, []))), tuple(drawn), tuple(folded))
@@ -131,18 +133,19 @@ def _without_sentences(found: list[Table]) -> list[Table]:
     return [Table(table.title, table.columns, table.rows, table.notes[-1:]) for table in found]
 
 
-def _strips(observed: Observed, question: Question, name: str, title: str) -> list[Figure]:
+def _strips(stored: StoredSamples, question: Question, name: str, title: str) -> list[Figure]:
     sizes = question.sizes
     step = -(-len(sizes) // MOST_STRIPS)
     found = []
     for number, size in enumerate(sizes[::step]):
         ordered = sorted(question.cells[size], key=lambda option: (option["library"], option.isolation_order, option))
         cells = {question.name(option): question.cells[size][option].case for option in ordered}
-        kept = samples_of(observed, cells)
+        kept = stored.of(cells)
         if kept.samples:
             drawn = strip(kept.samples, size, f"{name}-{number}", title)
+            thinned = f" They are one in {kept.step} of those that were taken." if kept.step > 1 else ""
             lacking = f" {kept.unread} samples files cannot be read and are left out." if kept.unread else ""
-            found.append(replace(drawn, caption=drawn.caption + lacking))
+            found.append(replace(drawn, caption=drawn.caption + thinned + lacking))
     return found
 
 

@@ -1,0 +1,226 @@
+"""The samples files of a run: in its folder `samples/`, or packed as members of `samples.zip`. Both are untrusted.
+
+A file in the folder comes before the member of the same name, so that a run may be read while it is packed, and a
+packed run may be added to.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import stat
+import zipfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from collbench.errors import RunReadError
+from collbench.schema.record import Record
+from collbench.schema.samples import decode_values, largest_file
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: What holds the samples files of a run that was packed, and where they are otherwise.
+ARCHIVE, FOLDER = "samples.zip", "samples"
+
+#: A samples file as records name it, and as a member of the archive is named.
+NAME = re.compile(rf"{FOLDER}/([A-Za-z0-9_-]{{1,200}}\.npy)")
+
+#: Bytes of an archive's central directory: with the names that collbench gives enough for a million members.
+LARGEST_DIRECTORY = 96 << 20
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 1
+_AT_ONCE = 1 << 16
+
+
+class SampleFiles:
+    """Samples files of the run in `directory`, read one after the other. Use as a context manager.
+
+    The archive is opened when the first member is read, and stays open.
+    """
+
+    def __init__(self, directory: Path, archive: str = ARCHIVE) -> None:
+        self.directory, self._path = directory, directory / archive
+        self._archive: zipfile.ZipFile | None = None
+        self._file: _BoundedReads | None = None
+        self._damage = ""
+
+    def read(self, record: Record) -> NDArray[np.int64] | None:
+        """Samples of a record in nanoseconds, [ranks, n]; negative where late. None when none were kept.
+
+        Raises:
+            RunReadError: as `read_file`.
+        """
+        if record.samples is None or record.samples.file is None:
+            return None
+        return self.read_file(record.samples.file, record.case.where.ranks, record.samples.n)
+
+    def read_file(self, name: str, ranks: int, n: int) -> NDArray[np.int64]:
+        """Samples [ranks, n] of the file that a record calls `name`, as `decode_values`.
+
+        Raises:
+            RunReadError: the file is missing, no plain file or no member; its name leaves the run; the archive is
+                damaged; it holds other samples than the record says.
+        """
+        with self.open(name, largest_file(ranks, n)) as file:
+            what = f"{self._path}: {name}" if isinstance(file, zipfile.ZipExtFile) else str(self.directory / name)
+            try:
+                found = decode_values(file, what, ranks, n)
+                while file.read(_AT_ONCE):  # a member's checksum is compared at its end
+                    pass
+            except RunReadError:
+                raise
+            except Exception as error:  # of a damaged member zipfile and zlib raise errors of many kinds
+                raise RunReadError(f"{what}: {_why(error)}") from error
+        return found
+
+    def open(self, name: str, largest: int) -> IO[bytes]:
+        """A samples file of at most so many bytes, to be read and closed by the caller.
+
+        Raises:
+            RunReadError: as `read_file`, as far as the name, the archive and the size are concerned.
+        """
+        found = NAME.fullmatch(name)
+        if found is None:
+            raise RunReadError(f"{self.directory}: samples file {name!a} is not inside {FOLDER}/.")
+        try:
+            file = io.FileIO(_in_folder(self.directory / FOLDER, found[1]))
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and self._opened_archive() is not None:
+                return self.open_member(name, largest)
+            why = error.strerror or error
+            raise RunReadError(
+                f"{self.directory / name}: {why}; only a plain file inside {FOLDER}/ is read."
+            ) from error
+        if (size := os.fstat(file.fileno()).st_size) > largest:
+            file.close()
+            raise RunReadError(f"{self.directory / name}: {size} bytes; at most {largest} are read of it.")
+        return file
+
+    def open_member(self, name: str, largest: int) -> IO[bytes]:
+        """As `open`, from the archive alone."""
+        archive = self._opened_archive()
+        info = None if archive is None else archive.NameToInfo.get(name)
+        if archive is None or info is None:
+            raise RunReadError(f"{self._path}: {name} is not in it.")
+        if info.file_size > largest:
+            raise RunReadError(f"{self._path}: {name}: {info.file_size} bytes; at most {largest} are read of it.")
+        try:
+            return archive.open(info)
+        except Exception as error:  # of a damaged archive zipfile raises errors of many kinds
+            raise RunReadError(f"{self._path}: {name}: {_why(error)}") from error
+
+    def members(self) -> tuple[str, ...]:
+        """The names of the samples files in the archive; none where there is no archive.
+
+        Raises:
+            RunReadError: the archive is damaged.
+        """
+        archive = self._opened_archive()
+        return () if archive is None else tuple(archive.namelist())
+
+    def _opened_archive(self) -> zipfile.ZipFile | None:
+        """The archive, if there is one; what is wrong with it is found out once."""
+        if self._archive is None:
+            if self._damage:
+                raise RunReadError(self._damage)
+            path = self._path
+            try:
+                self._file = _BoundedReads(_in_folder(self.directory, path.name), path)
+                self._archive = _checked(zipfile.ZipFile(self._file), path)
+            except FileNotFoundError:
+                return None
+            except Exception as error:
+                self.close()
+                self._damage = str(error) if isinstance(error, RunReadError) else f"{path}: {_why(error)}"
+                raise RunReadError(self._damage) from error
+        return self._archive
+
+    def close(self) -> None:
+        """Close the archive, where one was opened."""
+        if self._file is not None:
+            self._file.close()
+        self._archive = self._file = None
+
+    def __enter__(self) -> SampleFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
+    """Samples of one record of the run: see `SampleFiles.read`. Who reads many keeps a `SampleFiles`."""
+    with SampleFiles(directory) as files:
+        return files.read(record)
+
+
+class _BoundedReads(io.FileIO):
+    """A file of which nothing larger than a central directory is read at once: it says itself how large it is."""
+
+    def __init__(self, number: int, path: Path) -> None:
+        super().__init__(number)
+        self._path = path
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most `LARGEST_DIRECTORY` bytes.
+
+        Raises:
+            RunReadError: there would be more of them.
+        """
+        left = max(os.fstat(self.fileno()).st_size - self.tell(), 0)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if wanted > LARGEST_DIRECTORY:
+            raise RunReadError(f"{self._path}: its directory takes more than {LARGEST_DIRECTORY >> 20} MiB.")
+        return super().read(wanted) or b""
+
+
+def _checked(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipFile:
+    """The archive, if it holds samples files alone, each once, as a program without a password can read them.
+
+    Raises:
+        RunReadError: what it holds besides.
+    """
+    seen = set()
+    for info in archive.infolist():
+        name = info.filename
+        if NAME.fullmatch(name) is None:
+            raise RunReadError(f"{path}: holds {name!a}, which is no samples file.")
+        if name in seen:
+            raise RunReadError(f"{path}: holds {name} more than once.")
+        if info.flag_bits & _ENCRYPTED:
+            raise RunReadError(f"{path}: {name} is encrypted.")
+        if info.compress_type not in _METHODS:
+            raise RunReadError(f"{path}: {name} is packed by method {info.compress_type}; only deflate is read.")
+        seen.add(name)
+    return archive
+
+
+def _in_folder(folder: Path, name: str) -> int:
+    """A regular file in the folder, opened. The folder is no link: the samples of another run would pass for these."""
+    if os.open not in os.supports_dir_fd:  # Windows cannot refuse a link as it opens one
+        path = folder / name
+        if path.resolve(strict=True) != folder.parent.resolve() / folder.name / name:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return _regular(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), path)
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if folder.name == FOLDER else 0))
+    try:
+        return _regular(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above), folder / name)
+    finally:
+        os.close(above)
+
+
+def _regular(number: int, path: Path) -> int:
+    """The open file, if it is a regular one."""
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise RunReadError(f"{path}: not a regular file.")
+    return number
+
+
+def _why(error: Exception) -> str:
+    return f"{getattr(error, 'strerror', None) or str(error) or type(error).__name__}; it cannot be read."
