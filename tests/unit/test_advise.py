@@ -221,7 +221,8 @@ def test_a_step_that_is_given_leaves_the_host_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("factor", "value", "left"),
     [("engine", "docker", 2), ("engine", "host", 1), ("affinity", "near", 3), ("in-place", "false", 3),
-     ("dtype", "float32", 3), ("policy", "single strict", 1), ("policy", "single", 2), ("isolation", "none", 1), ("graph", "0", 3)],
+     ("dtype", "float32", 3), ("policy", "single strict", 1), ("policy", "single", 2), ("isolation", "none", 1),
+     ("graph", "0", 3)],
 )  # fmt: skip
 def test_every_factor_of_compare_can_be_given_by_the_names_that_its_sides_have(
     tmp_path: Path, factor: str, value: str, left: int

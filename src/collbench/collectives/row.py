@@ -198,8 +198,8 @@ def fold(op: Op | None) -> Callable[[Sequence[Array]], Array]:
 
 
 # Bus factors: how much more the busiest link carries than the bytes that move, so that bandwidths of different
-# operations and rank counts can be held against the hardware. Derived in docs/method.md; the first two are those of nccl-tests'
-# PERFORMANCE page.
+# operations and rank counts can be held against the hardware. Derived in docs/method.md; the first two are those of
+# nccl-tests' PERFORMANCE page.
 
 
 def ring_twice(ranks: int) -> float:
