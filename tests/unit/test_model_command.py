@@ -21,6 +21,7 @@ from collbench.errors import CollbenchError, RequestError, UnitError
 from collbench.schema.manifest import Host, Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, read_run
+from collbench.schema.summary import Seconds
 
 SIZES = tuple(8 * 4**power for power in range(9))
 LINEAR = next(shape for shape in SHAPES["bcast"] if shape.name == "linear")
@@ -57,7 +58,8 @@ class Maker:
         if seconds is None:
             replaced |= {"status": "failed", "reason": "broken", "seconds": None}
         else:
-            times = msgspec.structs.replace(record.seconds, p50=seconds, mean=seconds)
+            times = Seconds(min=seconds, p50=seconds, p95=seconds, p99=seconds, max=seconds, mean=seconds,
+                            ci95=(seconds, seconds), lag1=None)  # fmt: skip
             samples = msgspec.structs.replace(record.samples, file=None)
             replaced |= {"seconds": times, "samples": samples, "check": None,
                          "work": msgspec.structs.replace(record.work, bytes=size)}  # fmt: skip

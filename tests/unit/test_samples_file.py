@@ -119,7 +119,7 @@ def test_a_median_that_its_samples_do_not_have_is_found() -> None:
 
 
 def measured(path: Path, changed: float = 1.0) -> Path:
-    """A run of two cells with samples; the medians of one are said to be so many times what they are."""
+    """A run of two cells with samples; the times of one are said to be so many times what they are."""
     draw = np.random.default_rng(1)
     with RunWriter(path, made_manifest(experiment=experiment(("a",)))) as writer:
         for launch in range(7):
@@ -127,7 +127,10 @@ def measured(path: Path, changed: float = 1.0) -> Path:
                 samples = draw.integers(18_000, 22_000, (2, 50))
                 record = sampled(made_record(made_case(policy, image="a"), launch, 2e-5), samples)
                 assert record.seconds is not None
-                seconds = msgspec.structs.replace(record.seconds, p50=record.seconds.p50 * factor)
+                said = msgspec.structs.asdict(record.seconds)
+                times = {name: said[name] * factor for name in ("min", "p50", "p95", "p99", "max", "mean")}
+                ci95 = (said["ci95"][0] * factor, said["ci95"][1] * factor)
+                seconds = msgspec.structs.replace(record.seconds, **times, ci95=ci95)
                 writer.append(msgspec.structs.replace(record, seconds=seconds), samples)
     return path
 
