@@ -61,6 +61,7 @@ def plan_for(name: str, ranks: int) -> Plan:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", collectives.names())
 def test_every_case_is_right_or_skipped_for_a_known_reason(name: str, ranks: int) -> None:
@@ -81,6 +82,7 @@ def test_every_case_is_right_or_skipped_for_a_known_reason(name: str, ranks: int
         assert {record.case.dtype for record in kept.records} == set(DTYPES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3])
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("name", collectives.names())

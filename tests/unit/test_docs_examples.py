@@ -25,6 +25,8 @@ from collbench.run.samples import valid_samples
 from collbench.schema.case import DTYPES, OPS
 from collbench.schema.store import read_run
 
+pytestmark = pytest.mark.slow
+
 Collbench = Callable[..., CompletedProcess[str]]
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -1,0 +1,180 @@
+"""Which small changes of the code the fast tests notice: the share of random mutations that they kill, by package.
+
+    python bench/mutations.py schema timing            all of the sample
+    python bench/mutations.py run --minutes 20         as much of it as fits
+    python bench/mutations.py run --survivors          those that survived last time, after more tests were written
+
+Needs cosmic-ray (8.7) and coverage beside what the tests need. `[tool.mutations]` in pyproject.toml holds seed, sample
+and the tests of each package. Works in a copy of the tracked files. The tests of the package run once under coverage;
+then each mutation is tried with the tests that reached its line, or, where none did, with those that start processes
+of their own. A line that no test reaches counts as survived. Annotations are not mutated. The order is random, so what
+was tried within the time is a random sample of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import datetime
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cosmic_ray.commands import init
+from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.work_db import WorkDB
+from cosmic_ray.work_item import MutationSpec
+from results import HERE, keep, table
+
+ROOT = HERE.parent
+PYTEST = [
+    "-m",
+    "pytest",
+    "-x",
+    "-q",
+    "--no-header",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "not slow and not mpi and not docker",
+]
+RESULTS = HERE / "results-mutations.json"
+
+#: Names of tests by line of a file.
+Lines = dict[int, list[str]]
+
+
+def copy_to(folder: Path) -> None:
+    """The tracked files as they are now, and the compiled loop. Compiled files are valid by content, not by time."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    loops = [str(path.relative_to(ROOT)) for path in ROOT.glob("src/collbench/timing/*.so")]
+    for name in [name for name in names.split("\0") if name and (ROOT / name).exists()] + loops:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=(ROOT / name).is_file())
+    compiled = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "src", "tests"]
+    subprocess.run(compiled, cwd=folder, check=True)
+
+
+def reached(folder: Path, tests: list[str]) -> dict[str, Lines]:
+    """By file and line the tests that ran it, from one run of all, which must pass. Named "" where on import."""
+    settings, found = folder / "coverage.ini", folder / "coverage.json"
+    settings.write_text("[run]\ndynamic_context = test_function\nsource = src/collbench\n", encoding="utf-8")
+    program = [sys.executable, "-m", "coverage"]
+    subprocess.run([*program, "run", f"--rcfile={settings}", *PYTEST, *tests], cwd=folder, check=True)
+    subprocess.run([*program, "json", "-q", "--show-contexts", "-o", str(found)], cwd=folder, check=True)
+    files = json.loads(found.read_text(encoding="utf-8"))["files"]
+    return {name: {int(line): names for line, names in one["contexts"].items()} for name, one in files.items()}
+
+
+def annotated(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where a file's annotations begin and end: line from 1 and column."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    notes = [getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes]
+    return [((n.lineno, n.col_offset), (n.end_lineno or 0, n.end_col_offset or 0)) for n in notes if n is not None]
+
+
+def mutations(folder: Path, package: str) -> Iterator[MutationSpec]:
+    """All of a package, in an order that does not change."""
+    paths = sorted((folder / "src" / "collbench" / package).rglob("*.py"))
+    work = WorkDB(folder / f"{package}.sqlite", WorkDB.Mode.create)
+    init(paths, work, {})
+    found = [mutation for item in work.work_items for mutation in item.mutations]
+    work.close()
+    notes = {path: annotated(path) for path in paths}
+    for one in sorted(found, key=lambda one: (str(one.module_path), one.operator_name, one.occurrence)):
+        if not any(first <= one.start_pos < last for first, last in notes[one.module_path]):
+            yield one
+
+
+def tests_of(mutation: MutationSpec, by_line: Lines, otherwise: list[str]) -> list[str]:
+    """The tests that ran its line; where it ran on import, those that ran any of the file."""
+    here = {name for line in range(mutation.start_pos[0], mutation.end_pos[0] + 1) for name in by_line.get(line, ())}
+    if here <= {""} and here:
+        here = {name for names in by_line.values() for name in names}
+    found = sorted((name.rpartition(".") for name in here if name), key=lambda name: ("property" in name[0], name))
+    return [f"{module.replace('.', '/')}.py::{function}" for module, _, function in found] or otherwise
+
+
+def try_one(folder: Path, mutation: MutationSpec, tests: list[str], timeout: float) -> dict[str, Any]:
+    """What a mutation changed, and whether the tests noticed: an exit by a failed test, or one that did not end."""
+    command = shlex.join([sys.executable, *PYTEST, *tests])
+    found = mutate_and_test([mutation], command, timeout)
+    changed = [line for line in (found.diff or "").splitlines() if line[:1] in "-+" and line[:3] not in ("---", "+++")]
+    told = {"file": str(mutation.module_path.relative_to(folder)), "line": mutation.start_pos[0]}
+    which = {"operator": mutation.operator_name, "occurrence": mutation.occurrence, "change": changed}
+    return {**told, **which, "killed": bool(found.is_killed), "tests": len(tests)}
+
+
+def same(mutation: MutationSpec, folder: Path, told: dict[str, Any]) -> bool:
+    """Whether it is one that was tried before."""
+    mine = str(mutation.module_path.relative_to(folder)), mutation.operator_name, mutation.occurrence
+    return mine == (told["file"], told["operator"], told["occurrence"])
+
+
+def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespace, before: dict[str, Any]) -> Any:
+    """The sample of a package, until it or the time ends."""
+    chosen, until = settings["packages"][package], time.monotonic() + 60 * asked.minutes
+    with tempfile.TemporaryDirectory(prefix="collbench-mutations-") as name:
+        folder = Path(name)
+        copy_to(folder)
+        os.chdir(folder)
+        os.environ["PYTHONPATH"] = str(folder / "src")
+        everything = list(mutations(folder, package))
+        lines = reached(folder, chosen["tests"])
+        sample = random.Random(asked.seed).sample(everything, min(asked.sample, len(everything)))  # noqa: S311
+        if asked.survivors:
+            told = [one for one in before["packages"][package]["tried"] if not one["killed"]]
+            sample = [one for one in everything if any(same(one, folder, other) for other in told)]
+        tried = []
+        for mutation in sample:
+            if time.monotonic() > until:
+                break
+            tests = tests_of(
+                mutation, lines.get(str(mutation.module_path.relative_to(folder)), {}), chosen["processes"]
+            )
+            found = try_one(folder, mutation, tests, settings["timeout"]) if tests else None
+            tried.append(found or try_one(folder, mutation, ["--version"], settings["timeout"]))
+            print(package, len(tried), "of", len(sample), tried[-1], file=sys.stderr, flush=True)
+        os.chdir(ROOT)
+    return {"mutations": len(everything), "seed": asked.seed, "date": str(datetime.datetime.now(datetime.UTC).date()),
+            "tests": chosen["tests"], "tried": tried}  # fmt: skip
+
+
+def page(data: dict[str, Any]) -> str:
+    """The table, and every survivor."""
+    rows = []
+    for name, found in data["packages"].items():
+        killed, n = sum(one["killed"] for one in found["tried"]), len(found["tried"])
+        share = f"{100 * killed / n:.0f} %" if n else "-"
+        rows.append([name, str(found["mutations"]), str(n), str(killed), share, str(found["seed"]), found["date"]])
+    head = ["package", "mutations", "tried", "killed", "share", "seed", "date"]
+    return "# Mutations that the fast tests kill\n\n" + table(head, rows)
+
+
+def main() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutations"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="+", choices=sorted(settings["packages"]))
+    parser.add_argument("--seed", type=int, default=settings["seed"])
+    parser.add_argument("--sample", type=int, default=settings["sample"])
+    parser.add_argument("--minutes", type=float, default=600.0, help="for each package")
+    parser.add_argument("--survivors", action="store_true", help="only those that survived last time")
+    asked = parser.parse_args()
+    for package in asked.packages:
+        data = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"packages": {}}
+        data["packages"][package] = try_package(package, settings, asked, data)
+        keep("mutations", page(data), data)
+
+
+if __name__ == "__main__":
+    main()
