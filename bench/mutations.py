@@ -16,11 +16,13 @@ from __future__ import annotations
 import argparse
 import ast
 import datetime
+import difflib
+import importlib
 import json
 import os
 import random
-import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,25 +32,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cosmic_ray.commands import init
-from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.mutating import use_mutation
+from cosmic_ray.plugins import get_operator
 from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import MutationSpec
 from results import HERE, keep, table
 
 ROOT = HERE.parent
 PYTEST = [
-    "-m",
-    "pytest",
-    "-x",
-    "-q",
-    "--no-header",
-    "-p",
-    "no:cacheprovider",
-    "-m",
-    "not slow and not mpi and not docker",
-]
+    "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "pytest_timeout",
+    "-m", "not slow and not mpi and not docker",
+]  # fmt: skip
 RESULTS = HERE / "results-mutations.json"
+
+#: Imported once, before a process is forked for each mutation; nothing of collbench.
+PRELOADED = ("click", "docker", "hypothesis.strategies", "ml_dtypes", "msgspec", "numpy", "scipy.stats", "tabulate")
 
 #: Names of tests by line of a file.
 Lines = dict[int, list[str]]
@@ -105,14 +105,40 @@ def tests_of(mutation: MutationSpec, by_line: Lines, otherwise: list[str]) -> li
     return [f"{module.replace('.', '/')}.py::{function}" for module, _, function in found] or otherwise
 
 
-def try_one(folder: Path, mutation: MutationSpec, tests: list[str], timeout: float) -> dict[str, Any]:
-    """What a mutation changed, and whether the tests noticed: an exit by a failed test, or one that did not end."""
-    command = shlex.join([sys.executable, *PYTEST, *tests])
-    found = mutate_and_test([mutation], command, timeout)
-    changed = [line for line in (found.diff or "").splitlines() if line[:1] in "-+" and line[:3] not in ("---", "+++")]
+def noticed(tests: list[str], limit: float) -> bool:
+    """Whether a fork of this process, which has imported what takes long, fails these tests or takes too long."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setsid()
+            silence = os.open(os.devnull, os.O_RDWR)
+            for number in range(3):
+                os.dup2(silence, number)
+            code = int(pytest.main([*PYTEST[2:], *tests]))
+        finally:
+            os._exit(code)
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status != 0
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def try_one(folder: Path, mutation: MutationSpec, tests: list[str], limit: float) -> dict[str, Any]:
+    """What a mutation changed, and whether the tests noticed. Without any they did not."""
+    operator = get_operator(mutation.operator_name)(**mutation.operator_args)
+    with use_mutation(mutation.module_path, operator, mutation.occurrence) as (before, after):
+        killed = bool(tests) and noticed(tests, limit)
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    changed = [line for line in lines if line[:1] in "-+" and line[:3] not in ("---", "+++")]
     told = {"file": str(mutation.module_path.relative_to(folder)), "line": mutation.start_pos[0]}
     which = {"operator": mutation.operator_name, "occurrence": mutation.occurrence, "change": changed}
-    return {**told, **which, "killed": bool(found.is_killed), "tests": len(tests)}
+    return {**told, **which, "killed": killed, "tests": len(tests)}
 
 
 def same(mutation: MutationSpec, folder: Path, told: dict[str, Any]) -> bool:
@@ -128,7 +154,11 @@ def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespac
         folder = Path(name)
         copy_to(folder)
         os.chdir(folder)
-        os.environ["PYTHONPATH"] = str(folder / "src")
+        sys.path.insert(0, str(folder / "src"))
+        os.environ |= {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1",
+                       "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+        for module in PRELOADED:
+            importlib.import_module(module)
         everything = list(mutations(folder, package))
         lines = reached(folder, chosen["tests"])
         sample = random.Random(asked.seed).sample(everything, min(asked.sample, len(everything)))  # noqa: S311
@@ -142,8 +172,7 @@ def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespac
             tests = tests_of(
                 mutation, lines.get(str(mutation.module_path.relative_to(folder)), {}), chosen["processes"]
             )
-            found = try_one(folder, mutation, tests, settings["timeout"]) if tests else None
-            tried.append(found or try_one(folder, mutation, ["--version"], settings["timeout"]))
+            tried.append(try_one(folder, mutation, tests, settings["timeout"]))
             print(package, len(tried), "of", len(sample), tried[-1], file=sys.stderr, flush=True)
         os.chdir(ROOT)
     return {"mutations": len(everything), "seed": asked.seed, "date": str(datetime.datetime.now(datetime.UTC).date()),

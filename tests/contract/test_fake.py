@@ -92,10 +92,10 @@ def test_a_corrupted_result_fails_the_case(name: str, rank: int, at: int) -> Non
     (record,) = measured(plan, 3, f"corrupt:{rank}@{at}").records
     if not receives and collectives.get(name).moves_data:
         assert record.status == "ok", "a rank that receives nothing has nothing to corrupt"
-        return
-    assert record.status == "failed"
-    assert record.reason is not None
-    assert record.reason.startswith(f"wrong result {'before' if at == 0 else 'after'} timing")
+    else:
+        assert record.status == "failed"
+        assert record.reason is not None
+        assert record.reason.startswith(f"wrong result {'before' if at == 0 else 'after'} timing")
 
 
 def test_the_fake_repeats_itself_exactly() -> None:

@@ -21,8 +21,8 @@ CAME_TRUE = tuple(
 )
 
 
-def told(places: tuple[Place, ...] = PLACES, **more: str) -> dict[str, str]:
-    return {VARIABLE: msgspec.json.encode(places).decode(), **more}
+def told(places: tuple[Place, ...] = PLACES) -> dict[str, str]:
+    return {VARIABLE: msgspec.json.encode(places).decode()}
 
 
 def of_openmpi(rank: int) -> dict[str, str]:
@@ -39,11 +39,11 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, frozenset[int]]]:
 
 @pytest.mark.parametrize(("rank", "cores"), [(0, {0, 1}), (1, {2, 3})])
 def test_a_rank_binds_itself_to_its_own_cores(bound: list[Any], rank: int, cores: set[int]) -> None:
-    bind(told(**of_openmpi(rank)))
+    bind(told() | of_openmpi(rank))
     assert bound == [(0, cores)]
 
 
-@pytest.mark.parametrize("environment", [{}, of_openmpi(1), told(**of_openmpi(2))])
+@pytest.mark.parametrize("environment", [{}, of_openmpi(1), told() | of_openmpi(2)])
 def test_who_has_no_place_is_not_bound(bound: list[Any], environment: dict[str, str]) -> None:
     bind(environment)
     assert bound == []
@@ -56,7 +56,7 @@ def test_cores_that_a_rank_may_not_use_are_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     with pytest.raises(WorldMismatch, match=r"rank 1 was to run on cores 2,3, and may use 4-6\."):
-        bind(told(**of_openmpi(1)))
+        bind(told() | of_openmpi(1))
 
 
 def test_a_world_as_planned_does_not_differ() -> None:

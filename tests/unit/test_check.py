@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any, get_args
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -94,7 +93,7 @@ def test_only_averages_of_floats_have_a_tolerance(dtype: str, op: Op | None) -> 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if "float" in dtype])
 def test_the_tolerance_of_an_average_is_half_a_spacing_for_each_rounding(dtype: str) -> None:
     """1/ranks, each rank's product, ranks - 1 sums and the expected value: ranks + 2 on the way to one element."""
-    spacing = float(ml_dtypes.finfo(numpy_dtype(dtype)).eps)
+    spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}[dtype]
     for ranks in (3, 5, 12, 100, 1000):
         assert check.tolerance_of(dtype, "avg", ranks) == min((ranks + 2) / 2 * spacing, 0.25)
 
