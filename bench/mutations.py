@@ -50,6 +50,14 @@ RESULTS = HERE / "results-mutations.json"
 #: Imported once, before a process is forked for each mutation; nothing of collbench.
 PRELOADED = ("click", "docker", "hypothesis.strategies", "ml_dtypes", "msgspec", "numpy", "scipy.stats", "tabulate")
 
+NOTES = """\
+`share` is of those that were tried: the first mutations of a random order by the seed, as many as the time was for.
+`killed later` counts those too that new tests kill, written because of the survivors: with them the share says no more
+how many of the untried ones are killed. The fast tests of a package are listed in pyproject.toml and in the JSON file
+beside this one, with every mutation tried. Not every survivor is a fault that tests miss: some change nothing that can
+be seen (a nap between two looks, `is` in the place of `==` on small integers, a message's number).
+"""
+
 #: Names of tests by line of a file.
 Lines = dict[int, list[str]]
 
@@ -141,15 +149,19 @@ def try_one(folder: Path, mutation: MutationSpec, tests: list[str], limit: float
     return {**told, **which, "killed": killed, "tests": len(tests)}
 
 
+def key(one: dict[str, Any]) -> tuple[Any, ...]:
+    """Which mutation it is."""
+    return one["file"], one["operator"], one["occurrence"]
+
+
 def same(mutation: MutationSpec, folder: Path, told: dict[str, Any]) -> bool:
     """Whether it is one that was tried before."""
-    mine = str(mutation.module_path.relative_to(folder)), mutation.operator_name, mutation.occurrence
-    return mine == (told["file"], told["operator"], told["occurrence"])
+    return key(told) == (str(mutation.module_path.relative_to(folder)), mutation.operator_name, mutation.occurrence)
 
 
 def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespace, before: dict[str, Any]) -> Any:
-    """The sample of a package, until it or the time ends."""
-    chosen, until = settings["packages"][package], time.monotonic() + 60 * asked.minutes
+    """The sample of a package, until it or the time ends; or the survivors of `before`, again."""
+    chosen = settings["packages"][package]
     with tempfile.TemporaryDirectory(prefix="collbench-mutations-") as name:
         folder = Path(name)
         copy_to(folder)
@@ -161,33 +173,47 @@ def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespac
             importlib.import_module(module)
         everything = list(mutations(folder, package))
         lines = reached(folder, chosen["tests"])
-        sample = random.Random(asked.seed).sample(everything, min(asked.sample, len(everything)))  # noqa: S311
         if asked.survivors:
-            told = [one for one in before["packages"][package]["tried"] if not one["killed"]]
-            sample = [one for one in everything if any(same(one, folder, other) for other in told)]
-        tried = []
+            known = [one for one in before["tried"] if not one["killed"]]
+            sample = [one for one in everything if any(same(one, folder, other) for other in known)]
+        else:
+            sample = random.Random(asked.seed).sample(everything, min(asked.sample, len(everything)))  # noqa: S311
+        tried, until = [], time.monotonic() + 60 * asked.minutes
         for mutation in sample:
             if time.monotonic() > until:
                 break
-            tests = tests_of(
-                mutation, lines.get(str(mutation.module_path.relative_to(folder)), {}), chosen["processes"]
-            )
-            tried.append(try_one(folder, mutation, tests, settings["timeout"]))
+            by_line = lines.get(str(mutation.module_path.relative_to(folder)), {})
+            tried.append(try_one(folder, mutation, tests_of(mutation, by_line, chosen["processes"]), settings["limit"]))
             print(package, len(tried), "of", len(sample), tried[-1], file=sys.stderr, flush=True)
         os.chdir(ROOT)
-    return {"mutations": len(everything), "seed": asked.seed, "date": str(datetime.datetime.now(datetime.UTC).date()),
-            "tests": chosen["tests"], "tried": tried}  # fmt: skip
+        sys.path.remove(str(folder / "src"))
+    today = str(datetime.datetime.now(datetime.UTC).date())
+    if asked.survivors:
+        again = {key(one): one["killed"] for one in tried}
+        seen = [one | {"killed_later": again.get(key(one), one.get("killed_later", False))} for one in before["tried"]]
+        return before | {"tried": seen, "again": today}
+    return {"mutations": len(everything), "seed": asked.seed, "date": today, "tests": chosen["tests"], "tried": tried}
 
 
 def page(data: dict[str, Any]) -> str:
-    """The table, and every survivor."""
-    rows = []
-    for name, found in data["packages"].items():
+    """The table, and every survivor that is left."""
+    rows, left = [], []
+    for name, found in sorted(data["packages"].items()):
         killed, n = sum(one["killed"] for one in found["tried"]), len(found["tried"])
+        alive = [one for one in found["tried"] if not one["killed"] and not one.get("killed_later")]
         share = f"{100 * killed / n:.0f} %" if n else "-"
-        rows.append([name, str(found["mutations"]), str(n), str(killed), share, str(found["seed"]), found["date"]])
-    head = ["package", "mutations", "tried", "killed", "share", "seed", "date"]
-    return "# Mutations that the fast tests kill\n\n" + table(head, rows)
+        later = str(n - len(alive)) if "again" in found else "-"
+        rows.append(
+            [name, str(found["mutations"]), str(n), str(killed), share, later, str(found["seed"]), found["date"]]
+        )
+        left += [f"- `{one['file']}:{one['line']}` ({one['tests']} tests):\n\n" + indented(one) for one in alive]
+    head = ["package", "mutations", "tried", "killed", "share", "killed later", "seed", "date"]
+    return f"# Mutations that the fast tests kill\n\n{table(head, rows)}\n{NOTES}\n## Survivors\n\n{''.join(left)}"
+
+
+def indented(one: dict[str, Any]) -> str:
+    """A change as Markdown's code."""
+    return "".join(f"      {line}\n" for line in one["change"]) + "\n"
 
 
 def main() -> None:
@@ -196,12 +222,12 @@ def main() -> None:
     parser.add_argument("packages", nargs="+", choices=sorted(settings["packages"]))
     parser.add_argument("--seed", type=int, default=settings["seed"])
     parser.add_argument("--sample", type=int, default=settings["sample"])
-    parser.add_argument("--minutes", type=float, default=600.0, help="for each package")
+    parser.add_argument("--minutes", type=float, default=600.0, help="for the mutations of each package")
     parser.add_argument("--survivors", action="store_true", help="only those that survived last time")
     asked = parser.parse_args()
     for package in asked.packages:
         data = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"packages": {}}
-        data["packages"][package] = try_package(package, settings, asked, data)
+        data["packages"][package] = try_package(package, settings, asked, data["packages"].get(package, {}))
         keep("mutations", page(data), data)
 
 
