@@ -6,8 +6,8 @@
 
 Needs cosmic-ray (8.7) and coverage beside what the tests need. `[tool.mutations]` in pyproject.toml holds seed, sample
 and the tests of each package. Works in a copy of the tracked files. The tests of the package run once under coverage;
-then each mutation is tried with the tests that reached its line, or, where none did, with those that start processes
-of their own. A line that no test reaches counts as survived. Annotations are not mutated. The order is random, so what
+then each mutation is tried with the tests that reached its line and those named after its file, or, where there are
+none, with those that start processes of their own. A line that no test reaches counts as survived. Annotations are not mutated. The order is random, so what
 was tried within the time is a random sample of all.
 """
 
@@ -104,13 +104,18 @@ def mutations(folder: Path, package: str) -> Iterator[MutationSpec]:
             yield one
 
 
-def tests_of(mutation: MutationSpec, by_line: Lines, otherwise: list[str]) -> list[str]:
-    """The tests that ran its line; where it ran on import, those that ran any of the file."""
+def tests_of(mutation: MutationSpec, by_line: Lines, chosen: dict[str, list[str]]) -> list[str]:
+    """The tests that ran its line; where it ran on import, those that ran any of the file.
+
+    And the tests named after the file, some of which may start a process. Where there are none, those of `processes`.
+    """
     here = {name for line in range(mutation.start_pos[0], mutation.end_pos[0] + 1) for name in by_line.get(line, ())}
     if here <= {""} and here:
         here = {name for names in by_line.values() for name in names}
     found = sorted((name.rpartition(".") for name in here if name), key=lambda name: ("property" in name[0], name))
-    return [f"{module.replace('.', '/')}.py::{function}" for module, _, function in found] or otherwise
+    own = f"tests/unit/test_{mutation.module_path.stem}.py"
+    named = [f"{module.replace('.', '/')}.py::{function}" for module, _, function in found]
+    return [*named, *([own] if own in chosen["tests"] else [])] or chosen["processes"]
 
 
 def noticed(tests: list[str], limit: float) -> bool:
@@ -183,7 +188,7 @@ def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespac
             if time.monotonic() > until:
                 break
             by_line = lines.get(str(mutation.module_path.relative_to(folder)), {})
-            tried.append(try_one(folder, mutation, tests_of(mutation, by_line, chosen["processes"]), settings["limit"]))
+            tried.append(try_one(folder, mutation, tests_of(mutation, by_line, chosen), settings["limit"]))
             print(package, len(tried), "of", len(sample), tried[-1], file=sys.stderr, flush=True)
         os.chdir(ROOT)
         sys.path.remove(str(folder / "src"))
