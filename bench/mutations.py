@@ -7,8 +7,8 @@
 Needs cosmic-ray (8.7) and coverage beside what the tests need. `[tool.mutations]` in pyproject.toml holds seed, sample
 and the tests of each package. Works in a copy of the tracked files. The tests of the package run once under coverage;
 then each mutation is tried with the tests that reached its line and those named after its file, or, where there are
-none, with those that start processes of their own. A line that no test reaches counts as survived. Annotations are not mutated. The order is random, so what
-was tried within the time is a random sample of all.
+none, with those that start processes of their own. A line that no test reaches counts as survived. Annotations are not
+mutated. The order is random, so what was tried within the time is a random sample of all.
 """
 
 from __future__ import annotations

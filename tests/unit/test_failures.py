@@ -69,7 +69,7 @@ def test_who_sees_another_rank_gone_waits_its_turn(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     naps: list[float] = []
-    monkeypatch.setattr(failures.time, "sleep", naps.append)
+    monkeypatch.setattr("collbench.run.failures.time", SimpleNamespace(sleep=naps.append))
     assert "3: collbench: rank 3: another rank is gone (no answer). " in said_of(capfd, OSError("no answer"), lost=True)
     assert naps == [failures.TURN]
     assert said_of(capfd, ValueError("what"), claims=False) == "aborted with 1: ", "somebody has spoken"
@@ -117,7 +117,7 @@ def test_where_nothing_can_be_shared_everybody_speaks(monkeypatch: pytest.Monkey
 def test_the_shared_file_is_new_and_for_us_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What lies there already under that name, whoever put it there, is not taken."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(one_message.time, "monotonic_ns", lambda: 7)
+    monkeypatch.setattr("collbench.run.one_message.time", SimpleNamespace(monotonic_ns=lambda: 7))
     path = one_message._new_file()
     assert path is not None
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600  # noqa: PTH116

@@ -197,14 +197,15 @@ def test_all_ranks_take_the_driver_that_all_of_them_have(
 ) -> None:
     """This rank has no C form: it says so wherever one was asked for."""
     operation = Operation(None, (), Call((Stage(int),), why_not_native="the library has none"), False, 0)
-    found = agree_on_driver(operation, asked, "none", Session(lambda mine: theirs), 3, 2)
+    session: Any = Session(lambda mine: theirs)
+    found = agree_on_driver(operation, asked, "none", session, 3, 2)
     assert (found.driver, found.note, found.burst, found.operations) == (driver, note, 3, 2)
 
 
 def test_one_rank_without_the_c_form_is_enough() -> None:
     operation = Operation(None, (), Call((Stage(int, ()),)), False, 0)
-    session = Session(lambda mine: "no compiler there")
-    session.__dict__["clock"] = time.monotonic_ns
+    session: Any = Session(lambda mine: "no compiler there")
+    session.clock = time.monotonic_ns
     found = agree_on_driver(operation, "native", "none", session, 1, 1)
     assert (found.driver, found.note) == ("python", "driver python: no compiler there")
     session.world.other = lambda mine: mine
