@@ -231,9 +231,16 @@ def main() -> None:
     parser.add_argument("--survivors", action="store_true", help="only those that survived last time")
     asked = parser.parse_args()
     for package in asked.packages:
-        data = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"packages": {}}
-        data["packages"][package] = try_package(package, settings, asked, data["packages"].get(package, {}))
+        found = try_package(package, settings, asked, stored()["packages"].get(package, {}))
+        data = stored()
+        data["packages"][package] = found
         keep("mutations", page(data), data)
+
+
+def stored() -> dict[str, Any]:
+    """What was found so far."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"packages": {}}
+    return found
 
 
 if __name__ == "__main__":
