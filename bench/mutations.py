@@ -51,7 +51,8 @@ RESULTS = HERE / "results-mutations.json"
 PRELOADED = ("click", "docker", "hypothesis.strategies", "ml_dtypes", "msgspec", "numpy", "scipy.stats", "tabulate")
 
 NOTES = """\
-`share` is of those that were tried: the first mutations of a random order by the seed, as many as the time was for.
+`share` is of those that were tried: the first mutations of a random order by the seed, as many as the time was for,
+with the tests that there were then: a second sample of a package was tried after tests had been added for the first.
 `killed later` counts those too that new tests kill, written because of the survivors: with them the share says no more
 how many of the untried ones are killed. The fast tests of a package are listed in pyproject.toml and in the JSON file
 beside this one, with every mutation tried. Not every survivor is a fault that tests miss: some change nothing that can
@@ -164,18 +165,23 @@ def same(mutation: MutationSpec, folder: Path, told: dict[str, Any]) -> bool:
     return key(told) == (str(mutation.module_path.relative_to(folder)), mutation.operator_name, mutation.occurrence)
 
 
+def work_in(folder: Path) -> None:
+    """From now on this process and those that it starts take collbench from there."""
+    os.chdir(folder)
+    sys.path.insert(0, str(folder / "src"))
+    os.environ |= {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1",
+                   "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+    for module in PRELOADED:
+        importlib.import_module(module)
+
+
 def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespace, before: dict[str, Any]) -> Any:
     """The sample of a package, until it or the time ends; or the survivors of `before`, again."""
     chosen = settings["packages"][package]
     with tempfile.TemporaryDirectory(prefix="collbench-mutations-") as name:
         folder = Path(name)
         copy_to(folder)
-        os.chdir(folder)
-        sys.path.insert(0, str(folder / "src"))
-        os.environ |= {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1",
-                       "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
-        for module in PRELOADED:
-            importlib.import_module(module)
+        work_in(folder)
         everything = list(mutations(folder, package))
         lines = reached(folder, chosen["tests"])
         if asked.survivors:
@@ -192,27 +198,37 @@ def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespac
             print(package, len(tried), "of", len(sample), tried[-1], file=sys.stderr, flush=True)
         os.chdir(ROOT)
         sys.path.remove(str(folder / "src"))
-    today = str(datetime.datetime.now(datetime.UTC).date())
+    at = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}"
     if asked.survivors:
         again = {key(one): one["killed"] for one in tried}
         seen = [one | {"killed_later": again.get(key(one), one.get("killed_later", False))} for one in before["tried"]]
-        return before | {"tried": seen, "again": today}
-    return {"mutations": len(everything), "seed": asked.seed, "date": today, "tests": chosen["tests"], "tried": tried}
+        return before | {"tried": seen, "again": at}
+    return {"package": package, "mutations": len(everything), "seed": asked.seed, "at": at, "tests": chosen["tests"],
+            "tried": tried}  # fmt: skip
 
 
 def page(data: dict[str, Any]) -> str:
     """The table, and every survivor that is left."""
     rows, left = [], []
-    for name, found in sorted(data["packages"].items()):
+    for found in sorted(data["samples"].values(), key=lambda found: (found["package"], found["at"])):
         killed, n = sum(one["killed"] for one in found["tried"]), len(found["tried"])
         alive = [one for one in found["tried"] if not one["killed"] and not one.get("killed_later")]
         share = f"{100 * killed / n:.0f} %" if n else "-"
         later = str(n - len(alive)) if "again" in found else "-"
         rows.append(
-            [name, str(found["mutations"]), str(n), str(killed), share, later, str(found["seed"]), found["date"]]
+            [
+                found["package"],
+                str(found["mutations"]),
+                str(n),
+                str(killed),
+                share,
+                later,
+                str(found["seed"]),
+                found["at"],
+            ]
         )
         left += [f"- `{one['file']}:{one['line']}` ({one['tests']} tests):\n\n" + indented(one) for one in alive]
-    head = ["package", "mutations", "tried", "killed", "share", "killed later", "seed", "date"]
+    head = ["package", "mutations", "tried", "killed", "share", "killed later", "seed", "at (UTC)"]
     return f"# Mutations that the fast tests kill\n\n{table(head, rows)}\n{NOTES}\n## Survivors\n\n{''.join(left)}"
 
 
@@ -231,15 +247,16 @@ def main() -> None:
     parser.add_argument("--survivors", action="store_true", help="only those that survived last time")
     asked = parser.parse_args()
     for package in asked.packages:
-        found = try_package(package, settings, asked, stored()["packages"].get(package, {}))
+        name = f"{package} {asked.seed}"
+        found = try_package(package, settings, asked, stored()["samples"].get(name, {}))
         data = stored()
-        data["packages"][package] = found
+        data["samples"][name] = found
         keep("mutations", page(data), data)
 
 
 def stored() -> dict[str, Any]:
     """What was found so far."""
-    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"packages": {}}
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"samples": {}}
     return found
 
 
