@@ -31,6 +31,17 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_", "HYDRA_", "HYDI_", "SLU
 _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 
+#: Folders whose tests all take long: they start launchers, engines, browsers or GPUs, or look for new examples.
+_SLOW = {"browser", "containers", "faults", "fuzz", "gpu", "mpi"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`-m "not slow"` is the whole command for the tests that are fast."""
+    for item in items:
+        if item.path.relative_to(HERE).parts[0] in _SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def signals_end_what_is_started() -> None:
     """As from a terminal: a script that starts the tests in the background, or nohup, has them ignore signals.

@@ -104,7 +104,7 @@ def test_gpus_are_named_with_their_state(gpus: Gpus) -> None:
     (uuid,) = record["ranks"]["gpu"]
     assert uuid.startswith("GPU-")
     if DOUBLE:
-        return
+        pytest.skip("the double has no state to read")
     (state,) = record["gpus"]
     assert state["before"]["uuid"] == state["after"]["uuid"] == uuid
 

@@ -74,7 +74,7 @@ def test_driver_and_gate_are_what_was_asked_for(mpirun: Command, gate: str, driv
     if record["status"] == "failed":  # a crowded machine may make every sample late; then it must say so
         assert gate == "roundtime"
         assert "late" in record["reason"]
-        return
+        pytest.skip(f"nothing was measured on this crowded machine: {record['reason']}")
     assert record["samples"]["n"] == 40
     assert len(record["ranks"]["p50"]) == 2
     if gate != "roundtime":

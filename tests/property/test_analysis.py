@@ -93,6 +93,7 @@ def test_the_order_of_records_changes_nothing(records: list[Record], data: st.Da
     assert all(same(one[key], other[key]) for key in one)
 
 
+@pytest.mark.slow
 @given(records=measured(usual | tied, least=6), power=st.integers(-16, 16))
 def test_a_clock_that_runs_twice_as_fast_changes_no_verdict(records: list[Record], power: int) -> None:
     """Powers of two change no digit of a float, so the ratios are the same, and times are so many times as long.
@@ -190,6 +191,7 @@ def called(*arguments: str) -> int:
         return run_command(speaks=False)
 
 
+@pytest.mark.slow
 @given(st.lists(measured(usual), max_size=3))
 def test_runs_in_a_folder_count_their_launches_through(several: list[list[Record]]) -> None:
     with tempfile.TemporaryDirectory() as temporary:

@@ -20,6 +20,8 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
 from collbench.schema.case import Case, case_of
 
+pytestmark = pytest.mark.slow
+
 Values = NDArray[np.float64]
 Draw = np.random.Generator
 

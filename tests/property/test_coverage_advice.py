@@ -17,6 +17,8 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import recoveries
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENTS = 2000
 SIZES = [1 << power for power in range(8, 18)]
 CASE = made_case()

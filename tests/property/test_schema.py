@@ -132,6 +132,7 @@ def test_a_manifest_survives_its_file(manifest: Manifest) -> None:
     assert manifests.decode(manifests.encode(manifest)) == manifest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decode", [records.decode, manifests.decode])
 @given(data=st.data())
 def test_garbage_is_refused_and_nothing_else(decode: Callable[[bytes], object], data: st.DataObject) -> None:
@@ -159,6 +160,7 @@ def sampled(draw: st.DrawFn) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.where(late, -values, values)
 
 
+@pytest.mark.slow
 @given(several=st.lists(sampled(), min_size=1, max_size=4))
 def test_samples_survive_the_disk(stored_run: Path, several: list[Any]) -> None:
     stored = read_run(stored_run)

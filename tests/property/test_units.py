@@ -43,6 +43,7 @@ def test_fractions_are_exact_or_refused(whole: int, digits: str, prefix: str, un
             parse_size(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30))
 def test_any_text_is_a_size_or_a_unit_error(text: str) -> None:
     with contextlib.suppress(UnitError):

@@ -310,6 +310,11 @@ def test_runs_with_different_libraries_advise_together(tmp_path: Path) -> None:
     assert [len(cell.medians) for cell in together.cells.values()] == [10, 10]
 
 
+def test_an_image_that_another_run_does_not_have_keeps_its_name(tmp_path: Path) -> None:
+    runs = [observe(write_run(tmp_path / name, {made_case(image=name): spread(10 * US)})) for name in ("a", "b")]
+    assert {case.where.image for case in merged(runs).cells} == {"a", "b"}
+
+
 def test_runs_of_different_machines_do_not_advise_together_unless_told_to(tmp_path: Path) -> None:
     one = write_run(tmp_path / "1", {made_case(): [US]})
     other = write_run(tmp_path / "2", {made_case(): [US]}, hosts=(host(cpu="Xeon"),))

@@ -46,6 +46,7 @@ def child_in(file: Path) -> int:
     return int(file.read_text())
 
 
+@pytest.mark.slow
 def test_a_launch_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
     argv = (sys.executable, "-c", PARENT + WAITS, str(tmp_path / "child"))
     with pytest.raises(bench("installation").LaunchFailed, match="more than 4 s"):

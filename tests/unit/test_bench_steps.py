@@ -73,6 +73,7 @@ def test_one_failure_stops_nothing_and_all_is_packed_each_time(tmp_path: Path) -
     assert (tmp_path / "work" / "log" / "bad.txt").read_text() == "why\n"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     "program", [PARENT + WAITS, "import signal; signal.signal(15, signal.SIG_IGN)\n" + PARENT + WAITS]

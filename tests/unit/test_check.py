@@ -41,6 +41,7 @@ def quotient(total: Array, ranks: int, dtype: str) -> Array:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 64, 255, 300, 520])
 @pytest.mark.parametrize("op", get_args(Op))
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -88,6 +89,14 @@ def test_only_averages_of_floats_have_a_tolerance(dtype: str, op: Op | None) -> 
     for ranks in (3, 12, 300):
         assert (check.tolerance_of(dtype, op, ranks) > 0.0) == (op == "avg" and "float" in dtype)
         assert check.tolerance_of(dtype, op, ranks) <= 0.25
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if "float" in dtype])
+def test_the_tolerance_of_an_average_is_half_a_spacing_for_each_rounding(dtype: str) -> None:
+    """1/ranks, each rank's product, ranks - 1 sums and the expected value: ranks + 2 on the way to one element."""
+    spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}[dtype]
+    for ranks in (3, 5, 12, 100, 1000):
+        assert check.tolerance_of(dtype, "avg", ranks) == min((ranks + 2) / 2 * spacing, 0.25)
 
 
 @pytest.mark.parametrize("ranks", [3, 5, 6, 7, 12, 24, 48, 100])

@@ -62,6 +62,7 @@ def test_a_rank_that_raises_ends_the_job_with_one_message(collbench: Collbench, 
     assert [record.status for record in read_run(run).records] == ["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_hangs_is_timed_out(collbench: Collbench, tmp_path: Path, rank: int) -> None:
     run = tmp_path / "run"

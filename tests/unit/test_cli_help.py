@@ -67,6 +67,7 @@ def test_the_version(collbench: Collbench) -> None:
     assert (done.returncode, done.stdout) == (0, f"collbench, version {package.__version__}\n")
 
 
+@pytest.mark.slow
 def test_list_says_what_is_here(collbench: Collbench) -> None:
     done = collbench("list")
     assert (done.returncode, done.stderr) == (0, "")

@@ -24,6 +24,7 @@ FAKE = ("--backend", "fake")
 SHORT = ("-b", 8, "-e", 1024, "-f", 8, "-n", 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_every_collective_on_any_number_of_ranks(collbench: Collbench, tmp_path: Path, ranks: int) -> None:
     """First and last root, both places, sizes that no rank count divides: nothing is wrong."""
@@ -44,6 +45,7 @@ def test_every_collective_on_any_number_of_ranks(collbench: Collbench, tmp_path:
     assert {row["simulated"] for row in rows} == {"True"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", collectives.names())
 def test_every_collective_is_a_command(collbench: Collbench, name: str) -> None:
     done = collbench(name, *FAKE, *SHORT, "--ranks", 3, "--style", "json")
@@ -55,6 +57,7 @@ def test_every_collective_is_a_command(collbench: Collbench, name: str) -> None:
     assert {record["check"]["wrong"] for record in document["records"]} == {0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flags", "unused"),
     [("bcast", ["-o", "max"], "-o"), ("allreduce", ["-r", "1"], "-r"), ("barrier", ["-d", "int8"], "-d"),
@@ -75,6 +78,7 @@ def test_spellings_are_the_same_command(collbench: Collbench, spelling: str) -> 
     assert "ok,,allreduce,sum,float32," in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_standard_output_holds_the_style_alone(collbench: Collbench, style: str) -> None:
     """Nothing is added to it, and with no terminal nothing goes to standard error either."""
@@ -120,6 +124,7 @@ def test_flags_reach_the_measurement(collbench: Collbench) -> None:
     assert record["check"]["wrong"] is None
 
 
+@pytest.mark.slow
 def test_sweeps(collbench: Collbench) -> None:
     def sizes(*flags: object) -> list[int]:
         return [record["case"]["what"]["size"] for record in asked(collbench, *flags, "-n", 3)]

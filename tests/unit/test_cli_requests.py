@@ -23,6 +23,7 @@ def message_of(done: CompletedProcess[str]) -> str:
     return said[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

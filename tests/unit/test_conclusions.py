@@ -95,6 +95,28 @@ def test_what_was_not_measured_leaves_a_conclusion_open(tmp_path: Path) -> None:
     assert "not measured: CUDA-aware Open MPI, NCCL" in found[1].why
 
 
+def test_steps_come_from_the_most_isolated_on(tmp_path: Path) -> None:
+    places: list[tuple[str, str | None]] = [
+        ("single", "ipc"),
+        ("host", None),
+        ("single", "strict"),
+        ("multi", "limits"),
+    ]
+    run = write_run(tmp_path / "run", {made_case(*place, image="openmpi"): [1e-3] for place in places})
+    assert steps(observe(run)) == ["strict", "limits", "ipc"]
+
+
+def test_of_two_drivers_the_native_one_stands_for_the_library(tmp_path: Path) -> None:
+    cells: dict[Case, list[Entry]] = {
+        made_case("single", "strict", image="openmpi", driver=driver, bytes=size): [1e-3]
+        for driver in ("python", "native") for size in (8, 1 << 20)
+    }  # fmt: skip
+    found = paper_cells(observe(write_run(tmp_path / "run", cells)), "strict")
+    assert found.bytes == 1 << 20
+    ((at, cell),) = found.places.items()
+    assert (at.library, cell.case["driver"], cell.case["size"]) == ("Open MPI", "native", 1 << 20)
+
+
 def test_workers_are_counted_without_the_server(tmp_path: Path) -> None:
     cells: dict[Case, list[Entry]] = {
         made_case("multi", "strict", workload="ps_bcast", op=None, root=0, ranks=5, image="openmpi"): [1e-3],

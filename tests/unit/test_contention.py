@@ -45,3 +45,8 @@ def test_held_up(
     monkeypatch.setattr(contention, "now", lambda: Waited(None if stalled is None else 7.0 + stalled, grown))
     rest = " in 2 s: its CPU quota was used up"
     assert since(before, 2.0, Pair(other)) == (contended, tuple(line + rest for line in said))
+
+
+def test_of_no_time_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 4.0}))
+    assert since(Waited(7.0, {"/own": 3.0}), 0.0, Pair(0.0)) == (None, ())

@@ -24,6 +24,7 @@ def test_names_that_mean_nothing_are_seldom_called_different() -> None:
     assert false_positives(sides(0.05, cells=8)) <= 0.05
 
 
+@pytest.mark.slow
 def test_quiet_launches_see_smaller_differences() -> None:
     quiet, loud = smallest(sides(0.005)), smallest(sides(0.05))
     assert all(one is not None and one <= 0.03 for one in quiet)
@@ -34,10 +35,12 @@ def test_drift_from_block_to_block_hides_little() -> None:
     assert all(one is not None and one <= 0.05 for one in smallest(sides(0.005, between=0.3)))
 
 
+@pytest.mark.slow
 def test_what_no_difference_overcomes_is_none() -> None:
     assert smallest(sides(3.0)) == [None] * 3
 
 
+@pytest.mark.slow
 def test_a_difference_is_put_into_one_cell_beside_others_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 6 launches one cell alone can be told, and one of eight cannot, however large the difference is."""
     monkeypatch.setattr(detectable, "STEPS", (0.05, 2.0))

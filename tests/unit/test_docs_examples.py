@@ -27,6 +27,8 @@ from collbench.schema.case import DTYPES
 from collbench.schema.pack import pack
 from collbench.schema.store import read_run
 
+pytestmark = pytest.mark.slow
+
 Collbench = Callable[..., CompletedProcess[str]]
 
 DOCS = Path(__file__).parents[2] / "docs"

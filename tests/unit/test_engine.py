@@ -55,6 +55,7 @@ QUESTIONS: dict[str, Callable[[Engine], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [odd for odd in ODD if odd != []])  # an empty list is what one answers that has none
 @pytest.mark.parametrize("what", QUESTIONS)
 def test_an_answer_of_another_shape_is_an_error_of_the_engine(tmp_path: Path, odd: Any, what: str) -> None:

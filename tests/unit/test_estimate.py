@@ -44,6 +44,7 @@ def test_intervals_lie_between_the_binomial_levels_around_95_percent(n: int) -> 
     assert values[k - 1] <= low < values[k]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [6, 7, 10, 25])
 @pytest.mark.parametrize("confidence", [0.9, 0.95, 0.96])
 def test_between_the_levels_the_interval_is_exact_where_values_are_laplace_distributed(

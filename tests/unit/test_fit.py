@@ -59,6 +59,7 @@ def modelled(series: Series) -> Model:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [DOUBLING, RING, RABENSEIFNER], ids=lambda shape: shape.name)
 def test_parameters_come_back(shape: Shape) -> None:
     """Of a median of 7 launches with 3 % of noise, over 60 cells: alpha and beta within 3 %, and the shape itself."""
@@ -226,6 +227,7 @@ def test_predictions_are_the_same_every_time_and_say_when_they_extrapolate() -> 
     assert predict(found, PredictionQuestion(4, 1000)).measured is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "size", "has_one"),
     [(4, SIZES[-1], True), (4, 2 * SIZES[-1], True), (4, 2 * SIZES[-1] + 4, False), (4, 8 * SIZES[-1], False),
@@ -238,6 +240,7 @@ def test_there_is_no_interval_beyond_twice_what_was_measured(ranks: int, size: i
     assert found.seconds == pytest.approx(costs(DOUBLING)(ranks, size), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("truth", "times"), [(costs(DOUBLING), 100), (switching, 25)], ids=["line", "switch"])
 def test_intervals_cover_what_they_should(truth: Truth, times: int) -> None:
     """An inner size that the model never saw: 88 to 100 % lie in the 95 % interval, which is no wider than it must be.

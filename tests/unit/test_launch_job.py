@@ -189,6 +189,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collbench.launch.patience.STARTING", 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_world_that_keeps_printing_is_ended(tmp_path: Path) -> None:
     heard = carried_out(made(tmp_path, "while :; do echo line; sleep 0.1; done", SHORT))
@@ -196,6 +197,7 @@ def test_a_world_that_keeps_printing_is_ended(tmp_path: Path) -> None:
     assert "no record came for " in (heard.records[0].reason or "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_the_ranks_own_words_stand_in_the_reason(tmp_path: Path) -> None:
     words = "rank 0: no progress for 1 s in bcast 8 B"
@@ -215,6 +217,7 @@ print(heard.found, [record.notes for record in heard.records])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "world",
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from collbench.collectives.case import CollectiveCase
@@ -85,24 +85,31 @@ def test_every_rank_has_a_slot_of_its_own(
     policy: str, ranks: int, each: int, nodes: int, cores: int, threads: int, oversubscribe: bool
 ) -> None:
     there = machine(nodes, cores, threads)
-    if ranks * each > len(there.cores) and not oversubscribe:
-        with pytest.raises(PlanError, match="oversubscribe = true"):
-            place(there, cell(policy, ranks), plan(cores_per_rank=each))
-        return
+    assume(ranks * each <= len(there.cores) or oversubscribe)
     found = place(there, cell(policy, ranks), plan(cores_per_rank=each, oversubscribe=oversubscribe))
     assert sorted(rank for box in found.boxes for rank in box.ranks) == list(range(ranks))
-    assert found.crowded == (ranks * each > len(there.cores))
+    assert found.crowded == (ranks > 1 and ranks * each > len(there.cores)), "one rank shares with nobody"
     used = [core for slot in found.slots for core in slot.cores]
     assert set(used) <= {core.number for core in there.cores}
     assert len(found.slots) == ranks
     if not found.crowded:
-        assert len(used) == len(set(used)) == ranks * each
+        assert len(used) == len(set(used)) == min(ranks * each, len(there.cores))
         assert sorted((*used, *found.idle)) == sorted(core.number for core in there.cores)
     node_of = {core.number: core.node for core in there.cores}
     for box in found.boxes:
         mine = {core for slot in box.slots for core in slot.cores}
         assert parse_cores(box.cores) == mine
         assert parse_cores(box.nodes) == {node_of[core] for core in mine}
+
+
+@given(st.sampled_from(POLICIES), st.integers(1, 12), st.integers(1, 3), st.integers(1, 4), st.integers(1, 8))
+def test_more_ranks_than_cores_are_refused_unless_asked_for(
+    policy: str, ranks: int, each: int, nodes: int, cores: int
+) -> None:
+    there = machine(nodes, cores)
+    assume(ranks * each > len(there.cores))
+    with pytest.raises(PlanError, match="oversubscribe = true"):
+        place(there, cell(policy, ranks), plan(cores_per_rank=each))
 
 
 def test_whole_cores_come_before_second_threads_and_nodes_are_filled_one_by_one() -> None:
@@ -124,8 +131,10 @@ def test_far_takes_memory_from_the_other_node_or_says_that_there_is_none() -> No
         place(machine(2, 1), cell("single", 1, far=True), plan(cores_per_rank="share"))
 
 
-def room(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:
-    """Whether every node has cores for the GPUs that it serves, and one core somewhere is left for a server."""
+def fits(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str) -> bool:
+    """Whether there are GPUs, cores on every node for the GPUs that it serves, and one core left for a server."""
+    if workers > nodes * gpus or (far and nodes == 1):
+        return False
     homes = [(gpu // gpus + far) % nodes for gpu in range(workers)]
     left = nodes * cores
     for node in set(homes):
@@ -137,6 +146,22 @@ def room(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: in
     return not server or left > 0
 
 
+def on_gpus(policy: str, workers: int, server: bool, far: bool, each: int | str) -> tuple[LaunchCell, LaunchPlan]:
+    return cell(policy, workers + server, server, far), plan(device="gpu", cores_per_rank=each)
+
+
+@given(
+    st.sampled_from(POLICIES), st.integers(1, 8), st.booleans(), st.booleans(),
+    st.integers(1, 3), st.integers(1, 6), st.integers(1, 4), st.sampled_from((1, 2, "share")),
+)  # fmt: skip
+def test_workers_without_a_gpu_or_cores_of_its_node_are_refused(
+    policy: str, workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str
+) -> None:
+    assume(not fits(workers, server, far, nodes, cores, gpus, each))
+    with pytest.raises(PlanError):
+        place(with_gpus(nodes, cores, gpus), *on_gpus(policy, workers, server, far, each))
+
+
 @given(
     st.sampled_from(POLICIES), st.integers(1, 8), st.booleans(), st.booleans(),
     st.integers(1, 3), st.integers(1, 6), st.integers(1, 4), st.sampled_from((1, 2, "share")),
@@ -144,13 +169,9 @@ def room(workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: in
 def test_every_worker_has_a_gpu_with_cores_of_its_node_and_a_server_has_none(
     policy: str, workers: int, server: bool, far: bool, nodes: int, cores: int, gpus: int, each: int | str
 ) -> None:
+    assume(fits(workers, server, far, nodes, cores, gpus, each))
     there = with_gpus(nodes, cores, gpus)
-    asked, wanted = cell(policy, workers + server, server, far), plan(device="gpu", cores_per_rank=each)
-    if workers > nodes * gpus or (far and nodes == 1) or not room(workers, server, far, nodes, cores, gpus, each):
-        with pytest.raises(PlanError):
-            place(there, asked, wanted)
-        return
-    found = place(there, asked, wanted)
+    found = place(there, *on_gpus(policy, workers, server, far, each))
     assert sorted(rank for box in found.boxes for rank in box.ranks) == list(range(workers + server))
     slots = found.slots
     assert [slot.gpu for slot in slots[server:]] == [gpu.uuid for gpu in there.gpus[:workers]]

@@ -40,6 +40,7 @@ def one_failed(tmp_path: Path, oddity: str) -> Heard:
 PY = f"{sys.executable} -c"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("oddity", "reason"),
     [
@@ -72,6 +73,7 @@ for _ in range(1200):
 """
 
 
+@pytest.mark.slow
 def test_folders_in_one_another_are_removed(tmp_path: Path) -> None:
     (tmp_path / "deep.py").write_text(DEEP)
     heard = carried_out(made(tmp_path, f"good; cd $out; {sys.executable} {tmp_path}/deep.py"))
@@ -90,6 +92,7 @@ f.truncate(1 << 30)" """
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("array", "reason"),
     [

@@ -22,6 +22,7 @@ def test_a_process_that_is_stuck_ends_with_the_message_and_the_code() -> None:
     assert (done.returncode, done.stderr) == (3, "too late\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "then",
     ["_loop.lift_limit()", "_loop.set_limit(60.0, 'later', 4)", "_loop.set_limit(60.0, '', 4); _loop.lift_limit()"],

@@ -110,6 +110,18 @@ def test_an_error_is_in_the_words_of_the_call_that_returned_it(fails: str) -> No
 
 
 @compiled
+@pytest.mark.parametrize(("fails", "closed"), [("a", 1), ("b", 0)])
+def test_what_follows_an_error_is_called_once_for_the_call_that_failed(fails: str, closed: int) -> None:
+    library = Library()
+    close = Native(library.named("close"))
+    first = Native(library.named("a", 1 if fails == "a" else None), after_error=close)
+    second = Native(library.named("b", 1 if fails == "b" else None))
+    with pytest.raises(LibraryError):
+        run_native(Call((Stage(int, (first, second)),)), at_the_gate(library), 3)
+    assert library.order.count("close") == closed
+
+
+@compiled
 def test_an_error_at_the_gate_is_in_the_words_of_the_gate() -> None:
     library = Library()
     with pytest.raises(LibraryError, match=r"returned error 17 \(gate 17\) in operation 3 of 3"):

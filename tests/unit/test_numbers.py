@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,9 +15,10 @@ from tests.unit.test_case import CASE
 from collbench.bindings.spec import HostSession, Operation
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
-from collbench.run.driver import MOST_CALLS, TimedCall
+from collbench.run.driver import MOST_CALLS, TimedCall, agree_on_driver
 from collbench.run.results import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, fill_results
 from collbench.run.sampling import Method, Sampling
+from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence
 from collbench.schema.record import Record
 from collbench.timing.call import Call, Stage, Stopwatch
@@ -182,3 +184,32 @@ def test_a_burst_on_the_device_is_what_the_loop_can_hold_on_every_rank(calls: in
     order: list[str] = []
     form_of(order, Session(lambda value: calls), 7).device_times(1)
     assert order.count("issue") == issued
+
+
+@pytest.mark.parametrize(
+    ("asked", "theirs", "driver", "note"),
+    [
+        ("python", None, "python", None),
+        ("native", "no compiler there", "python", "driver python: the library has none"),
+        ("native", None, "python", "driver python: the library has none"),
+    ],
+)
+def test_all_ranks_take_the_driver_that_all_of_them_have(
+    asked: Driver, theirs: str | None, driver: str, note: str | None
+) -> None:
+    """This rank has no C form: it says so wherever one was asked for."""
+    operation = Operation(None, (), Call((Stage(int),), why_not_native="the library has none"), False, 0)
+    session: Any = Session(lambda mine: theirs)
+    found = agree_on_driver(operation, asked, "none", session, 3, 2)
+    assert (found.driver, found.note, found.burst, found.operations) == (driver, note, 3, 2)
+
+
+def test_one_rank_without_the_c_form_is_enough() -> None:
+    operation = Operation(None, (), Call((Stage(int, ()),)), False, 0)
+    session: Any = Session(lambda mine: "no compiler there")
+    session.clock = time.monotonic_ns
+    found = agree_on_driver(operation, "native", "none", session, 1, 1)
+    assert (found.driver, found.note) == ("python", "driver python: no compiler there")
+    session.world.other = lambda mine: mine
+    found = agree_on_driver(operation, "native", "none", session, 1, 1)
+    assert (found.driver, found.note) == ("native", None)

@@ -44,6 +44,7 @@ def nested(root: Path, depth: int) -> None:
     os.close(folder)
 
 
+@pytest.mark.slow
 def test_a_folder_deeper_than_a_path_is_long(tmp_path: Path) -> None:
     nested(tmp_path / "root", 3000)
     assert remove_folder(tmp_path / "root")

@@ -31,6 +31,8 @@ from collbench.report.page.render import html
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
 
+pytestmark = pytest.mark.slow
+
 US = 1e-6
 HOSTILE = "<script>alert(1)</script>\"'&$x_{$\\"
 

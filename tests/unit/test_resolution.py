@@ -23,6 +23,18 @@ def test_the_step_is_found_whatever_it_is(step: float) -> None:
     assert [clock_step(clock(step, seed)) for seed in range(8)] == pytest.approx([step] * 8, rel=0.02)
 
 
+@pytest.mark.parametrize("step", [4.0, 10.0])
+def test_the_step_is_that_of_the_best_fit_not_the_first_good_one(step: float) -> None:
+    """Frequencies that are looked at lie 0.0005 per ns apart: 0.2 % at 4 ns, 0.5 % at 10 ns."""
+    assert [clock_step(clock(step, seed)) for seed in range(8)] == pytest.approx([step] * 8, rel=0.002)
+
+
+def test_reads_that_are_neighbours_count() -> None:
+    """Reads so far apart that all others are left out: the step is seen between neighbours alone."""
+    times = itertools.accumulate(itertools.cycle((210, 250, 230, 240, 220)))
+    assert clock_step(lambda: next(times)) == pytest.approx(10.0, rel=0.01)
+
+
 def test_a_clock_of_single_nanoseconds_has_no_longer_step() -> None:
     assert {clock_step(clock(1.0, seed)) for seed in range(30)} == {1.0}
 

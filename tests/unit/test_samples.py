@@ -96,3 +96,8 @@ def test_without_a_common_clock_a_leg_is_its_largest_local_time() -> None:
 def test_an_operation_of_one_part_has_one_leg(clock: Literal["common", "local"]) -> None:
     ranks = [stamps([100, 500], [190, 700]), stamps([90, 510], [180, 710])]
     assert leg_times(ranks, clock).tolist() == [valid_samples(out_times(ranks, clock)).tolist()]
+
+
+def test_valid_are_samples_that_took_time_and_were_not_late() -> None:
+    """The sign of the largest value says whether a sample was late; 0 has none."""
+    assert valid_samples(np.array([[5, -9, 0, 3], [7, -2, 0, 1]])).tolist() == [7, 3]

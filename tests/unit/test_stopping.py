@@ -48,6 +48,7 @@ def silence(asked: threading.Event) -> Callable[[Any], None]:
     return talk
 
 
+@pytest.mark.slow
 def test_a_stop_ends_the_wait_for_an_engine_that_never_answers(
     tmp_path: Path, launched: Callable[[str], subprocess.Popen[str]]
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_stop_ends_the_wait_for_an_engine_that_never_answers(
     assert (process.returncode, err) == (130, "collbench: interrupted.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("stalls_at", ["/images/", "/containers/create", "/containers/1/start", "/containers/1/json"])
 def test_a_second_signal_ends_a_wait_in_which_something_is_made(

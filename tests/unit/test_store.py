@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from collbench.errors import RequestError, RunReadError, RunWriteError
 from collbench.schema import record as records
 from collbench.schema.record import Record, Samples
-from collbench.schema.store import Run, RunWriter, read_run, save_samples
+from collbench.schema.store import LONGEST_LINE, Run, RunWriter, read_run, save_samples
 
 
 @pytest.fixture
@@ -242,11 +243,50 @@ def test_samples_that_are_not_the_records_are_not_written(stored: Run, tmp_path:
     assert list((tmp_path / "run" / "samples").iterdir()) == []
 
 
-@pytest.mark.parametrize("value", [-(2**63), -(2**31), 2**31, 2**31 - 1])
-def test_no_sample_changes_when_it_is_narrowed(tmp_path: Path, value: int) -> None:
+@pytest.mark.parametrize("with_samples", [True, False])
+def test_a_record_that_did_not_get_to_disk_is_taken_back(
+    stored: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_samples: bool
+) -> None:
+    samples = np.ones((4, 10), np.int64)
+    record = of(stored.records[0], samples)
+    with RunWriter(tmp_path / "run", stored.manifest) as writer:
+        writer.append(record, samples)
+        before = (tmp_path / "run" / "records.jsonl").read_bytes()
+
+        def full(file: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        second = msgspec.structs.replace(record, launch=1)
+        with pytest.raises(RunWriteError, match=r"No space left on device\. The 1 records written before are whole"):
+            writer.append(second, samples if with_samples else None)
+        monkeypatch.undo()
+        assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
+        assert len(list((tmp_path / "run" / "samples").iterdir())) == 1
+        writer.append(msgspec.structs.replace(record, launch=2), samples)
+    assert [one.launch for one in read_run(tmp_path / "run").records] == [0, 2]
+
+
+def test_a_line_that_is_no_record_is_refused_before_it_is_read_whole(copy: Path) -> None:
+    with (copy / "records.jsonl").open("ab") as file:
+        file.write(b" " * (LONGEST_LINE + 1))
+    number = len((copy / "records.jsonl").read_bytes().splitlines())
+    with pytest.raises(
+        RunReadError, match=rf"line {number}: longer than {LONGEST_LINE // 2**20} MiB; this is no record"
+    ):
+        read_run(copy)
+
+
+@pytest.mark.parametrize(
+    ("value", "width"),
+    [(-(2**63), 8), (-(2**31), 8), (1 - 2**31, 4), (-1000, 4), (1000, 4), (2**31 - 1, 4), (2**31, 8), (2**62, 8)],
+)
+def test_no_sample_changes_when_it_is_narrowed(tmp_path: Path, value: int, width: int) -> None:
     samples = np.array([[value, 5]])
     save_samples(tmp_path / "a.npy", samples)
-    assert (np.load(tmp_path / "a.npy") == samples).all()
+    found = np.load(tmp_path / "a.npy")
+    assert (found == samples).all()
+    assert found.dtype.itemsize == width
 
 
 def away(run: Path) -> None:

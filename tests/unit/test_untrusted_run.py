@@ -110,6 +110,7 @@ def test_what_failed_has_no_times(stored_run: Path, tmp_path: Path) -> None:
 FORGED = "openmpi\nopenmpi  host > single  8  same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["table", "osu", "nccl-tests", "csv"])
 def test_a_name_does_not_begin_a_line(collbench: Program, stored_run: Path, tmp_path: Path, style: str) -> None:
     run = edited(stored_run, tmp_path, lambda record: record["case"].update(image=FORGED))
@@ -119,6 +120,7 @@ def test_a_name_does_not_begin_a_line(collbench: Program, stored_run: Path, tmp_
     assert not any(line.startswith("openmpi  host") for line in shown.stdout.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["table", "csv", "markdown", "latex"])
 def test_a_name_does_not_begin_a_row_of_a_comparison(collbench: Program, tmp_path: Path, style: str) -> None:
     cells = {made_case(policy, image=FORGED): spread(1e-5, 7) for policy in ("host", "single")}
@@ -130,6 +132,7 @@ def test_a_name_does_not_begin_a_row_of_a_comparison(collbench: Program, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_names_with_control_characters_leave_json_whole(collbench: Program, tmp_path: Path) -> None:
     cells = {made_case(policy, image="a\x7f\x85\x1b\u202eb"): spread(1e-5, 7) for policy in ("host", "single")}
     run = write_run(tmp_path / "a\x7fb", cells)

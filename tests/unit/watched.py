@@ -1,4 +1,6 @@
-"""A program under the watchdog. `KIND TIMEOUT`: say `ready`, then do what KIND says; last words go to standard output.
+"""A program under the watchdog. `KIND TIMEOUT [SECONDS ...]`: say `ready`, then do what KIND says.
+
+Last words go to standard output.
 
 Exit codes: 3 time-out or trouble, 130 told to stop and could not, 0 ended by itself.
 """
@@ -38,15 +40,31 @@ def move_on(watchdog: Watchdog, timeout: float, looks: list[float], clock: list[
     for _ in range(3):
         clock[0] += 0.9 * timeout
         watchdog.beat("the test")
-        looked = len(looks)
-        while len(looks) < looked + 2:
-            time.sleep(0.01)
+        wait_on(looks)
 
 
-def main(kind: str, timeout: str) -> int:
+def wait_on(looks: list[float]) -> None:
+    """Until the watchdog has looked again, from the beginning to the end."""
+    looked = len(looks)
+    while len(looks) < looked + 2:
+        time.sleep(0.01)
+
+
+def grow_old(watchdog: Watchdog, graces: list[float], looks: list[float], clock: list[float]) -> None:
+    """Do not stop when told to. After that, by a clock of our own, each of these seconds passes: then say so."""
+    while watchdog.stopped is None:
+        time.sleep(0.01)
+    wait_on(looks)
+    for grace in graces:
+        clock[0] = grace
+        wait_on(looks)
+        os.write(1, f"alive after {grace:g} s\n".encode())
+
+
+def main(kind: str, timeout: str, *graces: str) -> int:
     looks: list[float] = []
     clock = [0.0]
-    if kind == "beating":
+    if kind in ("beating", "deaf"):
         vars(watchdog_module)["time"] = SimpleNamespace(monotonic=lambda: clock[0])
 
     def trouble() -> str | None:
@@ -66,6 +84,8 @@ def main(kind: str, timeout: str) -> int:
             os.write(1, f"stopped by {watchdog.stopped}\n".encode())
         elif kind == "beating":
             move_on(watchdog, float(timeout), looks, clock)
+        elif kind == "deaf":
+            grow_old(watchdog, [float(grace) for grace in graces], looks, clock)
     return 0
 
 

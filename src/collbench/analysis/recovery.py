@@ -92,13 +92,13 @@ def _recovered(
         return None
     steps = (measured[isolated].half_step, measured[free].half_step)
     cost = ratio_in_blocks(rows[:, 1], rows[:, 0], half_steps=steps)
-    back = centre(_shares(rows))
+    back = centre(shares(rows))
     if cost.value <= 1:
         return None
     return Recovery(size, free, isolated, step, cost.value, cost.interval, back.value, back.interval)
 
 
-def _shares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def shares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of times [n, 3] free, isolated, step: the part [n] of what isolation costs that the step saves.
 
     Where isolation costs nothing, there is nothing to give back: what the step saves counts as all or nothing of it.

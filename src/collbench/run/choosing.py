@@ -5,6 +5,7 @@ from __future__ import annotations
 from collbench import backends, collectives
 from collbench.bindings.spec import Backend, Roles
 from collbench.collectives.case import CollectiveCase
+from collbench.errors import RequestError
 from collbench.machine import launcher
 from collbench.schema.plan import Plan
 
@@ -20,9 +21,12 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
     """The backends to measure, and of those that the plan allows to be missing the reason.
 
     Raises:
+        RequestError: simulated and real ones are mixed, whether they are usable here or not.
         BackendUnavailable: one is missing that must not be, or all are.
     """
     names = tuple(dict.fromkeys(plan.backends or (default_backend(),)))
+    if len({backends.get(name).simulated for name in names}) > 1:
+        raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")
     absent: dict[str, str] = {}
     if plan.unusable == "skip":
         absent = {name: reason for name in names if (reason := backends.get(name).missing()) is not None}

@@ -1,0 +1,56 @@
+"""What a world prints is kept within bounds, cannot steer a terminal, and ends up in messages by its last lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from collbench.launch.log import LONGEST_LINE, MOST_LINES, TAIL, Log
+
+
+def log_of(*lines: str, errors: tuple[str, ...] = ()) -> Log:
+    log = Log()
+    for line in lines:
+        log.add(False, line)
+    for line in errors:
+        log.add(True, line)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("\x1b[2J\x1b[31mred\x07", "[2J[31mred"),
+        ("a\x9b31mb\x7f", "a31mb"),
+        ("over\rwritten\x08", "overwritten"),
+        ("\x00\x0b\x0c\x0e\x1f\x80", ""),
+        ("a\tb ä €", "a\tb ä €"),
+    ],
+)
+def test_control_characters_are_taken_out(line: str, kept: str) -> None:
+    assert log_of(line).lines == (kept,)
+
+
+def test_lines_are_cut_and_the_oldest_are_dropped() -> None:
+    log = log_of("x" * (LONGEST_LINE + 1))
+    assert log.lines == ("x" * LONGEST_LINE,)
+    for number in range(MOST_LINES):
+        log.add(False, str(number))
+    assert (len(log.lines), log.lines[0], log.lines[-1]) == (MOST_LINES, "0", str(MOST_LINES - 1))
+
+
+def test_the_tail_is_of_standard_error_where_something_was_said_there() -> None:
+    said = tuple(map(str, range(TAIL + 3)))
+    assert log_of(*said).tail() == said[3:]
+    assert log_of(*said, errors=("bad", "  ", "worse")).tail() == ("bad", "worse")
+    assert log_of("fine", "", errors=(" ",)).tail() == ("fine",)
+
+
+def test_what_is_known_as_harmless_is_not_in_the_tail() -> None:
+    log = log_of(errors=("noise 1", "bad", "noise 2"))
+    assert log.tail(lambda line: line.startswith("noise")) == ("bad",)
+
+
+def test_the_ranks_own_last_message_is_found() -> None:
+    log = log_of("collbench: first", "mpirun: something", "collbench: rank 1: no memory", "told by collbench: not this")
+    assert log.own_words == ": rank 1: no memory"
+    assert log_of("mpirun: something").own_words == ""

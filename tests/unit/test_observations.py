@@ -1,0 +1,49 @@
+"""What an experiment that was stopped lacks, and what a cell counts."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.made_runs import experiment, made_case, made_failure, made_record
+
+from collbench.analysis.clock import set_clock_step
+from collbench.analysis.observations import Cell, few_launches
+
+US = 1e-6
+
+
+def cell(measured: int, failed: int = 0, skipped: int = 0) -> Cell:
+    """A cell with so many launches of each kind."""
+    found = Cell(made_case())
+    records = [made_record(made_case(), launch, US) for launch in range(measured)]
+    records += [made_failure(made_case(), 100 + number, "broken") for number in range(failed)]
+    records += [made_failure(made_case(), 200 + number, "none", "skipped") for number in range(skipped)]
+    for record in records:
+        found.add(record, record.launch)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([(3, 0, 0)], ""),
+        ([(1, 2, 0), (0, 0, 3), (1, 1, 1)], ""),
+        ([(2, 0, 0)], "fewer launches than its 3 in 1 cell"),
+        ([(1, 1, 0), (0, 1, 1), (3, 0, 0)], "fewer launches than its 3 in 2 cells"),
+        ([], ""),
+    ],
+)
+def test_launches_that_failed_or_were_skipped_are_not_missing(cells: list[tuple[int, int, int]], said: str) -> None:
+    assert few_launches([cell(*counts) for counts in cells], experiment(("a",), launches=3)) == said
+
+
+def test_the_step_of_a_clock_is_between_medians_where_these_differ() -> None:
+    """Single samples, which may be finer (an average of two), do not count then."""
+    found = Cell(made_case())
+    for launch in range(10):
+        record = made_record(made_case(), launch, 200e-9 if launch % 2 else 210e-9)
+        assert record.seconds is not None
+        record = msgspec.structs.replace(record, seconds=msgspec.structs.replace(record.seconds, min=197e-9))
+        found.add(record, launch)
+    set_clock_step([found], [])
+    assert found.clock_step == pytest.approx(10e-9)

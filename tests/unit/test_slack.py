@@ -1,0 +1,200 @@
+"""Between batches: how many samples come next, how much slack the gate gets, when it is given up, when it is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.bindings.spec import HostSession, Operation
+from collbench.errors import Interrupted
+from collbench.machine.facts import rank_facts
+from collbench.run.driver import TimedCall
+from collbench.run.sampling import HOPELESS_BATCHES, SMALLEST_SLACK, Method, Sampling, sample
+from collbench.run.watchdog import Unwatched
+from collbench.schema.case import Gate
+from collbench.timing.call import Call, Stage
+from collbench.timing.gates import GateSetting, Signals
+from collbench.timing.loop import Stamps
+from collbench.timing.stops import FIRST_BATCH, Budget, Fixed, StopRule
+
+SLACK = 1_000
+FACTS = (rank_facts(), rank_facts())
+MANY = Fixed(10_000)
+
+
+class World:
+    """The control plane as rank 0 of two sees it; the other rank says what it is told to say."""
+
+    rank, size = 0, 2
+
+    def __init__(self) -> None:
+        self.other: Callable[[Any], Any] = lambda mine: mine
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, self.other(value)]
+
+    def bcast(self, value: Any) -> Any:
+        return value
+
+
+class Session(HostSession):
+    """A clock that stands where it is put, or moves by `step` whenever it is read, and signals that cost nothing."""
+
+    thread_level, transport = "single", None
+
+    def __init__(self) -> None:
+        self.world, self.now, self.step = World(), 0, 0
+        self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
+
+    def clock(self) -> int:
+        self.now += self.step
+        return self.now
+
+
+def method(gate: Gate = "roundtime", may_change: bool = True, stop: StopRule = MANY, warmup: int = 0) -> Method:
+    return Method(gate, may_change, "common", stop, warmup, 1, "isolated", FACTS, oversubscribed=False)
+
+
+def timed_call(session: Any, performed: list[str] | None = None) -> TimedCall:
+    performed = [] if performed is None else performed
+    call = Call((Stage(lambda: performed.append("call")),))
+    return TimedCall(Operation(None, (), call, False, 0), session, "python", None)
+
+
+def sampling(how: Method | None = None) -> tuple[Sampling, Session]:
+    session, how = Session(), how or method()
+    return Sampling(timed_call(session), how, GateSetting(how.gate, session.signals, SLACK), []), session
+
+
+def batch(n: int, late: int) -> Stamps:
+    """A batch of `n` samples, the first `late` of them late."""
+    return Stamps(np.zeros(n, np.int64), np.ones(n, np.int64), np.arange(n) < late, np.zeros((n, 0), np.int64))
+
+
+def after(current: Sampling, n: int, late: int) -> int:
+    """What comes next, after one more batch."""
+    current.done.append(batch(n, late))
+    return current.agree(Unwatched())
+
+
+def test_the_first_batch_is_small_and_leaves_the_slack() -> None:
+    current, _ = sampling()
+    assert current.agree(Unwatched()) == FIRST_BATCH
+    assert (current.gate.kind, current.gate.slack) == ("roundtime", SLACK)
+
+
+@pytest.mark.parametrize(
+    ("late", "times", "short"),
+    [(0, 1, False), (5, 1, False), (6, 2, False), (50, 2, False), (51, 4, True), (100, 4, True)],
+)
+def test_late_samples_make_the_slack_grow(late: int, times: int, short: bool) -> None:
+    """Above 5 % doubled; above half of the batch four times as long, and a short batch to see whether it was enough."""
+    current, _ = sampling()
+    n = after(current, 100, late)
+    assert (current.gate.kind, current.gate.slack) == ("roundtime", times * SLACK)
+    assert n == FIRST_BATCH if short else n > FIRST_BATCH
+
+
+def test_the_rank_with_most_late_samples_decides() -> None:
+    current, session = sampling()
+    session.world.other = lambda mine: ((100, 100), None)
+    after(current, 100, 0)
+    assert current.gate.slack == 4 * SLACK
+
+
+def test_only_the_last_batch_makes_the_slack_grow() -> None:
+    current, _ = sampling()
+    after(current, 100, 20)
+    after(current, 100, 0)
+    assert current.gate.slack == 2 * SLACK
+
+
+def test_a_gate_that_makes_most_samples_late_gives_way_to_a_barrier() -> None:
+    current, session = sampling()
+    for number in range(1, HOPELESS_BATCHES):
+        assert after(current, 10, 6) == FIRST_BATCH
+        assert (current.gate.kind, current.gate.slack) == ("roundtime", SLACK * 4**number)
+    session.now = 77
+    assert after(current, 10, 6) == FIRST_BATCH
+    assert current.gate.kind == "barrier"
+    assert current.notes == ["gate barrier: with roundtime most samples were late"]
+    assert (current.done, current.began) == ([], 77), "samples of another gate do not count"
+
+
+def test_a_good_batch_in_between_starts_the_count_anew() -> None:
+    current, _ = sampling()
+    for late in (6, 6, 6, 6, 6, 5, 6, 6, 6, 6, 6):
+        after(current, 10, late)
+    assert (current.hopeless, current.notes) == (HOPELESS_BATCHES - 1, [])
+    after(current, 10, 6)
+    assert current.gate.kind == "barrier"
+
+
+def test_a_gate_that_was_asked_for_stays() -> None:
+    current, _ = sampling(method(may_change=False))
+    for _ in range(2 * HOPELESS_BATCHES):
+        after(current, 10, 10)
+    assert (current.gate.kind, current.notes) == ("roundtime", [])
+
+
+@pytest.mark.parametrize(("late", "gate", "following"), [(6, "barrier", FIRST_BATCH), (5, "roundtime", 0)])
+def test_at_the_end_more_than_half_of_all_samples_late_give_the_gate_up(late: int, gate: Gate, following: int) -> None:
+    """However few batches there were: the samples that count would be those of a minority."""
+    current, _ = sampling(method(stop=Fixed(30)))
+    after(current, 20, 2 * late)
+    assert current.gate.kind == "roundtime", "not yet: samples are still to come"
+    assert after(current, 10, late) == following
+    assert current.gate.kind == gate
+
+
+def test_the_budget_begins_after_the_warm_up_and_is_in_seconds() -> None:
+    current, session = sampling(method(stop=Budget(2.0, 10, 1000)))
+    current.began, session.now = 5 * 10**9, 6 * 10**9
+    assert after(current, 100, 0) == 50, "half a second, the longest batch, at 100 samples a second"
+    session.now = 7 * 10**9
+    assert after(current, 100, 0) == 0
+
+
+def test_a_stop_of_any_rank_interrupts_all() -> None:
+    current, session = sampling()
+    session.world.other = lambda mine: ((0, 0), 2)
+    with pytest.raises(Interrupted):
+        current.agree(Unwatched())
+
+
+class Listening(Unwatched):
+    """A watchdog that notes what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def beat(self, doing: str) -> None:
+        self.heard.append(doing)
+
+
+def test_warm_up_comes_in_portions_and_does_not_count() -> None:
+    session, performed, watch = Session(), list[str](), Listening()
+    found = sample(timed_call(session, performed), method("barrier", stop=Fixed(12), warmup=25), watch, "bcast")
+    assert len(found.stamps.late) == 12
+    assert len(performed) == 25 + 12
+    assert watch.heard == [*["bcast: warming up"] * 3, *["bcast: timing"] * 2]
+
+
+@pytest.mark.parametrize(("step", "other", "slack"), [(40_000, 0, 80_000), (40_000, 90_000, 180_000), (1, 0, 1_000)])
+def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int, other: int, slack: int) -> None:
+    """An announcement takes one step of the clock here. The other rank says how long it took there."""
+    session = Session()
+    session.step = step
+    session.world.other = lambda mine: other if isinstance(mine, int) else mine
+    found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
+    assert found.gate.slack == slack
+    assert slack >= SMALLEST_SLACK
+
+
+def test_other_gates_have_no_slack() -> None:
+    session = Session()
+    session.step = 40_000
+    assert sample(timed_call(session), method("barrier", stop=Fixed(1)), Unwatched(), "bcast").gate.slack == 0
