@@ -108,7 +108,7 @@ def test_steps_come_from_the_most_isolated_on(tmp_path: Path) -> None:
 
 def test_of_two_drivers_the_native_one_stands_for_the_library(tmp_path: Path) -> None:
     cells: dict[Case, list[Entry]] = {
-        made_case("single", "strict", image="openmpi", driver=driver, bytes=size): [1e-3]
+        made_case("single", "strict", image="openmpi", driver=driver, size=size): [1e-3]
         for driver in ("python", "native") for size in (8, 1 << 20)
     }  # fmt: skip
     found = paper_cells(observe(write_run(tmp_path / "run", cells)), "strict")
