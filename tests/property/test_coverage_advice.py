@@ -14,7 +14,7 @@ from tests.unit.made_runs import made_case
 from collbench.analysis.crossover import crossings, crossover
 from collbench.analysis.estimate import centre
 from collbench.analysis.observations import Cell
-from collbench.analysis.options import Option, Question
+from collbench.analysis.options import FACTORS, Option, Question
 from collbench.analysis.recovery import recoveries
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,8 @@ Pairs = Callable[[int], tuple[float, float]]
 
 
 def option(library: str, policy: str = "host", step: str = "") -> Option:
-    return Option((library, policy, step, "native", "single", "", "", "", "", "", ""))
+    said = {"library": library, "policy": policy, "isolation": step, "driver": "native", "thread-level": "single"}
+    return Option(tuple(said.get(factor, "") for factor in FACTORS))
 
 
 BELOW, ABOVE = option("a"), option("b")

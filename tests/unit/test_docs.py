@@ -152,13 +152,14 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 #: The files that extending.md adds.
-NOT_HERE = {"collectives/scan.py", "backends/loopback.py", "scan.py"}
+NOT_HERE = {"collectives/scan.py", "backends/loopback.py", "scan.py", "site_policies.py"}
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
 def test_files_of_the_program_that_a_page_names_exist(page: str) -> None:
     """By their whole path, by its end, or by their name alone; NAME stands for any."""
     files = [f"/{path.relative_to(ROOT)}" for top in ("src", "tests", "bench") for path in (ROOT / top).rglob("*.*")]
+    files.append("/setup.py")
     named = {name.removeprefix("src/collbench/") for name in re.findall(r"(?<![\w/])\w[\w/]*\.(?:py|c)\b", PAGES[page])}
     missing = {name for name in named if "NAME" not in name and not any(file.endswith(f"/{name}") for file in files)}
     assert missing <= NOT_HERE
