@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import ImageMissing
-from collbench.launch import image_store
-from collbench.launch.host import probe
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.host import probe
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
 from tests.containers.conftest import Launch, Started, ended, skip_or_fail

@@ -14,11 +14,12 @@ from collbench import collectives, errors
 from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
+from collbench.launch.engines.docker.ladder import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.schema.case import OPS, Case
 from collbench.schema.gpu import Reading
-from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, Sizes, load_plan
 from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
@@ -184,7 +185,7 @@ def test_keys_of_launch_plans() -> None:
             default = "" if field.default is None else f"`{json.dumps(field.default)}`"
             assert default == documented[f"`{field.name}`"][0], field.name
     steps = rows(section("containers.md", "The ladder"), "step", "adds")
-    assert [step.strip("`") for step in steps] == list(ISOLATIONS)
+    assert [step.strip("`") for step in steps] == list(STEPS)
 
 
 def test_plan_keys_and_defaults() -> None:

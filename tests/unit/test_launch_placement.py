@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collbench.errors import PlanError, RequestError
-from collbench.launch import placement
-from collbench.launch.campaign import PreparedCampaign, finished, placements_of
-from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of, steps_of
+from collbench.launch import engines, placement
+from collbench.launch.campaign import PreparedCampaign, finished
+from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of
+from collbench.launch.engines.docker.ladder import STEPS
+from collbench.launch.engines.spec import steps_of
+from collbench.launch.expansion import expand
 from collbench.launch.keeping import place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
@@ -22,7 +25,7 @@ from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import Record
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
@@ -219,31 +222,32 @@ def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
 
 
 def test_steps_that_differ() -> None:
-    assert steps_of("host", 2, ISOLATIONS) == (None,)
-    assert steps_of("single", 2, ISOLATIONS) == ISOLATIONS
-    assert steps_of("multi", 2, ISOLATIONS) == ("strict", "limits", "ipc")
-    assert steps_of("single", 1, ("strict", "visible")) == ("strict", "ipc")
+    docker = engines.get("docker")
+    assert steps_of(engines.get("host"), 1, STEPS) == (None,)
+    assert steps_of(docker, 2, STEPS) == STEPS
+    assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc")
+    assert steps_of(docker, 1, ("strict", "visible")) == ("strict", "ipc")
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
-    asked = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=3)
+    asked = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=3)
     cells = cells_of(asked)
-    order = order_of(asked)
+    order = order_of(asked, cells)
     assert [launch.sequence for launch in order] == list(range(len(cells) * 5))
     blocks = [[launch.cell for launch in order if launch.number == block] for block in range(5)]
     assert all(sorted(map(repr, block)) == sorted(map(repr, cells)) for block in blocks)
     assert len({tuple(map(repr, block)) for block in blocks}) > 1
-    assert order == order_of(asked)
-    other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=4)
-    assert order != order_of(other)
+    assert order == order_of(asked, cells)
+    other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=4)
+    assert order != order_of(other, cells)
 
 
 def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed() -> None:
     """Two workers and a server are three ranks, as three workers are: their records are not taken for each other's."""
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
-    cases = {one: frozenset(cases_in(asked, one)) for one in cells_of(asked)}
-    prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked), cases)
+    prepared = PreparedCampaign(expand(asked, lambda engine: machine(1, 4)), {}, Stacks({}, (), (), ()))
+    cases = prepared.expanded.cases
     served = next(one for one in cases if one.server and one.ranks == 3)
     whole = tuple(placed(case, served) for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}
@@ -271,5 +275,5 @@ def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str
         all_cases(asked)
 
 
-def all_cases(asked: LaunchPlan) -> list[tuple[Case, ...]]:
-    return [cases_in(asked, one) for one in placements_of(asked, machine(1, 4))]
+def all_cases(asked: LaunchPlan) -> list[frozenset[Case]]:
+    return [*expand(asked, lambda engine: machine(1, 4)).cases.values()]

@@ -11,9 +11,9 @@ from collbench.cli.engine_option import docker_host
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.launch import images
-from collbench.launch.engine import Engine
-from collbench.launch.image_store import inspect
-from collbench.launch.stacks import reference_of
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import inspect
+from collbench.launch.engines.docker.look import reference_of
 from collbench.launch.stopping import Stopping
 
 _COLUMNS = (
@@ -64,7 +64,7 @@ def build(
         known = ", ".join(images.dockerfiles(images.source_tree()))
         raise RequestError(f"image build: name one or more of {known}.")
     stopping = Stopping()
-    engine = Engine(docker_host or "", stopping.check)
+    engine = Docker(docker_host or "", stopping.check)
     recipe = images.Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda)
     terminal = sys.stderr.isatty()
     for name in dict.fromkeys(names):
@@ -85,7 +85,7 @@ def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
     """What is inside each image, from its labels; with a NAME, every label of that image."""
     from tabulate import tabulate
 
-    engine = Engine(docker_host or "")
+    engine = Docker(docker_host or "")
     for name in names:
         labels = inspect(engine, reference_of(name))["Config"].get("Labels") or {}
         click.echo(harmless(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True)))

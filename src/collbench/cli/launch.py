@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
 from collbench.cli.dry_run import show_commands
-from collbench.cli.engine_option import docker_host
+from collbench.cli.engine_option import docker_host, engine
 from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
+from collbench.launch import engines
 from collbench.launch.campaign import finished, manifest_of, prepare, run_campaign
 from collbench.launch.cells import Launch
-from collbench.launch.engine import Engine
 from collbench.launch.neighbours import beside
 from collbench.launch.stopping import StopCheck, Stopping
-from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
@@ -74,27 +74,27 @@ class RunSink:
     metavar="DIR",
     help="Go on with the run in DIR: what is recorded is not repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print every container as a docker command, start no rank.")
+@click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine, start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
+@engine
 @docker_host
 def command(
-    plan: Path | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, docker_host: str | None
-) -> None:
+    plan: Path | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, engine: str | None,
+    docker_host: str | None,
+) -> None:  # fmt: skip
     """Start the ranks of PLAN (TOML) on the host and in containers, and bring back one run."""
     if sweeping:
         if plan is not None or out is not None or resume is not None or dry_run:
-            raise RequestError("launch --sweep: takes no plan and no other flag than --docker-host.")
-        _sweep(docker_host or "")
+            raise RequestError("launch --sweep: takes no plan and no other flag than --engine and --docker-host.")
+        _sweep(engine or "docker", docker_host or "")
         return
     if resume is not None and out is not None:
         raise RequestError("launch: --resume goes on in its own directory; leave --out away.")
     if plan is None:
         raise RequestError("launch: name a plan, for example launch/quick.toml (or --sweep).")
     loaded = load_launch_plan(plan)
-    if docker_host is not None:
-        import msgspec
-
-        loaded = msgspec.structs.replace(loaded, docker_host=docker_host)
+    given = {"engine": engine, "docker_host": docker_host}
+    loaded = msgspec.structs.replace(loaded, **{name: text for name, text in given.items() if text is not None})
     stopping = Stopping()
     with stopping.listening():
         if dry_run:
@@ -106,6 +106,7 @@ def command(
 
 def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
     prepared = prepare(plan, check)
+    expanded = prepared.expanded
     manifest = manifest_of(prepared, tuple(sys.argv))
     records: list[Record] = []
     if resume is not None:
@@ -116,8 +117,8 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     else:
         writer = RunWriter(out, manifest)
     done = finished(prepared, tuple(records))
-    show_cells(plan, (*prepared.sides.differences, *beside(prepared.placements.values())))
-    sink = RunSink(writer, len(prepared.order), len(done), records)
+    show_cells(expanded, (*prepared.stacks.differences, *beside(expanded.placements.values())))
+    sink = RunSink(writer, len(expanded.order), len(done), records)
     try:
         run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except (CollbenchError, KeyboardInterrupt) as error:
@@ -138,8 +139,6 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
 
 def _refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
     """A run is one experiment: the same plan, images and environments (wherever its engine is)."""
-    import msgspec
-
     plans = [msgspec.json.decode(msgspec.json.encode(one.plan)) | {"docker_host": ""} for one in (before, now)]
     if plans[0] != plans[1]:
         raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or start anew with --out.")
@@ -156,8 +155,8 @@ def _refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
                 )
 
 
-def _sweep(docker_host: str) -> None:
-    removed, kept = sweep(Engine(docker_host))
+def _sweep(engine: str, docker_host: str) -> None:
+    removed, kept = engines.get(engine).connect(docker_host, lambda: None).sweep()
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
         click.echo(f"left {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

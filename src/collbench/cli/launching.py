@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
 from collbench.cli.terminal import harmless
-from collbench.launch.campaign import placements_of
-from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of
-from collbench.machine import topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.launch import engines
+from collbench.launch.cells import LaunchCell
+from collbench.launch.expansion import ExpandedPlan
 from collbench.units import counted, format_long
 
-#: What a start costs besides measuring, in s (seen with Docker Engine 20.10 on two cores): host, containers, one more.
-START_HOST, START_BOX, START_MORE = 0.7, 1.0, 0.4
 #: Checks and warm-up of a case (s).
 CASE = 0.05
 
 
-def about(plan: LaunchPlan) -> str:
+def about(expanded: ExpandedPlan) -> str:
     """An estimate of an experiment's length; with a fixed number of samples, of its starts alone."""
+    plan = expanded.plan
     if plan.iters is None:
-        return f"about {format_long(seconds_of(plan))}"
-    starts = seconds_of(msgspec.structs.replace(plan, budget=1e-3))
+        return f"about {format_long(seconds_of(expanded, plan.budget_seconds))}"
+    starts = seconds_of(expanded, 1e-3)
     return f"about {format_long(starts)} of starts, and {plan.iters} samples of each measurement"
 
 
-def seconds_of(plan: LaunchPlan) -> float:
-    """An estimate of an experiment's length, where a budget decides."""
+def seconds_of(expanded: ExpandedPlan, budget: float) -> float:
+    """An estimate of an experiment's length (s), where a budget (s) for each case decides."""
     total = 0.0
-    for cell, placement in placements_of(plan, topology.here()).items():
-        boxes = len(placement.boxes)
-        start = START_HOST if cell.isolation is None else START_BOX + START_MORE * (boxes - 1)
-        total += plan.launches * (start + len(cases_in(plan, cell)) * (plan.budget_seconds + CASE))
+    for cell, placement in expanded.placements.items():
+        first, more = engines.get(cell.engine).start_seconds
+        start = first + more * (len(placement.boxes) - 1)
+        total += expanded.plan.launches * (start + len(expanded.cases[cell]) * (budget + CASE))
     return total
 
 
-def undecidable(plan: LaunchPlan) -> str | None:
+def undecidable(expanded: ExpandedPlan) -> str | None:
     """What so many launches cannot tell of the plan's cells, in a sentence; None where they can."""
-    compared = comparisons(plan)
+    plan, compared = expanded.plan, comparisons(expanded)
     needed = fewest_launches(compared)
     if not compared or plan.launches >= needed:
         return None
@@ -50,24 +47,24 @@ def undecidable(plan: LaunchPlan) -> str | None:
             f"it is: launches = {needed} can")  # fmt: skip
 
 
-def comparisons(plan: LaunchPlan) -> int:
+def comparisons(expanded: ExpandedPlan) -> int:
     """How many cells `compare --by policy` holds against another, or --by image where that is more."""
     questions: list[dict[tuple[object, ...], list[LaunchCell]]] = [{}, {}]
-    for cell in cells_of(plan):
+    for cell in expanded.cells:
         questions[0].setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
         questions[1].setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)
-    return max(sum(len(cases_in(plan, cell)) for group in found.values() for cell in group[1:]) for found in questions)
+    return max(sum(len(expanded.cases[cell]) for group in found.values() for cell in group[1:]) for found in questions)
 
 
-def show_cells(plan: LaunchPlan, differences: tuple[str, ...] = ()) -> None:
+def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how the two sides differ in anything but the container."""
-    cells, launches = len(cells_of(plan)), len(order_of(plan))
-    cases = sum(len(cases_in(plan, cell)) for cell in cells_of(plan)) * plan.launches
+    plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
+    cases = sum(len(cases) for cases in expanded.cases.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
-    click.echo(f"# {title}: {product} = {results}, {about(plan)}", err=True)
-    said = undecidable(plan)
+    click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
+    said = undecidable(expanded)
     if said is not None:
         click.echo(f"# {said}", err=True)
     for line in differences:

@@ -8,10 +8,8 @@ import click
 
 from collbench.characters import in_one_line
 from collbench.cli.launching import about, undecidable
-from collbench.launch.campaign import placements_of
-from collbench.launch.cells import cases_in, cells_of, order_of
+from collbench.launch.expansion import expand
 from collbench.launch.placing import Box, Placement
-from collbench.machine import topology
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.units import counted
@@ -22,39 +20,37 @@ from collbench.units import counted
 def command(plan: Path) -> None:
     """Print the cells of PLAN, where their ranks sit here, the order of launches, and about how long it takes."""
     loaded = load_launch_plan(plan)
-    placements = placements_of(loaded, topology.here())
-    cells = cells_of(loaded)
-    cases = {cell: len(cases_in(loaded, cell)) for cell in cells}
+    expanded = expand(loaded)
+    cells = expanded.cells
     title = in_one_line(loaded.title or plan.stem)
     click.echo(
         f"{title}: {counted(len(cells), 'cell')}, {counted(loaded.launches, 'launch', 'launches')} each, "
         f"seed {loaded.seed}"
     )
     for number, cell in enumerate(cells):
-        where = _where(placements[cell], cell.isolation is None)
-        click.echo(f"  {number:3d}  {cell.title}: {counted(cases[cell], 'case')}; {where}")
+        where = _where(expanded.placements[cell], cell.engine if cell.isolation is None else None)
+        click.echo(f"  {number:3d}  {cell.title}: {counted(len(expanded.cases[cell]), 'case')}; {where}")
     click.echo("order of launches, block by block:")
     numbers = {cell: number for number, cell in enumerate(cells)}
-    order = order_of(loaded)
     for block in range(loaded.launches):
-        click.echo(f"  {block:3d}  {' '.join(str(numbers[launch.cell]) for launch in order if launch.number == block)}")
-    click.echo(about(loaded))
-    said = undecidable(loaded)
+        listed = " ".join(str(numbers[launch.cell]) for launch in expanded.order if launch.number == block)
+        click.echo(f"  {block:3d}  {listed}")
+    click.echo(about(expanded))
+    said = undecidable(expanded)
     if said is not None:
         click.echo(said)
 
 
-def _where(placement: Placement, on_host: bool) -> str:
-    """`c0: ranks 0-1 on cores 0-1; ...`, and what is out of the ordinary."""
-    found = "; ".join(_said(box, on_host) for box in placement.boxes)
+def _where(placement: Placement, name: str | None) -> str:
+    """`c0: ranks 0-1 on cores 0-1; ...`, and what is out of the ordinary. `name`: of what has no containers."""
+    found = "; ".join(_said(box, name or box.name) for box in placement.boxes)
     idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
     return f"{found}{', more ranks than cores' if placement.crowded else ''}{idle}"
 
 
-def _said(box: Box, on_host: bool) -> str:
+def _said(box: Box, name: str) -> str:
     many = len(box.ranks) > 1
     gpus = f", GPU{'s' if len(box.gpus) > 1 else ''} {' '.join(box.gpus)}" if box.gpus else ""
-    name = "host" if on_host else box.name
     return f"{name}: rank{'s' if many else ''} {_span(box.ranks)} on cores {box.cores}{gpus}"
 
 

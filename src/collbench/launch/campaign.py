@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 import collbench
-from collbench.errors import PlanError
-from collbench.launch.cells import Launch, LaunchCell, cases_in, cells_of, check_backends, order_of
-from collbench.launch.clearing import clear, nothing_left
-from collbench.launch.engine import Engine
-from collbench.launch.identity import driver_identity
+from collbench.launch import engines
+from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.engines.spec import Session
+from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.keeping import Keeper, LaunchSink, place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.one_launch import run_launch
-from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
-from collbench.machine import facts, topology
+from collbench.machine import facts
 from collbench.run.describe import protocol
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
@@ -31,50 +31,51 @@ from collbench.schema.record import Record
 
 @dataclass(frozen=True)
 class PreparedCampaign:
-    """A plan with everything that is known before the first launch. `asked` are the cases of each cell's worlds."""
+    """A plan with everything that is known before the first launch, and by name the engines that start its worlds."""
 
-    plan: LaunchPlan
-    run: str
-    engine: Engine | None
-    sides: Stacks
-    placements: dict[LaunchCell, Placement]
-    order: tuple[Launch, ...]
-    asked: dict[LaunchCell, frozenset[Case]]
+    expanded: ExpandedPlan
+    sessions: Mapping[str, Session]
+    stacks: Stacks
+
+    @property
+    def engine(self) -> str:
+        """Name and version of what makes the containers; `none` where there are none."""
+        return ", ".join(session.title for session in self.sessions.values() if session.title) or "none"
 
 
-def placements_of(plan: LaunchPlan, machine: topology.Topology) -> dict[LaunchCell, Placement]:
-    """Where the ranks of every cell sit.
+def cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
+    """What all engines made from here on is removed when this ends."""
+    stack = contextlib.ExitStack()
+    for session in sessions.values():
+        stack.enter_context(session.cleaned())
+    return stack
+
+
+def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
+    """The engines that a plan's cells name.
 
     Raises:
-        PlanError: more is asked for than there is.
+        EngineError: one does not answer.
     """
-    check_backends(plan)
-    found = {}
-    for cell in cells_of(plan):
-        try:
-            found[cell] = place(machine, cell, plan)
-        except PlanError as error:
-            raise PlanError(f"{cell.title}: {error}") from error
-    return found
+    names = dict.fromkeys(cell.engine for cell in expanded.cells)
+    return {name: engines.get(name).connect(expanded.plan.docker_host, check) for name in names}
 
 
-def prepare(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
-    """Look at machine, engine, images and environments. Starts no rank. `check` raises when we are to stop.
+def prepare(plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None) -> PreparedCampaign:
+    """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
+
+    `sessions` are by the names of engines; None: they are connected to.
 
     Raises:
         CollbenchError: something that the plan needs is not there.
     """
-    placements = placements_of(plan, topology.here())
-    asked = {cell: frozenset(cases_in(plan, cell)) for cell in placements}
-    refuse_too_large(plan, asked)
-    contained = any(cell.isolation is not None for cell in placements)
-    engine = Engine(plan.docker_host, check) if contained else None
-    gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
-    with nothing_left(engine):
-        sides = look_at(plan, engine, check, gpus)
-    return PreparedCampaign(
-        plan, "" if engine is None else engine.run, engine, sides, placements, order_of(plan), asked
-    )
+    expanded = expand(plan)
+    refuse_too_large(plan, expanded.cases)
+    sessions = connect(expanded, check) if sessions is None else sessions
+    gpus = max((placement.gpus for placement in expanded.placements.values()), key=len, default=())
+    with cleaned(sessions):
+        stacks = look_at(expanded, sessions, gpus)
+    return PreparedCampaign(expanded, sessions, stacks)
 
 
 def run_campaign(
@@ -88,15 +89,13 @@ def run_campaign(
 
     Raises:
         Interrupted: told to stop. What the launch under way has measured is kept; everything else of it is removed.
-        EngineError: the engine went away and did not come back.
+        EngineError: an engine went away and did not come back.
     """
-    with nothing_left(prepared.engine):
-        for launch in prepared.order:
+    with cleaned(prepared.sessions):
+        for launch in prepared.expanded.order:
             if (launch.cell, launch.number) in done:
                 continue
-            if prepared.engine is not None and launch.cell.isolation is not None:
-                prepared.engine.wait(check)
-                clear(prepared.engine)  # what an earlier launch could not remove would run beside this one
+            prepared.sessions[launch.cell.engine].ready()
             _carried_out(prepared, launch, sink, known, check)
             check()
 
@@ -104,20 +103,19 @@ def run_campaign(
 def _carried_out(
     prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
 ) -> None:
-    plan, cell = prepared.plan, launch.cell
-    side, placement, asked = prepared.sides.start[cell.image], prepared.placements[cell], prepared.asked[cell]
-    said = notes(cell, side, len(placement.gpus))
+    expanded, cell = prepared.expanded, launch.cell
+    stack, placement, asked = prepared.stacks.of(cell), expanded.placements[cell], expanded.cases[cell]
+    said = notes(cell, stack, len(placement.gpus))
     keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
-    outcome = run_launch(
-        plan, launch, side, placement, prepared.engine, prepared.run, driver_identity(), asked, keeper.add, check
-    )
+    session = prepared.sessions[cell.engine]
+    outcome = run_launch(expanded.plan, launch, stack, placement, session, asked, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)
 
 
 def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
     """Of the whole experiment."""
-    plan, sides = prepared.plan, prepared.sides
-    ranks = max(cell.ranks for cell in prepared.placements)
+    plan, sides = prepared.expanded.plan, prepared.stacks
+    ranks = max(cell.ranks for cell in prepared.expanded.cells)
     libraries = {lib: None for side in (*sides.environments, *sides.images) for lib in side.libraries}
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -134,9 +132,8 @@ def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifes
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
         experiment=Experiment(
-            engine="none" if prepared.engine is None else prepared.engine.title,
-            seed=plan.seed, launches=plan.launches, images=sides.images, environments=sides.environments,
-            differences=sides.differences,
+            engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=sides.images,
+            environments=sides.environments, differences=sides.differences,
         ),
     )  # fmt: skip
 
@@ -145,8 +142,8 @@ def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozens
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
     by_case = {(record.case, record.launch): record for record in records}
     found = set()
-    for launch in prepared.order:
-        cell, asked = launch.cell, prepared.asked[launch.cell]
+    for launch in prepared.expanded.order:
+        cell, asked = launch.cell, prepared.expanded.cases[launch.cell]
         cases = (msgspec.structs.replace(case, **place_of(cell)) for case in asked)
         there = [one for case in cases if (one := by_case.get((case, launch.number))) is not None]
         if len(there) == len(asked) or any(one.status == "failed" for one in there):

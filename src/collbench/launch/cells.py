@@ -9,10 +9,13 @@ import msgspec
 
 from collbench import backends, collectives
 from collbench.errors import PlanError
+from collbench.launch import engines
+from collbench.launch.engines.spec import Engine, Sharing, step_of, steps_of
+from collbench.launch.placement import get as policy_of
 from collbench.launch.placement import groups_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import ISOLATIONS, Affinity, Isolation, LaunchPlan
+from collbench.schema.launch_plan import Affinity, LaunchPlan
 from collbench.schema.plan import Plan
 
 #: What a plan that names none means.
@@ -21,17 +24,20 @@ DEFAULT_RANKS, DEFAULT_BACKENDS = (2,), ("mpi",)
 
 @dataclass(frozen=True)
 class LaunchCell:
-    """One way to start a world. `isolation` is None on the host. `image` names the MPI on the host too.
+    """One way to start a world. `isolation` is a step of the engine's ladder; None where its boxes isolate nothing.
+
+    `image` names the MPI on the host too.
 
     `server`: rank 0 is a parameter server, and the others are its workers.
     """
 
     image: str
     policy: str
-    isolation: Isolation | None
+    isolation: str | None
     ranks: int
     affinity: Affinity = "near"
     server: bool = False
+    engine: str = "docker"
 
     @property
     def title(self) -> str:
@@ -46,6 +52,13 @@ class LaunchCell:
         """The ranks of each container; on the host, of the one place they share."""
         return groups_of(self.policy, self.ranks, self.server)
 
+    @property
+    def sharing(self) -> Sharing:
+        """What its containers share; everything where they isolate nothing."""
+        if self.isolation is None:
+            return Sharing()
+        return step_of(engines.get(self.engine), self.isolation).sharing
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -57,16 +70,35 @@ class Launch:
 
 
 def cells_of(plan: LaunchPlan) -> tuple[LaunchCell, ...]:
-    """Every combination, each once, in the plan's order."""
+    """Every combination, each once, in the plan's order.
+
+    Raises:
+        PlanError: an engine, a policy or a step that there is not; or containers of an engine that makes none.
+    """
+    chosen = {policy: engine_of(plan, policy) for policy in plan.policies}
     found = [
-        LaunchCell(image, policy, step, ranks, affinity, server)
+        LaunchCell(image, policy, step, ranks, affinity, server, chosen[policy].name)
         for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
-        for step in steps_of(policy, ranks, plan.isolation, server)
+        for step in steps_of(chosen[policy], len(groups_of(policy, ranks, server)), plan.isolation)
     ]
     return tuple(dict.fromkeys(found))
+
+
+def engine_of(plan: LaunchPlan, policy: str) -> Engine:
+    """What starts the worlds of a policy: the plan's engine, and the host where the policy has no containers.
+
+    Raises:
+        PlanError: there is no such engine or policy, or the engine makes no containers.
+    """
+    if not policy_of(policy.partition(":")[0]).in_containers:
+        return engines.get(engines.HOST)
+    engine = engines.get(plan.engine)
+    if not engine.ladder:
+        raise PlanError(f"policy {policy}: engine {engine.name} makes no containers. Name another engine: docker.")
+    return engine
 
 
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
@@ -124,24 +156,8 @@ def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
     return plan.image_backends.get(image, plan.backends) or DEFAULT_BACKENDS
 
 
-def steps_of(
-    policy: str, ranks: int, asked: tuple[Isolation, ...], server: bool = False
-) -> tuple[Isolation | None, ...]:
-    """The steps that differ for a policy: none on the host; a lone container has nobody to share namespaces with.
-
-    What a step adds inside one container (limits, capabilities) it has up to `ipc`; a later one counts as that.
-    """
-    if policy == "host":
-        return (None,)
-    if len(groups_of(policy, ranks, server)) > 1:
-        return asked
-    last = ISOLATIONS.index("ipc")
-    return tuple(dict.fromkeys(ISOLATIONS[min(ISOLATIONS.index(step), last)] for step in asked))
-
-
-def order_of(plan: LaunchPlan) -> tuple[Launch, ...]:
+def order_of(plan: LaunchPlan, cells: tuple[LaunchCell, ...]) -> tuple[Launch, ...]:
     """Blocks that hold every cell once, each in a random order of its own that follows from the seed."""
-    cells = cells_of(plan)
     found: list[Launch] = []
     for number in range(plan.launches):
         order = random.Random(f"{plan.seed}/{number}")  # noqa: S311 - an order, not a secret
