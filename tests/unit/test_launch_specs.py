@@ -15,7 +15,7 @@ from collbench.launch.engines.docker.commands import container_command
 from collbench.launch.engines.docker.host_config import host_settings
 from collbench.launch.engines.docker.ladder import STEPS, settings_at
 from collbench.launch.engines.docker.specs import Common, Mount, Spec, specs_of
-from collbench.launch.placing import place
+from collbench.launch.placing import Placement, place
 from collbench.launch.rank_environment import Stack, notes, places, refuses_cma, shares_hostname, shm_shortage
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
@@ -29,6 +29,10 @@ def specs(step: str, policy: str = "single", memlock: bool = True) -> tuple[Spec
     cell = LaunchCell("mpich", policy, step, 2)
     mounts = {"c0": (Mount("/tmp/plan", "/plan"), Mount("/tmp/out", "/out", True))}  # noqa: S108
     return specs_of(WORLD, place(MACHINE, cell, PLAN), settings_at(step, memlock), mounts)
+
+
+def placed(cell: LaunchCell) -> Placement:
+    return place(MACHINE, cell, msgspec.structs.replace(PLAN, oversubscribe=True))
 
 
 def test_strict_shares_nothing() -> None:
@@ -81,8 +85,10 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
     assert [spec.gpus for spec in members] == [("GPU-a", "GPU-b")] * 3
     cell = LaunchCell("mpich", "single", "visible", 2)
     side = Stack(starters.get("mpich", "mpich"), "collbench/mpich")
-    assert any("devices are not isolated" in line for line in notes(cell, side, gpus=True))
-    assert not any("devices are not isolated" in line for line in notes(cell, side))
+    there = replace(MACHINE, gpus=(TopologyGpu("GPU-a"), TopologyGpu("GPU-b")))
+    with_gpus = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
+    assert any("devices are not isolated" in line for line in notes(cell, with_gpus, side))
+    assert not any("devices are not isolated" in line for line in notes(cell, placed(cell), side))
 
 
 def test_a_ranks_gpu_is_told_by_its_rank_for_its_local_rank_is_0_in_every_container() -> None:
@@ -210,24 +216,23 @@ def test_transports_are_read_from_the_log() -> None:
 def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
     side = Stack(MPICH, "collbench/mpich", refused=frozenset({"process_vm_readv"}))
     strict = LaunchCell("mpich", "multi", "strict", 2)
-    assert refuses_cma(strict, side)
-    assert any("MPIR_CVAR_CH4_CMA_ENABLE=0" in note for note in notes(strict, side))
+    assert refuses_cma(strict, placed(strict), side)
+    assert any("MPIR_CVAR_CH4_CMA_ENABLE=0" in note for note in notes(strict, placed(strict), side))
     for other in (
         replace(strict, isolation="ipc"),
         replace(strict, policy="single"),
         replace(strict, policy="host", isolation=None),
     ):
-        assert not refuses_cma(other, side)
-    assert not refuses_cma(strict, replace(side, refused=frozenset()))
+        assert not refuses_cma(other, placed(other), side)
+    assert not refuses_cma(strict, placed(strict), replace(side, refused=frozenset()))
     kcmp = Stack(OPENMPI, "collbench/openmpi", refused=frozenset({"kcmp"}))
-    assert notes(LaunchCell("openmpi", "multi", "strict", 2), kcmp) == (
-        "kcmp refused at this step: openmpi copies twice",
-    )
+    multi = LaunchCell("openmpi", "multi", "strict", 2)
+    assert notes(multi, placed(multi), kcmp) == ("kcmp refused at this step: openmpi copies twice",)
     both = Stack(OPENMPI, "collbench/openmpi", refused=frozenset({"kcmp", "process_vm_readv"}))
-    assert notes(LaunchCell("openmpi", "multi", "strict", 2), both)[0].startswith("process_vm_readv and kcmp refused")
+    assert notes(multi, placed(multi), both)[0].startswith("process_vm_readv and kcmp refused")
     net = LaunchCell("openmpi", "single", "net", 2)
-    assert shares_hostname(net)
-    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, Stack(OPENMPI, "x")))
+    assert shares_hostname(net, placed(net))
+    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, placed(net), Stack(OPENMPI, "x")))
 
 
 @pytest.mark.parametrize(
@@ -240,5 +245,6 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
 def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: str, ranks: int, short: bool) -> None:
     """64 MiB of Docker's own hold 12 ranks of MPICH; with one ipc namespace all ranks share one /dev/shm."""
     side = Stack(MPICH, "collbench/mpich")
-    assert (shm_shortage(LaunchCell("mpich", policy, step, ranks), side) is not None) == short
-    assert shm_shortage(LaunchCell("mpich", "host", None, 250), side) is None
+    cell, host = LaunchCell("mpich", policy, step, ranks), LaunchCell("mpich", "host", None, 250)
+    assert (shm_shortage(cell, placed(cell), side) is not None) == short
+    assert shm_shortage(host, placed(host), side) is None

@@ -72,9 +72,8 @@ def prepare(plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] 
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
     sessions = connect(expanded, check) if sessions is None else sessions
-    gpus = max((placement.gpus for placement in expanded.placements.values()), key=len, default=())
     with cleaned(sessions):
-        stacks = look_at(expanded, sessions, gpus)
+        stacks = look_at(expanded, sessions)
     return PreparedCampaign(expanded, sessions, stacks)
 
 
@@ -105,7 +104,7 @@ def _carried_out(
 ) -> None:
     expanded, cell = prepared.expanded, launch.cell
     stack, placement, asked = prepared.stacks.of(cell), expanded.placements[cell], expanded.cases[cell]
-    said = notes(cell, stack, len(placement.gpus))
+    said = notes(cell, placement, stack)
     keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
     session = prepared.sessions[cell.engine]
     outcome = run_launch(expanded.plan, launch, stack, placement, session, asked, keeper.add, check)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from collbench.errors import EngineError, LaunchFailed, RequestError
 from collbench.launch import engines
-from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.cells import Launch
 from collbench.launch.engines.spec import OpenWorld, Session
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.folders import folders
 from collbench.launch.log import Log
 from collbench.launch.one_launch import world_of
-from collbench.launch.rank_environment import notes
+from collbench.launch.placing import Placement
+from collbench.launch.rank_environment import notes, shares_boxes
 from collbench.launch.stacks import stack_of
 from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
@@ -44,19 +45,19 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
     """
     cell = expanded.cells[0]
     with session.cleaned():
-        looks = session.look(expanded.plan, expanded.cells, (), {})
+        looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
         stack, placement = stack_of(expanded.plan, cell.image, looks.by_image[cell.image]), expanded.placements[cell]
         with folders(expanded.plan.inner(), engines.get(cell.engine).user()) as at:
             world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
             log = Log()
             with session.open(world) as opened:
-                code = _run_in_first(opened, (*argv, *_lone(cell)), log, check)
+                code = _run_in_first(opened, (*argv, *_lone(placement)), log, check)
     if code not in ENDS:
         last = "; ".join(log.tail()[-1:]) or "it said nothing"
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
     boxes = len(placement.boxes)
     title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
-    return Examined(log.lines, code, title, (*notes(cell, stack), *looks.remarks))
+    return Examined(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
 
 
 def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPlan:
@@ -73,9 +74,9 @@ def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPla
     return expanded
 
 
-def _lone(cell: LaunchCell) -> Argv:
+def _lone(placement: Placement) -> Argv:
     """A rank that is alone in its container reads nobody's memory there."""
-    return () if any(len(group) > 1 for group in cell.groups) else ("--without", "cma")
+    return () if shares_boxes(placement) else ("--without", "cma")
 
 
 def _run_in_first(opened: OpenWorld, argv: Argv, log: Log, check: StopCheck) -> int:

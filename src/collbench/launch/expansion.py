@@ -28,9 +28,9 @@ class ExpandedPlan:
         """Each once."""
         return tuple(self.placements)
 
-    def cells_on(self, engine: str) -> tuple[LaunchCell, ...]:
-        """Those that an engine is to start."""
-        return tuple(cell for cell in self.placements if cell.engine == engine)
+    def placements_on(self, engine: str) -> dict[LaunchCell, Placement]:
+        """Of the cells that an engine is to start."""
+        return {cell: placement for cell, placement in self.placements.items() if cell.engine == engine}
 
 
 def machine_of(engine: str) -> Topology:

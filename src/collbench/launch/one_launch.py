@@ -84,7 +84,7 @@ def run_launch(
         if failure is None and told_to_stop is None and count < len(asked):
             reason = f"ended early, with {count} of {len(asked)} cases"
             failure = LaunchFailed(reason, log.tail(stack.starter.quiet))
-        failure = _with_advice(failure, launch.cell, stack, len(placement.gpus))
+        failure = _with_advice(failure, launch.cell, placement, stack)
         if last is not None:
             keep(last, transport, failure)
     if told_to_stop is not None:
@@ -120,10 +120,12 @@ def starter_of(world: WorldSpec) -> Starter:
     return started_by_engine(starter) if engines.get(world.cell.engine).starts_ranks else starter
 
 
-def _with_advice(failure: LaunchFailed | None, cell: LaunchCell, stack: Stack, gpus: int) -> LaunchFailed | None:
+def _with_advice(
+    failure: LaunchFailed | None, cell: LaunchCell, placement: Placement, stack: Stack
+) -> LaunchFailed | None:
     """The failure with what would help, where a library is known to die of it without a word."""
     if failure is None:
         return None
     said = "\n".join((str(failure), *failure.log))
-    shortage = shm_shortage(cell, stack) or nccl_shortage(cell, stack, gpus, said)
+    shortage = shm_shortage(cell, placement, stack) or nccl_shortage(cell, placement, stack, said)
     return failure if shortage is None else LaunchFailed(f"{failure}; {shortage}", failure.log)

@@ -40,16 +40,21 @@ def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     )
 
 
-def refuses_cma(cell: LaunchCell, side: Stack) -> bool:
+def shares_boxes(placement: Placement) -> bool:
+    """Whether some ranks are in one box."""
+    return any(len(box.ranks) > 1 for box in placement.boxes)
+
+
+def refuses_cma(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
     """Whether ranks in one container may not read each other's memory, though they share it."""
     if not side.refused or cell.sharing.ipc:
         return False
-    return any(len(group) > 1 for group in cell.groups)
+    return shares_boxes(placement)
 
 
-def shares_hostname(cell: LaunchCell) -> bool:
+def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
     """Whether several containers share a network namespace, and so a hostname."""
-    return len(cell.groups) > 1 and cell.sharing.net
+    return len(placement.boxes) > 1 and cell.sharing.net
 
 
 #: Containers of one hostname and one /dev/shm are one machine to NCCL, whose GPUs it connects directly where their
@@ -62,40 +67,41 @@ HIDDEN_PEERS = {"NCCL_P2P_DISABLE": "1"}
 NCCL_CONNECTION = 9637888
 
 
-def hides_peers(cell: LaunchCell, side: Stack, gpus: int) -> bool:
+def hides_peers(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
     """Whether NCCL takes several containers for one machine though none sees the GPUs of another."""
-    return shares_hostname(cell) and side.nccl and gpus > 1 and not cell.sharing.all_gpus
+    hidden = len(placement.gpus) > 1 and not cell.sharing.all_gpus
+    return hidden and side.nccl and shares_hostname(cell, placement)
 
 
-def notes(cell: LaunchCell, side: Stack, gpus: int = 0) -> tuple[str, ...]:
-    """What a reader of this cell's numbers must know. `gpus` is how many the world has."""
+def notes(cell: LaunchCell, placement: Placement, side: Stack) -> tuple[str, ...]:
+    """What a reader of this cell's numbers must know."""
     said = []
-    if refuses_cma(cell, side):
+    if refuses_cma(cell, placement, side):
         calls = " and ".join(sorted(side.refused, reverse=True))
         said.append(f"{calls} refused at this step: {side.starter.vendor} copies twice")
         said += [
             f"{name}={value}, because it would abort otherwise" for name, value in side.starter.without_cma.items()
         ]
-    if shares_hostname(cell):
+    if shares_hostname(cell, placement):
         said += [
             f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
         ]
-    if hides_peers(cell, side, gpus):
+    if hides_peers(cell, placement, side):
         said += [
             f"{name}={value}, because NCCL would take the containers for one machine and fail to reach hidden GPUs"
             for name, value in HIDDEN_PEERS.items()
         ]
-    if gpus and cell.sharing.all_gpus and len(cell.groups) > 1:
+    if cell.sharing.all_gpus and placement.gpus and len(placement.boxes) > 1:
         said.append("every container sees every GPU of this world: devices are not isolated at this step")
     return tuple(said)
 
 
-def nccl_shortage(cell: LaunchCell, side: Stack, gpus: int, said: str) -> str | None:
+def nccl_shortage(cell: LaunchCell, placement: Placement, side: Stack, said: str) -> str | None:
     """What helps where NCCL failed on a system call (`said`) in a container with two GPUs and a small /dev/shm."""
-    if not side.nccl or gpus < 2 or "system error" not in said.lower():  # ncclSystemError
+    if not side.nccl or len(placement.gpus) < 2 or "system error" not in said.lower():  # ncclSystemError
         return None
     held, larger = cell.sharing.shm_bytes, _step_with_more(cell)
-    if held is None or larger is None or not any(len(group) > 1 for group in cell.groups):
+    if held is None or larger is None or not shares_boxes(placement):
         return None
     return (
         f"where GPUs are connected through host memory NCCL takes {format_bytes(NCCL_CONNECTION)} of /dev/shm for each "
@@ -111,10 +117,10 @@ def _step_with_more(cell: LaunchCell) -> str | None:
     return next((name for name, size in sizes.items() if held is not None and (size is None or size > held)), None)
 
 
-def shm_shortage(cell: LaunchCell, side: Stack) -> str | None:
+def shm_shortage(cell: LaunchCell, placement: Placement, side: Stack) -> str | None:
     """How much of /dev/shm the library takes, where a container of the cell has less: it dies without a word."""
     sharing = cell.sharing
-    ranks = cell.ranks if sharing.ipc else max(map(len, cell.groups))
+    ranks = cell.ranks if sharing.ipc else max(len(box.ranks) for box in placement.boxes)
     wanted = ranks * side.starter.shm_per_rank
     if sharing.shm_bytes is None or wanted <= sharing.shm_bytes:
         return None
@@ -129,9 +135,9 @@ def shm_shortage(cell: LaunchCell, side: Stack) -> str | None:
 def variables(cell: LaunchCell, placement: Placement, side: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     planned = msgspec.json.encode(places(cell, placement)).decode()
-    more = dict(side.starter.without_cma) if refuses_cma(cell, side) else {}
-    if shares_hostname(cell):
+    more = dict(side.starter.without_cma) if refuses_cma(cell, placement, side) else {}
+    if shares_hostname(cell, placement):
         more |= side.starter.one_hostname
-    if hides_peers(cell, side, len(placement.gpus)):
+    if hides_peers(cell, placement, side):
         more |= HIDDEN_PEERS
     return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **side.starter.environment, **more}  # noqa: S108

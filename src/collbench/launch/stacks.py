@@ -31,10 +31,8 @@ class Stacks:
         return self.start[cell.engine, cell.image]
 
 
-def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session], gpus: tuple[str, ...] = ()) -> Stacks:
+def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     """Ask every engine of a plan what the images hold there; the host last, which needs the same of an environment.
-
-    `gpus` are UUIDs of those that containers are to see.
 
     Raises:
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
@@ -44,7 +42,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session], gpus: tuple
     plan, vendors, remarks = expanded.plan, dict[str, str](), list[str]()
     looks: dict[str, dict[str, Look]] = {}
     for name in sorted(sessions, key=lambda name: name == engines.HOST):
-        found = sessions[name].look(plan, expanded.cells_on(name), gpus, vendors)
+        found = sessions[name].look(plan, expanded.placements_on(name), vendors)
         looks[name] = dict(found.by_image)
         remarks += found.remarks
         for image, look in found.by_image.items():

@@ -24,6 +24,7 @@ from collbench.machine.topology import Core, Topology
 
 if TYPE_CHECKING:
     from collbench.launch.cells import LaunchCell
+    from collbench.launch.placing import Placement
     from collbench.schema.launch_plan import LaunchPlan
 
 Playing = Generator[None, None, int]
@@ -174,11 +175,9 @@ class FakeSession:
         finally:
             self.cleanings += 1
 
-    def look(
-        self, plan: LaunchPlan, cells: tuple[LaunchCell, ...], gpus: tuple[str, ...], vendors: Mapping[str, str]
-    ) -> Looks:
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """What `held` and `ids` say."""
-        names = dict.fromkeys(cell.image for cell in cells)
+        names = dict.fromkeys(cell.image for cell in placements)
         return Looks({name: Look(self.held.get(name) or contents(name), name, f"image {name}",
                                  self.ids.get(name, f"sha256:{name}")) for name in names})  # fmt: skip
 

@@ -29,6 +29,7 @@ from collbench.machine.topology import Topology
 
 if TYPE_CHECKING:
     from collbench.launch.cells import LaunchCell
+    from collbench.launch.placing import Placement
     from collbench.schema.launch_plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
@@ -81,16 +82,14 @@ class HostSession:
         """Processes end with their world, or with the driver: nothing is left to be looked for."""
         return contextlib.nullcontext()
 
-    def look(
-        self, plan: LaunchPlan, cells: tuple[LaunchCell, ...], gpus: tuple[str, ...], vendors: Mapping[str, str]
-    ) -> Looks:
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """What the environment beside each image holds: the library that the image does, or that its name says.
 
         Raises:
             PlanError: it holds another, or none.
         """
         looks = {}
-        for image in dict.fromkeys(cell.image for cell in cells):
+        for image in dict.fromkeys(cell.image for cell in placements):
             self.check()
             looks[image] = _beside(plan, image, vendors.get(image) or _vendor_in(image))
         return Looks(looks)

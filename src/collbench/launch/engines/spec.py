@@ -160,12 +160,10 @@ class Session(Protocol):
             EngineError: something is left. Where another error ends this, its notes say so.
         """
 
-    def look(
-        self, plan: LaunchPlan, cells: tuple[LaunchCell, ...], gpus: tuple[str, ...], vendors: Mapping[str, str]
-    ) -> Looks:
-        """Ask every image of these cells what it holds, and try what the engine can give.
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        """Ask every image of these cells what it holds, and try what the engine can give, GPUs too where they get some.
 
-        `gpus` are UUIDs of those that boxes are to see; `vendors` say what other engines found in an image.
+        `vendors` say what other engines found in an image.
 
         Raises:
             CollbenchError: an image is not there, or the engine cannot give what every launch needs.

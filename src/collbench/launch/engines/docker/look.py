@@ -25,9 +25,13 @@ from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.probe import Contents
+from collbench.launch.rank_environment import shares_boxes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from collbench.launch.cells import LaunchCell
+    from collbench.launch.placing import Placement
     from collbench.schema.launch_plan import LaunchPlan
 
 #: Where `collbench image build` and the Dockerfiles put an image that is named without a slash or a colon.
@@ -39,15 +43,16 @@ def reference_of(image: str) -> str:
     return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
 
 
-def look_at(engine: Docker, plan: LaunchPlan, cells: tuple[LaunchCell, ...], gpus: tuple[str, ...]) -> Looks:
+def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> Looks:
     """What every image of these cells holds, and what the engine can give: as `Session.look` says.
 
     Raises:
         ImageMissing: an image is not there, or does not hold an MPI and this collbench.
         EngineError: the engine cannot give what every launch needs.
     """
-    images = {name: find(engine, name) for name in dict.fromkeys(cell.image for cell in cells)}
+    images = {name: find(engine, name) for name in dict.fromkeys(cell.image for cell in placements)}
     first = next(iter(images.values()))
+    gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
     cdi = bool(gpus) and (engine.service.only_cdi or knows_cdi(engine.describe()))
     refuse_unseen_folder(engine, first, plan.inner())
     if gpus:
@@ -56,10 +61,10 @@ def look_at(engine: Docker, plan: LaunchPlan, cells: tuple[LaunchCell, ...], gpu
     for name, image in images.items():
         engine.check()
         held[name] = contents_of(engine, image, requests=gpu_requests(gpus, cdi))
-    memlock = all(cell.isolation == STEPS[0] for cell in cells) or allows_memlock(engine, first)
+    memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
     given = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
     grants = frozenset(name for name, there in given.items() if there)
-    shared = any(len(group) > 1 for cell in cells for group in cell.groups)
+    shared = any(shares_boxes(placement) for placement in placements.values())
     looks = {}
     for name, image in images.items():
         engine.check()

@@ -24,6 +24,7 @@ from collbench.launch.stopping import StopCheck
 
 if TYPE_CHECKING:
     from collbench.launch.cells import LaunchCell
+    from collbench.launch.placing import Placement
     from collbench.schema.launch_plan import LaunchPlan
 
 
@@ -65,11 +66,9 @@ class DockerSession:
         """What carries this session's labels is removed at the end."""
         return nothing_left(self.engine)
 
-    def look(
-        self, plan: LaunchPlan, cells: tuple[LaunchCell, ...], gpus: tuple[str, ...], vendors: Mapping[str, str]
-    ) -> Looks:
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """As images say from inside."""
-        return look_at(self.engine, plan, cells, gpus)
+        return look_at(self.engine, plan, placements)
 
     def ready(self) -> None:
         """The engine answers, and nothing of an earlier launch runs beside the next."""
