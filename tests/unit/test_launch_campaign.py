@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from collbench.launch.campaign import PreparedCampaign, finished, manifest_of, p
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
+from collbench.launch.probe import Contents
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
 
@@ -63,9 +64,9 @@ def carried_out(
     return heard, session
 
 
-def one_failed(oddity: Play, temporary: Path, **more: str) -> tuple[str, FakeSession]:
+def one_failed(oddity: Play, temporary: Path, remark: str = "") -> tuple[str, FakeSession]:
     """The reason of the first launch; the second one went well, and nothing is left."""
-    heard, session = carried_out(only_first(oddity), **more)
+    heard, session = carried_out(only_first(oddity), remark=remark)
     (failed,) = [record for record in heard.records if record.status == "failed"]
     assert failed.launch == 0
     assert heard.found[-2:] == GOOD
@@ -199,9 +200,9 @@ def test_records_that_are_known_are_not_written_again() -> None:
 # Software -------------------------------------------------------------------------------------------------------------
 
 
-def held(sha256: str, python: str = "3.11") -> Mapping[str, object]:
+def held(sha256: str) -> dict[str, Contents]:
     library = Library(name="Open MPI", version="5.0.11", sha256=sha256)
-    return {"openmpi": msgspec.structs.replace(contents(), libraries=(library,), python=python)}
+    return {"openmpi": msgspec.structs.replace(contents(), libraries=(library,))}
 
 
 def beside(host: str, inside: str) -> PreparedCampaign:

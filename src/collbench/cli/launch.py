@@ -27,7 +27,7 @@ from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import RunWriter, read_manifest
 
 
 class RunSink:
@@ -108,15 +108,13 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     prepared = prepare(plan, check)
     expanded = prepared.expanded
     manifest = manifest_of(prepared, tuple(sys.argv))
-    records: list[Record] = []
     if resume is not None:
-        run = read_run(resume)
-        _refuse_other(run.manifest, manifest, resume)
+        refuse_other(read_manifest(resume), manifest, resume)
         writer = RunWriter.resume(resume)
-        records = list(read_run(resume).records)  # from now on nobody else adds to it
     else:
         writer = RunWriter(out, manifest)
-    done = finished(prepared, tuple(records))
+    records = list(writer.before)
+    done = finished(prepared, writer.before)
     show_cells(expanded, (*prepared.stacks.differences, *beside(expanded.placements.values())))
     sink = RunSink(writer, len(expanded.order), len(done), records)
     try:
@@ -137,13 +135,16 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     return 1 if any(record.status == "failed" for record in records) else 0
 
 
-def _refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
-    """A run is one experiment: the same plan, images and environments (wherever its engine is)."""
-    plans = [msgspec.json.decode(msgspec.json.encode(one.plan)) | {"docker_host": ""} for one in (before, now)]
-    if plans[0] != plans[1]:
-        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or start anew with --out.")
+def refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
+    """A run is one experiment: the same plan, images and environments (wherever its engine is).
+
+    Raises:
+        RequestError: something of it is another, or the run was not written by `collbench launch`.
+    """
     if before.experiment is None or now.experiment is None:
-        raise RequestError(f"--resume {where}: is no run of collbench launch.")
+        raise RequestError(f"--resume {where}: was not written by collbench launch.")
+    if _plan_in(before) is None or _plan_in(before) != _plan_in(now):
+        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or start anew with --out.")
     for side in ("images", "environments"):
         held = [{one.name: (one.id, one.libraries) for one in getattr(found, side)}
                 for found in (before.experiment, now.experiment)]  # fmt: skip
@@ -153,6 +154,15 @@ def _refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
                     f"--resume {where}: {side.removesuffix('s')} {name} is another than the one it began with. Two builds "
                     "in one run would be compared as one; start anew with --out."
                 )
+
+
+def _plan_in(manifest: Manifest) -> LaunchPlan | None:
+    """The plan of a run, with the defaults of keys that it does not have; None where it is not one of today's."""
+    try:
+        plan = msgspec.convert(msgspec.json.decode(msgspec.json.encode(manifest.plan)), LaunchPlan)
+    except msgspec.ValidationError:
+        return None
+    return msgspec.structs.replace(plan, docker_host="")
 
 
 def _sweep(engine: str, docker_host: str) -> None:

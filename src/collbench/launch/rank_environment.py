@@ -140,4 +140,4 @@ def variables(cell: LaunchCell, placement: Placement, side: Stack) -> dict[str, 
         more |= side.starter.one_hostname
     if hides_peers(cell, placement, side):
         more |= HIDDEN_PEERS
-    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", "HOME": "/tmp", **side.starter.environment, **more}  # noqa: S108
+    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", **side.starter.environment, **more}

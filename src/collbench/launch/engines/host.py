@@ -150,7 +150,7 @@ class HostWorld:
 
 
 def environment_of(world: WorldSpec) -> dict[str, str]:
-    """What ranks are told, as it holds here: the home is the user's, and as root Open MPI wants to be told twice.
+    """What ranks are told, and as root Open MPI wants to be told twice.
 
     What the library keeps while it runs (Open MPI's session folder stays when its daemon is killed) goes to the
     launch's folder, which is removed with it.
@@ -158,7 +158,7 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
     told = variables(world.cell, world.placement, world.stack)
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
     temporary = {"TMPDIR": str(world.folders.plan.parent)}
-    return {name: value for name, value in told.items() if name != "HOME"} | root | temporary
+    return told | root | temporary
 
 
 def _beside(plan: LaunchPlan, image: str, wanted: str) -> Look:
