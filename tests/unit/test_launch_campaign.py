@@ -189,12 +189,14 @@ def test_told_to_stop_the_world_is_closed_and_what_it_measured_is_kept(temporary
 def test_records_that_are_known_are_not_written_again() -> None:
     heard, _ = carried_out(lambda command: leave(command, cases=1) if first(command) else leave(command))
     kept = [record for record in heard.records if record.status == "ok"]
-    prepared = prepare(PLAN, lambda: None, {"fake": FakeSession(leave)})
+    session = FakeSession(leave)
+    prepared = prepare(PLAN, lambda: None, {"fake": session})
     done, again = finished(prepared, tuple(kept)), Heard()
     assert {number for _, number in done} == {1}
     known = frozenset((record.case, record.launch) for record in kept)
     run_campaign(prepared, again, done, known, lambda: None)
     assert again.found == [(0, 16, "ok")]
+    assert [opened.world.name for opened in session.worlds] == ["cbfake-0"]  # the other launch is done
 
 
 # Software -------------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def command(
         _sweep(engine or "docker", docker_host or "")
         return
     if resume is not None and out is not None:
-        raise RequestError("launch: --resume goes on in its own directory; leave --out away.")
+        raise RequestError("launch: --resume goes on in its own directory; remove --out.")
     if plan is None:
         raise RequestError("launch: name a plan, for example launch/quick.toml (or --sweep).")
     loaded = load_launch_plan(plan)

@@ -70,7 +70,7 @@ def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPla
                        engine=engine, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
     expanded = expand(check_launch_plan(asked))
     if expanded.cells[0].isolation is None:
-        raise RequestError(f"doctor --image: policy {policy} has no container; leave --image away.")
+        raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
     return expanded
 
 
