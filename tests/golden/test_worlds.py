@@ -11,10 +11,9 @@ import pytest
 from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.specs import MEMLOCK, SEALED
-from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.placing import place
-from collbench.launch.rank_environment import Stack
 from collbench.machine import facts
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan

@@ -14,8 +14,8 @@ from collbench.launch import starters
 from collbench.launch.campaign import PreparedCampaign, run_campaign
 from collbench.launch.cells import Launch, cases_in
 from collbench.launch.engines.host import HostSession
+from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
-from collbench.launch.rank_environment import Stack
 from collbench.launch.stacks import Stacks
 from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology

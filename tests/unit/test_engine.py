@@ -14,6 +14,7 @@ import pytest
 from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
 
 from collbench.errors import EngineError, Interrupted
+from collbench.launch import engines
 from collbench.launch.engines.docker import connection
 from collbench.launch.engines.docker.cleanup import clear, nothing_left
 from collbench.launch.engines.docker.containers import Docker
@@ -261,3 +262,21 @@ def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
         with pytest.raises(Interrupted):
             run_once(engine, IMAGE, ("sleep", "1000"))
     assert made.asked[-1][0] == "DELETE"
+
+
+# Podman ---------------------------------------------------------------------------------------------------------------
+
+
+def test_podman_is_reached_at_its_own_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not at Docker's, which both may be there."""
+    podman = engines.get("podman")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(EngineError) as caught:
+        podman.connect("", lambda: None)
+    assert str(caught.value).startswith(f"Podman at unix://{tmp_path}/none.sock: not running. Start it (systemctl ")
+    with made_engine(
+        tmp_path, lambda method, path: (200, VERSION | {"Components": [{"Name": "Podman Engine"}]})
+    ) as made:
+        monkeypatch.setenv("CONTAINER_HOST", made.host)
+        assert podman.connect("", lambda: None).title == "Podman Engine 20.10.24"

@@ -262,8 +262,8 @@ def test_the_fake_engine_is_for_tests_alone() -> None:
     [
         ({"engine": "dokcer"}, "engine 'dokcer': unknown. Did you mean docker"),
         ({"engine": "host"}, "policy single: engine host makes no containers"),
-        ({"isolation": ("loose",)}, "isolation 'loose': unknown to engine fake. There are: strict, shared"),
-        ({"isolation": ("limits",)}, "isolation 'limits': unknown to engine fake"),
+        ({"isolation": ("loose",)}, "isolation 'loose': unknown to this engine. There are: strict, shared"),
+        ({"isolation": ("limits",)}, "isolation 'limits': unknown to this engine"),
     ],
 )
 def test_what_no_engine_can_do_is_refused_before_one_is_asked(more: dict[str, object], message: str) -> None:

@@ -19,12 +19,12 @@ from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED
 from collbench.launch.engines.fake import FakeSession
-from collbench.launch.engines.spec import Look
+from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
 from collbench.launch.images import Recipe, arguments_of, dockerfiles, labels_of
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import NCCL_CONNECTION, Stack, hides_peers, nccl_shortage, notes, variables
+from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.stacks import Stacks, differences_of, refuse_missing
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
@@ -245,7 +245,7 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
 
 
 def image_with(held: Contents) -> Look:
-    return Look(held, "sha256:1", "image mpich")
+    return Look(held, "sha256:1", "image mpich", id="sha256:1")
 
 
 def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:

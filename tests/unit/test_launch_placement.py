@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from collbench.errors import PlanError, RequestError
 from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
-from collbench.launch.cells import LaunchCell, cases_in, cells_of, order_of
+from collbench.launch.cells import LaunchCell, cases_in, order_of
 from collbench.launch.engines.docker.ladder import STEPS
-from collbench.launch.engines.spec import steps_of
-from collbench.launch.expansion import expand
+from collbench.launch.engines.ladder import steps_of
+from collbench.launch.expansion import cells_of, expand
 from collbench.launch.keeping import place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
@@ -222,8 +222,8 @@ def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
 
 
 def test_steps_that_differ() -> None:
-    docker = engines.get("docker")
-    assert steps_of(engines.get("host"), 1, STEPS) == (None,)
+    docker = engines.get("docker").ladder
+    assert steps_of(engines.get("host").ladder, 1, STEPS) == (None,)
     assert steps_of(docker, 2, STEPS) == STEPS
     assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc")
     assert steps_of(docker, 1, ("strict", "visible")) == ("strict", "ipc")

@@ -15,8 +15,9 @@ from collbench.launch.engines.docker.commands import container_command
 from collbench.launch.engines.docker.host_config import host_settings
 from collbench.launch.engines.docker.ladder import STEPS, settings_at
 from collbench.launch.engines.docker.specs import Common, Mount, Spec, specs_of
+from collbench.launch.engines.spec import Stack
 from collbench.launch.placing import Placement, place
-from collbench.launch.rank_environment import Stack, notes, places, refuses_cma, shares_hostname, shm_shortage
+from collbench.launch.rank_environment import notes, places, refuses_cma, shares_hostname, shm_shortage
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
 

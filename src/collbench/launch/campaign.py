@@ -113,9 +113,9 @@ def _carried_out(
 
 def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
     """Of the whole experiment."""
-    plan, sides = prepared.expanded.plan, prepared.stacks
+    plan, stacks = prepared.expanded.plan, prepared.stacks
     ranks = max(cell.ranks for cell in prepared.expanded.cells)
-    libraries = {lib: None for side in (*sides.environments, *sides.images) for lib in side.libraries}
+    libraries = {lib: None for image in (*stacks.environments, *stacks.images) for lib in image.libraries}
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         collbench=collbench.__version__,
@@ -131,8 +131,8 @@ def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifes
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
         experiment=Experiment(
-            engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=sides.images,
-            environments=sides.environments, differences=sides.differences,
+            engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
+            environments=stacks.environments, differences=stacks.differences,
         ),
     )  # fmt: skip
 

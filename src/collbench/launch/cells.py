@@ -9,9 +9,6 @@ import msgspec
 
 from collbench import backends, collectives
 from collbench.errors import PlanError
-from collbench.launch import engines
-from collbench.launch.engines.spec import Engine, Sharing, step_of, steps_of
-from collbench.launch.placement import get as policy_of
 from collbench.launch.placement import groups_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.schema.case import Case
@@ -52,13 +49,6 @@ class LaunchCell:
         """The ranks of each container; on the host, of the one place they share."""
         return groups_of(self.policy, self.ranks, self.server)
 
-    @property
-    def sharing(self) -> Sharing:
-        """What its containers share; everything where they isolate nothing."""
-        if self.isolation is None:
-            return Sharing()
-        return step_of(engines.get(self.engine), self.isolation).sharing
-
 
 @dataclass(frozen=True)
 class Launch:
@@ -67,38 +57,6 @@ class Launch:
     cell: LaunchCell
     number: int
     sequence: int
-
-
-def cells_of(plan: LaunchPlan) -> tuple[LaunchCell, ...]:
-    """Every combination, each once, in the plan's order.
-
-    Raises:
-        PlanError: an engine, a policy or a step that there is not; or containers of an engine that makes none.
-    """
-    chosen = {policy: engine_of(plan, policy) for policy in plan.policies}
-    found = [
-        LaunchCell(image, policy, step, ranks, affinity, server, chosen[policy].name)
-        for ranks, server in worlds_of(plan)
-        for image in plan.images
-        for policy in plan.policies
-        for affinity in plan.affinity
-        for step in steps_of(chosen[policy], len(groups_of(policy, ranks, server)), plan.isolation)
-    ]
-    return tuple(dict.fromkeys(found))
-
-
-def engine_of(plan: LaunchPlan, policy: str) -> Engine:
-    """What starts the worlds of a policy: the plan's engine, and the host where the policy has no containers.
-
-    Raises:
-        PlanError: there is no such engine or policy, or the engine makes no containers.
-    """
-    if not policy_of(policy.partition(":")[0]).in_containers:
-        return engines.get(engines.HOST)
-    engine = engines.get(plan.engine)
-    if not engine.ladder:
-        raise PlanError(f"policy {policy}: engine {engine.name} makes no containers. Name another engine: docker.")
-    return engine
 
 
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from collbench.errors import PlanError
 from collbench.launch import engines
-from collbench.launch.cells import Launch, LaunchCell, cases_in, cells_of, check_backends, order_of
+from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends, order_of, worlds_of
+from collbench.launch.engines.ladder import steps_of
+from collbench.launch.engines.spec import Engine
+from collbench.launch.placement import get as policy_of
+from collbench.launch.placement import groups_of
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Topology
 from collbench.schema.case import Case
@@ -55,3 +59,35 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) ->
             raise PlanError(f"{cell.title}: {error}") from error
     cases = {cell: frozenset(cases_in(plan, cell)) for cell in cells}
     return ExpandedPlan(plan, placements, cases, order_of(plan, cells))
+
+
+def cells_of(plan: LaunchPlan) -> tuple[LaunchCell, ...]:
+    """Every combination, each once, in the plan's order.
+
+    Raises:
+        PlanError: an engine, a policy or a step that there is not; or containers of an engine that makes none.
+    """
+    chosen = {policy: engine_of(plan, policy) for policy in plan.policies}
+    found = [
+        LaunchCell(image, policy, step, ranks, affinity, server, chosen[policy].name)
+        for ranks, server in worlds_of(plan)
+        for image in plan.images
+        for policy in plan.policies
+        for affinity in plan.affinity
+        for step in steps_of(chosen[policy].ladder, len(groups_of(policy, ranks, server)), plan.isolation)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def engine_of(plan: LaunchPlan, policy: str) -> Engine:
+    """What starts the worlds of a policy: the plan's engine, and the host where the policy has no containers.
+
+    Raises:
+        PlanError: there is no such engine or policy, or the engine makes no containers.
+    """
+    if not policy_of(policy.partition(":")[0]).in_containers:
+        return engines.get(engines.HOST)
+    engine = engines.get(plan.engine)
+    if not engine.ladder:
+        raise PlanError(f"policy {policy}: engine {engine.name} makes no containers. Name another engine: docker.")
+    return engine

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
-from collbench.launch.engines.spec import Session, WorldSpec
+from collbench.launch.engines.spec import Session, Stack, WorldSpec
 from collbench.launch.folders import Folders, folders
 from collbench.launch.harvest import Harvested, left_behind
 from collbench.launch.identity import driver_identity
@@ -19,7 +19,7 @@ from collbench.launch.job import Job, run_job
 from collbench.launch.log import Log
 from collbench.launch.patience import Patience, limits_of, written_to
 from collbench.launch.placing import Placement
-from collbench.launch.rank_environment import Stack, nccl_shortage, shm_shortage
+from collbench.launch.rank_environment import nccl_shortage, shm_shortage
 from collbench.launch.starters.starter import Starter, started_by_engine
 from collbench.launch.stopping import StopCheck
 from collbench.machine.facts import format_cores

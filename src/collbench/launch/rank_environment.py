@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.ladder import Sharing, step_of
+from collbench.launch.engines.spec import Stack
 from collbench.launch.placing import Placement
-from collbench.launch.starters.starter import Starter
 from collbench.machine.facts import format_cores
 from collbench.schema.place import VARIABLE, Place
 from collbench.units import format_bytes
-
-
-@dataclass(frozen=True)
-class Stack:
-    """The software that a cell runs, by what its engine calls it: an image's id, an environment's folder.
-
-    `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
-    SYS_PTRACE. `nccl`: some of what is measured goes over NCCL. `grants`: what the engine can give, in its own words.
-    """
-
-    starter: Starter
-    reference: str
-    refused: frozenset[str] = frozenset()
-    nccl: bool = False
-    grants: frozenset[str] = frozenset()
 
 
 def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
@@ -40,6 +24,13 @@ def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
     )
 
 
+def sharing_of(cell: LaunchCell) -> Sharing:
+    """What the boxes of a cell share; everything where they isolate nothing."""
+    if cell.isolation is None:
+        return Sharing()
+    return step_of(engines.get(cell.engine).ladder, cell.isolation).sharing
+
+
 def shares_boxes(placement: Placement) -> bool:
     """Whether some ranks are in one box."""
     return any(len(box.ranks) > 1 for box in placement.boxes)
@@ -47,14 +38,14 @@ def shares_boxes(placement: Placement) -> bool:
 
 def refuses_cma(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
     """Whether ranks in one container may not read each other's memory, though they share it."""
-    if not side.refused or cell.sharing.ipc:
+    if not side.refused or sharing_of(cell).ipc:
         return False
     return shares_boxes(placement)
 
 
 def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
     """Whether several containers share a network namespace, and so a hostname."""
-    return len(placement.boxes) > 1 and cell.sharing.net
+    return len(placement.boxes) > 1 and sharing_of(cell).net
 
 
 #: Containers of one hostname and one /dev/shm are one machine to NCCL, whose GPUs it connects directly where their
@@ -69,7 +60,7 @@ NCCL_CONNECTION = 9637888
 
 def hides_peers(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
     """Whether NCCL takes several containers for one machine though none sees the GPUs of another."""
-    hidden = len(placement.gpus) > 1 and not cell.sharing.all_gpus
+    hidden = len(placement.gpus) > 1 and not sharing_of(cell).all_gpus
     return hidden and side.nccl and shares_hostname(cell, placement)
 
 
@@ -91,7 +82,7 @@ def notes(cell: LaunchCell, placement: Placement, side: Stack) -> tuple[str, ...
             f"{name}={value}, because NCCL would take the containers for one machine and fail to reach hidden GPUs"
             for name, value in HIDDEN_PEERS.items()
         ]
-    if cell.sharing.all_gpus and placement.gpus and len(placement.boxes) > 1:
+    if sharing_of(cell).all_gpus and placement.gpus and len(placement.boxes) > 1:
         said.append("every container sees every GPU of this world: devices are not isolated at this step")
     return tuple(said)
 
@@ -100,7 +91,7 @@ def nccl_shortage(cell: LaunchCell, placement: Placement, side: Stack, said: str
     """What helps where NCCL failed on a system call (`said`) in a container with two GPUs and a small /dev/shm."""
     if not side.nccl or len(placement.gpus) < 2 or "system error" not in said.lower():  # ncclSystemError
         return None
-    held, larger = cell.sharing.shm_bytes, _step_with_more(cell)
+    held, larger = sharing_of(cell).shm_bytes, _step_with_more(cell)
     if held is None or larger is None or not shares_boxes(placement):
         return None
     return (
@@ -111,7 +102,7 @@ def nccl_shortage(cell: LaunchCell, placement: Placement, side: Stack, said: str
 
 def _step_with_more(cell: LaunchCell) -> str | None:
     """The first step of the cell's engine with a larger /dev/shm than the cell's, if there is one."""
-    held = cell.sharing.shm_bytes
+    held = sharing_of(cell).shm_bytes
     steps = engines.get(cell.engine).ladder
     sizes = {step.name: step.sharing.shm_bytes for step in steps}
     return next((name for name, size in sizes.items() if held is not None and (size is None or size > held)), None)
@@ -119,7 +110,7 @@ def _step_with_more(cell: LaunchCell) -> str | None:
 
 def shm_shortage(cell: LaunchCell, placement: Placement, side: Stack) -> str | None:
     """How much of /dev/shm the library takes, where a container of the cell has less: it dies without a word."""
-    sharing = cell.sharing
+    sharing = sharing_of(cell)
     ranks = cell.ranks if sharing.ipc else max(len(box.ranks) for box in placement.boxes)
     wanted = ranks * side.starter.shm_per_rank
     if sharing.shm_bytes is None or wanted <= sharing.shm_bytes:

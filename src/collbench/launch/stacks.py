@@ -9,10 +9,9 @@ from collbench import backends
 from collbench.errors import PlanError
 from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell, backends_of
-from collbench.launch.engines.spec import Look, Session
+from collbench.launch.engines.spec import Look, Session, Stack
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import Stack
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Image
 
@@ -90,7 +89,7 @@ def refuse_missing(plan: LaunchPlan, name: str, look: Look) -> None:
         if backend in known.missing:
             there = [one for one in backends.names() if one not in known.missing and not backends.get(one).simulated]
             has = f"It has {', '.join(there) or 'none'}: say image_backends = {{ {name} = [...] }}, or backends."
-            if backends.get(backend).device == "gpu" and known.cuda is None and where.startswith("image"):
+            if backends.get(backend).device == "gpu" and known.cuda is None and look.id is not None:
                 has = f"Build it for GPUs: collbench image build {name} --cuda 12 (or 13). {has}"
             raise PlanError(f"{where}: backend {backend}: {known.missing[backend]}. {has}")
 

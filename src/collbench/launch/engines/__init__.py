@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from typing import TYPE_CHECKING
 
 from collbench.errors import PlanError
+from collbench.launch.engines.spec import Engine
 from collbench.spelling import suggestion
 
-if TYPE_CHECKING:
-    from collbench.launch.engines.spec import Engine
+#: What the files of this package have in common.
+_NO_ENGINE = ("ladder", "spec")
 
 #: The engine of cells without containers, whichever engine a plan names.
 HOST = "host"
@@ -20,7 +20,7 @@ HOST = "host"
 @cache
 def names() -> tuple[str, ...]:
     """Every engine's name, without importing any."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "spec"))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_ENGINE))
 
 
 def get(name: str) -> Engine:

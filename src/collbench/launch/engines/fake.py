@@ -10,22 +10,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import collbench
 from collbench.errors import LaunchFailed, PlanError
-from collbench.launch.engines.spec import Look, Looks, Sharing, Step, WorldSpec
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.ladder import Ladder, Sharing, Step
+from collbench.launch.engines.spec import Look, Looks, WorldSpec
 from collbench.launch.identity import user_inside
 from collbench.launch.log import Log
+from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology
-
-if TYPE_CHECKING:
-    from collbench.launch.cells import LaunchCell
-    from collbench.launch.placing import Placement
-    from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 
 Playing = Generator[None, None, int]
 
@@ -43,7 +41,7 @@ class FakeEngine:
     """A machine that is made up. `starts_ranks` as of a resource manager."""
 
     name: str = "fake"
-    ladder: tuple[Step, ...] = LADDER
+    ladder: Ladder = LADDER
     starts_ranks: bool = False
     start_seconds: tuple[float, float] = (0.0, 0.0)
 

@@ -10,14 +10,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from collbench.errors import PlanError
 from collbench.launch import processes, starters
-from collbench.launch.engines.spec import Look, Looks, Step, WorldSpec
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.ladder import Ladder
+from collbench.launch.engines.spec import Look, Looks, WorldSpec
 from collbench.launch.log import Log
+from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.processes import HostProcess
 from collbench.launch.rank_environment import variables
@@ -26,11 +28,7 @@ from collbench.launch.stopping import StopCheck
 from collbench.launch.sweep import sweep_folders
 from collbench.machine import facts, topology
 from collbench.machine.topology import Topology
-
-if TYPE_CHECKING:
-    from collbench.launch.cells import LaunchCell
-    from collbench.launch.placing import Placement
-    from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
 ANSWER = 60.0
@@ -41,7 +39,7 @@ class HostEngine:
     """The machine that the driver is on."""
 
     name: str = "host"
-    ladder: tuple[Step, ...] = ()
+    ladder: Ladder = ()
     starts_ranks: bool = False
     start_seconds: tuple[float, float] = (0.7, 0.0)  # seen on two cores
 

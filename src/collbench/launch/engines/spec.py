@@ -6,52 +6,36 @@ launch. A box is a container, a pod, or the host itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from collbench.errors import PlanError
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.ladder import Ladder
+from collbench.launch.folders import Folders
 from collbench.launch.log import Log
+from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
-from collbench.launch.starters.starter import Argv
+from collbench.launch.starters.starter import Argv, Starter
+from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Topology
-from collbench.spelling import suggestion
-
-if TYPE_CHECKING:  # these ask engines for their ladders
-    from collections.abc import Mapping
-
-    from collbench.launch.cells import LaunchCell
-    from collbench.launch.folders import Folders
-    from collbench.launch.placing import Placement
-    from collbench.launch.rank_environment import Stack
-    from collbench.launch.stopping import StopCheck
-    from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 
 
 @dataclass(frozen=True)
-class Sharing:
-    """What the boxes of a world share: the IPC namespace, the network with its hostname, the sight of all its GPUs.
+class Stack:
+    """The software that a cell runs, by what its engine calls it: an image's id, an environment's folder.
 
-    `shm_bytes` is the size of a box's /dev/shm; None where nothing but memory limits it.
+    `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
+    SYS_PTRACE. `nccl`: some of what is measured goes over NCCL. `grants`: what the engine can give, in its own words.
     """
 
-    ipc: bool = True
-    net: bool = True
-    all_gpus: bool = True
-    shm_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of an engine's ladder: `adds` says what it adds to the steps before, `sharing` what is in force then.
-
-    `between`: it adds nothing to a box that is alone, which therefore has the step before.
-    """
-
-    name: str
-    adds: str
-    sharing: Sharing
-    between: bool = False
+    starter: Starter
+    reference: str
+    refused: frozenset[str] = frozenset()
+    nccl: bool = False
+    grants: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -200,7 +184,7 @@ class Engine(Protocol):
         """As plans have it."""
 
     @property
-    def ladder(self) -> tuple[Step, ...]:
+    def ladder(self) -> Ladder:
         """Its steps of isolation."""
 
     @property
@@ -229,34 +213,3 @@ class Engine(Protocol):
         Raises:
             EngineError: it does not answer.
         """
-
-
-def step_of(engine: Engine, name: str) -> Step:
-    """A step of an engine's ladder.
-
-    Raises:
-        PlanError: it has none of that name.
-    """
-    for step in engine.ladder:
-        if step.name == name:
-            return step
-    known = tuple(step.name for step in engine.ladder)
-    raise PlanError(f"isolation {name!r}: unknown to engine {engine.name}. {suggestion(name, known)}")
-
-
-def steps_of(engine: Engine, boxes: int, asked: tuple[str, ...]) -> tuple[str | None, ...]:
-    """The steps that differ in worlds of so many boxes, each once; one that is None where boxes isolate nothing.
-
-    Raises:
-        PlanError: the engine has no step of that name.
-    """
-    if not engine.ladder:
-        return (None,)
-    return tuple(dict.fromkeys(_in_force(engine, step_of(engine, name), boxes) for name in asked))
-
-
-def _in_force(engine: Engine, step: Step, boxes: int) -> str:
-    if boxes > 1 or not step.between:
-        return step.name
-    before = engine.ladder[: engine.ladder.index(step)]
-    return next(one.name for one in reversed(before) if not one.between)

@@ -8,7 +8,8 @@ from collbench.launch.engines.docker.commands import world_commands
 from collbench.launch.engines.docker.connection import DOCKER, Service
 from collbench.launch.engines.docker.ladder import LADDER
 from collbench.launch.engines.docker.session import DockerSession
-from collbench.launch.engines.spec import Step, WorldSpec
+from collbench.launch.engines.ladder import Ladder
+from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.identity import user_inside
 from collbench.launch.stopping import StopCheck
 from collbench.machine import topology
@@ -22,7 +23,7 @@ class DockerEngine:
     name: str = "docker"
     program: str = "docker"
     service: Service = field(default=DOCKER)
-    ladder: tuple[Step, ...] = LADDER
+    ladder: Ladder = LADDER
     starts_ranks: bool = False
     start_seconds: tuple[float, float] = (1.0, 0.4)  # seen with Docker Engine 20.10 on two cores
 

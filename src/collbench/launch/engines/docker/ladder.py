@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.launch.engines.spec import Sharing, Step
+from collbench.launch.engines.ladder import Sharing, Step
 
 #: Size of /dev/shm from the step `limits` on, and Docker's own (bytes).
 LARGE_SHM = 1 << 30

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 import collbench
 from collbench.errors import ImageMissing
 from collbench.launch import starters
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.abilities import (
     allowed_calls,
     allows_memlock,
@@ -24,15 +26,10 @@ from collbench.launch.engines.docker.image_store import Resolved, inspect, resol
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.spec import Look, Looks
+from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import shares_boxes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from collbench.launch.cells import LaunchCell
-    from collbench.launch.placing import Placement
-    from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 
 #: Where `collbench image build` and the Dockerfiles put an image that is named without a slash or a colon.
 REPOSITORY = "collbench"

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from collbench.errors import EngineError, LaunchFailed
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.cleanup import clear, nothing_left
 from collbench.launch.engines.docker.connection import DOCKER, Service
 from collbench.launch.engines.docker.containers import Docker
@@ -19,13 +19,10 @@ from collbench.launch.engines.docker.streams import Execution, ExitWatch
 from collbench.launch.engines.docker.sweep import sweep
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.log import Log
+from collbench.launch.placing import Placement
 from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
-
-if TYPE_CHECKING:
-    from collbench.launch.cells import LaunchCell
-    from collbench.launch.placing import Placement
-    from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 
 
 @dataclass(frozen=True)
