@@ -270,13 +270,12 @@ def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
 def test_podman_is_reached_at_its_own_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not at Docker's, which both may be there."""
     podman = engines.get("podman")
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2")
+    monkeypatch.setenv("CONTAINER_HOST", "tcp://127.0.0.1:1")
     with pytest.raises(EngineError) as caught:
         podman.connect("", lambda: None)
-    assert str(caught.value).startswith(f"Podman at unix://{tmp_path}/none.sock: not running. Start it (systemctl ")
-    with made_engine(
-        tmp_path, lambda method, path: (200, VERSION | {"Components": [{"Name": "Podman Engine"}]})
-    ) as made:
+    assert str(caught.value).startswith("Podman at tcp://127.0.0.1:1: not running. Start it (systemctl ")
+    version = VERSION | {"Components": [{"Name": "Podman Engine"}]}
+    with made_engine(tmp_path, lambda method, path: (200, version)) as made:
         monkeypatch.setenv("CONTAINER_HOST", made.host)
         assert podman.connect("", lambda: None).title == "Podman Engine 20.10.24"
