@@ -17,7 +17,7 @@ from collbench.launch.campaign import PreparedCampaign, finished
 from collbench.launch.cells import LaunchCell, cases_in, order_of
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.ladder import steps_of
-from collbench.launch.expansion import cells_of, expand
+from collbench.launch.expansion import expand
 from collbench.launch.keeping import place_of
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
@@ -191,6 +191,10 @@ def test_a_parameter_server_shares_the_workers_container_or_has_its_own(
     policy: str, groups: tuple[tuple[int, ...], ...]
 ) -> None:
     assert placement.groups_of(policy, 4, server=True) == groups
+
+
+def cells_of(asked: LaunchPlan) -> tuple[LaunchCell, ...]:
+    return expand(asked, lambda engine: machine(1, 8)).cells
 
 
 def test_workers_make_two_kinds_of_worlds() -> None:

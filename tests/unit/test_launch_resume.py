@@ -13,7 +13,7 @@ import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
 from collbench.cli import run_command
-from collbench.launch import expansion
+from collbench.launch import campaign, expansion
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
 from collbench.schema import manifest as manifests
 from collbench.schema.store import RecordStream, read_run
@@ -109,7 +109,7 @@ def test_a_run_from_before_a_key_was_there_is_gone_on_with(launch: Launch, begun
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often a plan is spelt out, a cell is placed, and the records of a run are read."""
-    found = {"cells_of": 0, "place": 0, "read": 0}
+    found = {"expand": 0, "place": 0, "read": 0}
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -118,8 +118,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
         return call
 
-    for name in ("cells_of", "place"):
-        monkeypatch.setattr(expansion, name, counting(name, getattr(expansion, name)))
+    for module, name in ((campaign, "expand"), (expansion, "place")):
+        monkeypatch.setattr(module, name, counting(name, getattr(module, name)))
     monkeypatch.setattr(RecordStream, "__iter__", counting("read", RecordStream.__iter__))
     return found
 
@@ -128,7 +128,7 @@ def test_a_plan_is_placed_once_and_a_run_that_is_gone_on_with_is_read_once(
     launch: Launch, begun: Path, counted: dict[str, int]
 ) -> None:
     code, err = launch(leave, "--resume", str(begun))
-    assert (code, counted) == (1, {"cells_of": 1, "place": 1, "read": 1}), err
+    assert (code, counted) == (1, {"expand": 1, "place": 1, "read": 1}), err
 
 
 def test_another_engine_is_named_by_a_flag(launch: Launch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.errors import PlanError
 from collbench.launch import engines
@@ -11,7 +11,6 @@ from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends,
 from collbench.launch.engines.ladder import steps_of
 from collbench.launch.engines.spec import Engine
 from collbench.launch.placement import get as policy_of
-from collbench.launch.placement import groups_of
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Topology
 from collbench.schema.case import Case
@@ -45,38 +44,31 @@ def machine_of(engine: str) -> Topology:
 def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) -> ExpandedPlan:
     """Spell a plan out. `machine` says what the engine of that name offers.
 
+    Every combination is placed once, whatever the step; then its cells are the steps that differ for so many boxes.
+
     Raises:
         PlanError: an unknown name, more is asked for than there is, or nothing would be measured.
     """
     check_backends(plan)
-    cells = cells_of(plan)
-    machines = {name: machine(name) for name in dict.fromkeys(cell.engine for cell in cells)}
-    placements = {}
-    for cell in cells:
-        try:
-            placements[cell] = place(machines[cell.engine], cell, plan)
-        except PlanError as error:
-            raise PlanError(f"{cell.title}: {error}") from error
-    cases = {cell: frozenset(cases_in(plan, cell)) for cell in cells}
-    return ExpandedPlan(plan, placements, cases, order_of(plan, cells))
-
-
-def cells_of(plan: LaunchPlan) -> tuple[LaunchCell, ...]:
-    """Every combination, each once, in the plan's order.
-
-    Raises:
-        PlanError: an engine, a policy or a step that there is not; or containers of an engine that makes none.
-    """
     chosen = {policy: engine_of(plan, policy) for policy in plan.policies}
-    found = [
-        LaunchCell(image, policy, step, ranks, affinity, server, chosen[policy].name)
+    machines = {name: machine(name) for name in dict.fromkeys(engine.name for engine in chosen.values())}
+    worlds = dict.fromkeys(
+        LaunchCell(image, policy, None, ranks, affinity, server, chosen[policy].name)
         for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
-        for step in steps_of(chosen[policy].ladder, len(groups_of(policy, ranks, server)), plan.isolation)
-    ]
-    return tuple(dict.fromkeys(found))
+    )
+    placements: dict[LaunchCell, Placement] = {}
+    for world in worlds:
+        try:
+            placed = place(machines[world.engine], world, plan)
+        except PlanError as error:
+            raise PlanError(f"{world.title}: {error}") from error
+        steps = steps_of(chosen[world.policy].ladder, len(placed.boxes), plan.isolation)
+        placements |= {replace(world, isolation=step): placed for step in steps}
+    cases = {cell: frozenset(cases_in(plan, cell)) for cell in placements}
+    return ExpandedPlan(plan, placements, cases, order_of(plan, tuple(placements)))
 
 
 def engine_of(plan: LaunchPlan, policy: str) -> Engine:
