@@ -30,7 +30,7 @@ PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",))
         ("docker", "single", "net", "openmpi"),
         ("podman", "single", "strict", "mpich"),
         ("docker", "single", "limits", "torch"),
-        ("fake", "single", "shared", "openmpi"),
+        ("fake", "single", "visible", "openmpi"),
     ],
 )
 def test_a_world_in_commands(

@@ -19,6 +19,7 @@ from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
 from collbench.launch.probe import Contents
+from collbench.schema.axes import STEPS
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
 
@@ -264,7 +265,7 @@ def test_the_fake_engine_is_for_tests_alone() -> None:
     [
         ({"engine": "dokcer"}, "engine 'dokcer': unknown. Did you mean docker"),
         ({"engine": "host"}, "policy single: engine host makes no containers"),
-        ({"isolation": ("loose",)}, "isolation 'loose': unknown to this engine. There are: strict, shared"),
+        ({"isolation": ("loose",)}, "isolation 'loose': unknown to this engine. There are: strict, visible"),
         ({"isolation": ("limits",)}, "isolation 'limits': unknown to this engine"),
     ],
 )
@@ -282,6 +283,7 @@ def test_what_every_engine_says_of_itself(name: str) -> None:
     names = [step.name for step in engine.ladder]
     assert len(set(names)) == len(names)
     assert names[:1] in ([], ["strict"])
+    assert names == [name for name in reversed(STEPS) if name in names]
     assert not any(step.between for step in engine.ladder[:1])
     assert all(step.adds for step in engine.ladder)
     assert all(seconds >= 0 for seconds in engine.start_seconds)

@@ -15,6 +15,7 @@ from tests.unit.test_launch_campaign import first, held, leave
 from collbench.cli import run_command
 from collbench.launch import campaign, expansion
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
+from collbench.launch.engines.host import HostEngine
 from collbench.schema import manifest as manifests
 from collbench.schema.store import RecordStream, read_run
 
@@ -134,3 +135,21 @@ def test_a_plan_is_placed_once_and_a_run_that_is_gone_on_with_is_read_once(
 def test_another_engine_is_named_by_a_flag(launch: Launch) -> None:
     code, err = launch(leave, "--engine", "dokcer")
     assert (code, err) == (2, "collbench: engine 'dokcer': unknown. Did you mean docker?\n")
+
+
+def test_a_run_with_cells_of_two_engines_is_compared_by_engine(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: FakeSession(leave, title=""))
+    plan = TOML.replace('["single"]', '["host", "single", "multi"]').replace("launches = 2", "launches = 8")
+    (tmp_path / "plan.toml").write_text(plan)
+    code, err = launch(leave)
+    assert code == 0, err
+    records = read_run(tmp_path / "run").records
+    assert {(one.case.where.engine, one.case.where.policy) for one in records} == {
+        ("host", "host"), ("fake", "single"), ("fake", "multi")
+    }  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["collbench", "compare", str(tmp_path / "run"), "--by", "engine"])
+    assert run_command(speaks=True) == 0, capsys.readouterr().err
+    rows = [line.split("  ")[1].strip() for line in capsys.readouterr().out.splitlines() if " > " in line]
+    assert sorted(rows) == ["host > fake multi strict"] * 2 + ["host > fake single strict"] * 2

@@ -209,7 +209,7 @@ def test_a_pipe_in_place_of_records_is_refused(stored_run: Path, tmp_path: Path)
 
 def test_what_a_run_says_of_itself_is_cut_in_messages(stored_run: Path, tmp_path: Path) -> None:
     def change(record: dict[str, Any]) -> None:
-        record["case"]["how"]["driver"] = "A" * 100_000
+        record["case"]["driver"] = "A" * 100_000
 
     with pytest.raises(RunReadError) as refused:
         read_run(edited(stored_run, tmp_path, change))

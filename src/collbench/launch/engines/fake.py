@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import collbench
 from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.ladder import Ladder, Sharing, Step
+from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
 from collbench.launch.identity import user_inside
 from collbench.launch.log import Log
@@ -27,9 +27,9 @@ from collbench.schema.launch_plan import LaunchPlan
 
 Playing = Generator[None, None, int]
 
-LADDER = (
+LADDER = ladder_of(
     Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=64 << 20)),
-    Step("shared", "everything shared", Sharing(), between=True),
+    Step("visible", "everything shared", Sharing(), between=True),
 )
 
 #: Processors of its machine, half of them on each of two memory nodes.

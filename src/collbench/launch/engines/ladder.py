@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collbench.errors import PlanError
+from collbench.schema.axes import STEPS
 from collbench.spelling import suggestion
 
 
@@ -35,6 +36,15 @@ class Step:
 
 
 Ladder = tuple[Step, ...]
+
+
+def ladder_of(*steps: Step) -> Ladder:
+    """The ladder with these steps. Their order is that of `schema.axes.STEPS`, by which runs are read too.
+
+    Raises:
+        ValueError: a step has a name that is not there.
+    """
+    return tuple(sorted(steps, key=lambda step: STEPS.index(step.name), reverse=True))
 
 
 def step_of(ladder: Ladder, name: str) -> Step:

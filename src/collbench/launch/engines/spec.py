@@ -174,9 +174,9 @@ class Session(Protocol):
 class Engine(Protocol):
     """What can be said of an engine before it is asked: its steps, its machine, and a world in commands of its own.
 
-    `ladder` goes from the most isolated step to the least and begins with `strict`; empty where boxes isolate nothing.
-    `starts_ranks`: it starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI
-    is needed. `start_seconds` are about what a world's first box takes to start, and each further one.
+    `ladder` (see `ladder_of`) begins with `strict`; empty where boxes isolate nothing. `starts_ranks`: it starts a
+    command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `start_seconds`
+    are about what a world's first box takes to start, and each further one.
     """
 
     @property

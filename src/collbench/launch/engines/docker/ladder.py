@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.launch.engines.ladder import Sharing, Step
+from collbench.launch.engines.ladder import Sharing, Step, ladder_of
 
 #: Size of /dev/shm from the step `limits` on, and Docker's own (bytes).
 LARGE_SHM = 1 << 30
 DOCKER_SHM = 64 << 20
 
 #: From the most isolated to the least.
-LADDER = (
+LADDER = ladder_of(
     Step(
         "strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits",
         Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=DOCKER_SHM),
