@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from collbench.errors import CollbenchError
-from collbench.launch import image_store
-from collbench.launch.engine import Engine
-from collbench.launch.specs import DRIVER_LABEL
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.specs import DRIVER_LABEL
 from tests.processes import LIMIT as LIMIT
 
 ROOT = Path(__file__).parents[2]
@@ -29,9 +29,9 @@ def skip_or_fail(reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Engine:
+def engine() -> Docker:
     try:
-        found = Engine()
+        found = Docker()
         for name in ("openmpi", "mpich"):
             image_store.inspect(found, f"collbench/{name}")
     except CollbenchError as error:
@@ -43,7 +43,7 @@ def engine() -> Engine:
 class Started:
     """The launches of one test; others may use the same engine meanwhile."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Docker) -> None:
         self.engine = engine
         self.processes: list[int] = []
 
@@ -61,7 +61,7 @@ class Started:
 
 
 @pytest.fixture
-def started(engine: Engine) -> Started:
+def started(engine: Docker) -> Started:
     return Started(engine)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from collbench.launch import image_store
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.containers import Docker
 from tests.containers.conftest import LIMIT, Started, ended
 from tests.containers.worlds import wait_for
 
@@ -53,7 +53,7 @@ USER collbench
 
 
 @pytest.fixture
-def other(engine: Engine) -> Iterator[str]:
+def other(engine: Docker) -> Iterator[str]:
     name, context = f"collbench-test/other:{engine.run}", io.BytesIO()
     with tarfile.open(fileobj=context, mode="w") as tar:
         member = tarfile.TarInfo("Dockerfile")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker.containers import Docker
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended, skip_or_fail
 from tests.containers.own_engine import OwnEngine, missing
@@ -20,7 +20,7 @@ from tests.processes import LIMIT, wait_for
 
 
 @pytest.fixture(scope="session")
-def other(engine: Engine) -> Iterator[OwnEngine]:
+def other(engine: Docker) -> Iterator[OwnEngine]:
     """An engine of the tests' own, with MPICH's image."""
     if (reason := missing()) is not None:
         skip_or_fail(reason)
@@ -38,7 +38,7 @@ def on(other: OwnEngine, launches: int) -> str:
 
 
 def when_ranks_run(other: OwnEngine, process: subprocess.Popen[str]) -> None:
-    with closing(Engine(other.host)) as engine:
+    with closing(Docker(other.host)) as engine:
         there = Started(engine)
         there.processes.append(process.pid)
         wait_for(lambda: ranks_of(there))
@@ -59,7 +59,7 @@ def test_an_engine_that_is_restarted_costs_one_launch(
     records = read_run(tmp_path / "run").records
     assert [record.launch for record in records if record.status == "failed"] == [0]
     assert len([record for record in records if record.launch == 1 and record.status == "ok"]) == 6
-    with closing(Engine(other.host)) as engine:
+    with closing(Docker(other.host)) as engine:
         assert (engine.labelled(), engine.networks()) == ([], [])
 
 

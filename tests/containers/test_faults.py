@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from collbench.launch import image_store
-from collbench.launch.specs import RUN_LABEL
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.specs import RUN_LABEL
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LONG, disturbed, kill_container, kill_rank, ranks_of

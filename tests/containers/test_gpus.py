@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from collbench.launch import image_store
-from collbench.launch.stacks import contents_of, find
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.look import contents_of, find
 from collbench.machine import topology
 from tests.containers.conftest import ROOT, Launch, Started, ended
 from tests.containers.test_launch import need

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from collbench.errors import ImageMissing
-from collbench.launch import image_store
 from collbench.launch.cells import LaunchCell
-from collbench.launch.host import probe
-from collbench.launch.placing import Placement, placements_of
-from collbench.machine import topology
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.host import probe
+from collbench.launch.expansion import expand
+from collbench.launch.placing import Placement
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
@@ -180,4 +180,4 @@ def test_numa_has_a_container_for_each_memory_node_and_says_where_that_is_one(
 def place_all(plan: str, folder: Path) -> dict[LaunchCell, Placement]:
     path = folder / "planned.toml"
     path.write_text(plan, encoding="utf-8")
-    return placements_of(load_launch_plan(path), topology.here())
+    return expand(load_launch_plan(path)).placements

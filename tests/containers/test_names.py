@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch import image_store
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.containers import Docker
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LONG, ranks_of, wait_for
 
 
 @pytest.fixture
-def moving(engine: Engine) -> Iterator[str]:
+def moving(engine: Docker) -> Iterator[str]:
     """A name that means MPICH's image, until a test gives it to another."""
     name = f"collbench-test/moving:{engine.run}"
     engine.client.api.tag("collbench/mpich", name)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engine import Engine
-from collbench.launch.image_store import resolve, run_once
-from collbench.launch.settings import NETWORK_OPTIONS
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.host_config import NETWORK_OPTIONS
+from collbench.launch.engines.docker.image_store import resolve, run_once
 
 #: Tries addresses from inside a container; prints, for each, what was read there or the error's name.
 TRY = """
@@ -52,7 +52,7 @@ def server() -> Iterator[int]:
 
 
 @pytest.fixture
-def network(engine: Engine) -> Iterator[Any]:
+def network(engine: Docker) -> Iterator[Any]:
     """`network(sealed)` makes one as a launch does: its name, and the host's addresses in it and in Docker's own."""
     made: list[str] = []
 
@@ -68,7 +68,7 @@ def network(engine: Engine) -> Iterator[Any]:
         engine.client.api.remove_network(name)
 
 
-def tried(engine: Engine, name: str, port: int, addresses: tuple[str, ...]) -> dict[str, str]:
+def tried(engine: Docker, name: str, port: int, addresses: tuple[str, ...]) -> dict[str, str]:
     argv = ("python", "-c", TRY, str(port), *addresses)
     code, said = run_once(engine, resolve(engine, "collbench/mpich"), argv, "98417:98417", network_mode=name,
                           cap_drop=["ALL"], security_opt=["no-new-privileges"])  # fmt: skip
@@ -78,7 +78,7 @@ def tried(engine: Engine, name: str, port: int, addresses: tuple[str, ...]) -> d
 
 
 @pytest.mark.docker
-def test_what_listens_on_the_host_is_out_of_reach(engine: Engine, network: Any) -> None:
+def test_what_listens_on_the_host_is_out_of_reach(engine: Docker, network: Any) -> None:
     with server() as port:
         name, addresses = network(True)
         found = tried(engine, name, port, addresses)
@@ -89,7 +89,7 @@ def test_what_listens_on_the_host_is_out_of_reach(engine: Engine, network: Any) 
 
 
 @pytest.mark.docker
-def test_the_option_is_in_force(engine: Engine, network: Any) -> None:
+def test_the_option_is_in_force(engine: Docker, network: Any) -> None:
     name, _ = network(True)
     found = engine.client.api.inspect_network(name)
     assert found["Internal"] is True

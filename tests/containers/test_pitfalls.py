@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.abilities import allowed_calls
-from collbench.launch.engine import Engine
-from collbench.launch.image_store import resolve
+from collbench.launch.engines.docker.abilities import allowed_calls
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import resolve
 from collbench.schema.record import Record
 from collbench.schema.store import read_run
 from tests.containers.conftest import Launch, Started, ended
@@ -101,7 +101,7 @@ def test_more_ranks_than_cores_take_a_word_and_are_marked(
 
 
 @pytest.mark.docker
-def test_a_quota_is_seen_although_nproc_does_not_show_it(engine: Engine) -> None:
+def test_a_quota_is_seen_although_nproc_does_not_show_it(engine: Docker) -> None:
     """The quota comes down once ranks have started: to less than a busy machine leaves them."""
     quota = ("docker", "run", "--rm", "--cpus", "0.5")
     name = f"collbench-tests-quota-{os.getpid()}"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.abilities import ask
-from collbench.launch.engine import Engine
-from collbench.launch.image_store import resolve, run_once
+from collbench.launch.engines.docker.abilities import ask
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import resolve, run_once
 from tests.containers.conftest import LIMIT, Launch, Started, ended, skip_or_fail
 from tests.containers.worlds import LONG, ranks_of, wait_for
 
@@ -21,7 +21,7 @@ MOST = 2 << 20
 
 
 @pytest.mark.docker
-def test_of_what_an_image_prints_the_end_is_read(engine: Engine) -> None:
+def test_of_what_an_image_prints_the_end_is_read(engine: Docker) -> None:
     flood = "import sys\nfor _ in range(64): sys.stdout.write(('x' * 1023 + '\\n') * 1024)\nprint('the end')"
     code, said = run_once(engine, resolve(engine, "collbench/mpich"), ("python", "-c", flood))
     assert (code, said.splitlines()[-1]) == (0, "the end")
@@ -29,7 +29,7 @@ def test_of_what_an_image_prints_the_end_is_read(engine: Engine) -> None:
 
 
 @pytest.mark.docker
-def test_who_asks_an_image_has_a_folder_to_write_to(engine: Engine) -> None:
+def test_who_asks_an_image_has_a_folder_to_write_to(engine: Docker) -> None:
     """CuPy makes one in the home folder when it is imported; the number that asks belongs to nobody in the image."""
     code, said = ask(engine, resolve(engine, "collbench/mpich"), ("sh", "-c", "touch $HOME/x && echo $USER"))
     assert (code, said.strip()) == (0, "collbench")

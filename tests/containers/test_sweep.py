@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.specs import DRIVER_LABEL
+from collbench.launch.engines.docker.sweep import sweep
 from collbench.launch.identity import namespace
-from collbench.launch.specs import DRIVER_LABEL
-from collbench.launch.sweep import sweep
 from collbench.schema.store import read_run
 from tests.containers.conftest import LIMIT, skip_or_fail
 from tests.containers.worlds import LONG, wait_for
@@ -24,7 +24,7 @@ from tests.containers.worlds import LONG, wait_for
 ELSEWHERE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
-class Ours(Engine):
+class Ours(Docker):
     """Sees what is driven from other PID namespaces than this test's, and was made since.
 
     Others may use the same engine, and theirs are not this test's to sweep.
@@ -47,7 +47,7 @@ class Ours(Engine):
 
 
 @pytest.fixture
-def ours(engine: Engine) -> Engine:
+def ours(engine: Docker) -> Docker:
     return Ours()
 
 
@@ -78,7 +78,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.mark.docker
 @pytest.mark.parametrize("image", ["openmpi", "mpich"])
 def test_sweeps_all_along_a_launch_in_another_pid_namespace(
-    ours: Engine, elsewhere: Any, tmp_path: Path, image: str
+    ours: Docker, elsewhere: Any, tmp_path: Path, image: str
 ) -> None:
     process = elsewhere(LONG.format(image=image, step="ipc", launches=2).replace('"10s"', '"0.2s"'))
     removed, kept = [], set()
@@ -94,7 +94,7 @@ def test_sweeps_all_along_a_launch_in_another_pid_namespace(
 
 
 @pytest.mark.docker
-def test_what_a_killed_driver_of_another_pid_namespace_left_is_swept(ours: Engine, elsewhere: Any) -> None:
+def test_what_a_killed_driver_of_another_pid_namespace_left_is_swept(ours: Docker, elsewhere: Any) -> None:
     process = elsewhere(LONG.format(image="mpich", step="strict", launches=1))
     names = wait_for(lambda: [one["Names"][0].lstrip("/") for one in ours.labelled() if "-c1" in one["Names"][0]])
     assert sweep(ours)[0] == []

@@ -12,7 +12,7 @@ import pytest
 from tests.containers.conftest import Launch, Started, ended
 from tests.containers.worlds import LONG, ranks_of, wait_for
 
-from collbench.launch import image_store
+from collbench.launch.engines.docker import image_store
 from collbench.schema.store import read_run
 
 #: In the first container, instead of Open MPI's launcher.

@@ -14,9 +14,9 @@ from tests.containers.conftest import Started
 from tests.containers.worlds import LONG, ranks_of, wait_for
 from tests.faults.spoiling import Spoiling
 
-from collbench.launch.connection import DEFAULT_HOST
-from collbench.launch.engine import Engine
-from collbench.launch.specs import DRIVER_LABEL
+from collbench.launch.engines.docker.connection import DOCKER
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.specs import DRIVER_LABEL
 
 #: Longest that one launch may take (s): several answers of a busy engine, each with a limit of a minute.
 LIMIT = 240.0
@@ -31,7 +31,7 @@ def of(driver: int, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(16))
 def test_a_launch_through_an_engine_that_spoils_answers(tmp_path: Path, seed: int) -> None:
-    spoiling = Spoiling(tmp_path / "docker.sock", DEFAULT_HOST, every=20, seed=seed)
+    spoiling = Spoiling(tmp_path / "docker.sock", DOCKER.host, every=20, seed=seed)
     plan = tmp_path / "plan.toml"
     image = ("openmpi", "mpich")[seed % 2]
     plan.write_text(LONG.format(image=image, step="ipc", launches=2).replace('"10s"', '"0.05s"'))
@@ -39,7 +39,7 @@ def test_a_launch_through_an_engine_that_spoils_answers(tmp_path: Path, seed: in
     with subprocess.Popen((*argv, spoiling.host), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         _, err = process.communicate(timeout=LIMIT)
     spoiling.close()
-    engine = Engine()
+    engine = Docker()
     containers, networks = of(process.pid, engine.labelled()), of(process.pid, engine.networks())
     engine.remove(containers, networks)
     told = (spoiling.spoiled, err)
@@ -54,11 +54,11 @@ def test_a_launch_through_an_engine_that_spoils_answers(tmp_path: Path, seed: in
 def test_a_second_signal_when_the_engine_stalls_in_the_middle_of_a_launch(
     tmp_path: Path, second: signal.Signals
 ) -> None:
-    spoiling = Spoiling(tmp_path / "docker.sock", DEFAULT_HOST, every=10**9, seed=0)
+    spoiling = Spoiling(tmp_path / "docker.sock", DOCKER.host, every=10**9, seed=0)
     plan = tmp_path / "plan.toml"
     plan.write_text(LONG.format(image="mpich", step="strict", launches=1))
     argv = (sys.executable, "-m", "collbench", "launch", str(plan), "--out", str(tmp_path / "run"), "--docker-host")
-    started = Started(Engine())
+    started = Started(Docker())
     with subprocess.Popen((*argv, spoiling.host), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         started.processes.append(process.pid)
         wait_for(lambda: ranks_of(started), 120)

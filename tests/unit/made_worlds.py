@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from collbench.launch import starters
 from collbench.launch.campaign import PreparedCampaign, run_campaign
-from collbench.launch.cells import Launch, cases_in, order_of
-from collbench.launch.placing import placements_of
-from collbench.launch.rank_environment import Stack
+from collbench.launch.cells import Launch
+from collbench.launch.engines.host import HostSession
+from collbench.launch.engines.spec import Stack
+from collbench.launch.expansion import expand
 from collbench.launch.stacks import Stacks
 from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology
@@ -64,19 +65,16 @@ class Heard:
 
 def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCampaign:
     """A plan for the host, beside an environment whose mpirun executes `body`."""
-    machine = Topology(tuple(Core(n) for n in range(4)))
-    placements = placements_of(plan, machine)
-    (cell,) = placements
-    asked = tuple(case.identity for case in cases_in(plan, cell))
+    expanded = expand(plan, lambda engine: Topology(tuple(Core(n) for n in range(4))))
+    asked = tuple(case.identity for case in expanded.cases[expanded.cells[0]])
     programs = place_for_it / "environment" / "bin"
     programs.mkdir(parents=True)
     (programs / "mpirun").write_text(SCRIPT.format(here=place_for_it, body=body))
     (programs / "mpirun").chmod(0o755)
     leave_good(place_for_it / "good", asked)
-    side = Stack(starters.get("openmpi", "openmpi"), "", place_for_it / "environment")
-    sides = Stacks({"openmpi": side}, (), (), ())
-    order = order_of(plan, placements)
-    return PreparedCampaign(plan, "cb", None, sides, placements, order, {cell: frozenset(asked)})
+    stack = Stack(starters.get("openmpi", "openmpi"), str(place_for_it / "environment"))
+    sessions = {"host": HostSession(lambda: None)}
+    return PreparedCampaign(expanded, sessions, Stacks({("host", "openmpi"): stack}, (), (), ()))
 
 
 def leave_good(folder: Path, asked: tuple[Case, ...]) -> None:

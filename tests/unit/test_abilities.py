@@ -10,10 +10,10 @@ from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError
 from collbench.launch import images
-from collbench.launch.abilities import refuse_unseen_folder, seals_networks
 from collbench.launch.build_context import Recipe
-from collbench.launch.engine import Engine
-from collbench.launch.image_store import Resolved
+from collbench.launch.engines.docker.abilities import refuse_unseen_folder, seals_networks
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.stopping import Stopping
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -40,7 +40,7 @@ def test_an_engine_that_refuses_the_option_of_a_network(
         return (200, [{"Id": "1", "Name": "x"}]) if path.startswith("/networks?") else None
 
     with made_engine(tmp_path, answer) as made:
-        engine = Engine(made.host)
+        engine = Docker(made.host)
         if sealed is None:
             with pytest.raises(EngineError, match="address pool"):
                 seals_networks(engine)
@@ -61,7 +61,7 @@ def test_a_mount_that_is_refused_is_told_from_other_errors(tmp_path: Path, what:
 
     with made_engine(tmp_path, answer) as made:
         with pytest.raises(EngineError) as caught:
-            refuse_unseen_folder(Engine(made.host), IMAGE, PLAN)
+            refuse_unseen_folder(Docker(made.host), IMAGE, PLAN)
         told = "Engine and driver must share it: set TMPDIR" in str(caught.value)
         assert told is ("bind source" in what)
         (mount,) = made.bodies[-1]["HostConfig"]["Mounts"]
@@ -72,7 +72,7 @@ def test_two_builds_of_one_image_have_two_drafts(tmp_path: Path, monkeypatch: py
     """The second would take the tag from the first one's draft, which is just being asked what it holds."""
     drafts = []
 
-    def contents_of(engine: Engine, draft: Resolved, build: bool) -> None:
+    def contents_of(engine: Docker, draft: Resolved, build: bool) -> None:
         drafts.append(draft.name)
         raise EngineError("enough")
 
@@ -88,7 +88,7 @@ def test_two_builds_of_one_image_have_two_drafts(tmp_path: Path, monkeypatch: py
     with made_engine(tmp_path, answer) as made:
         for _ in range(2):
             with pytest.raises(EngineError, match="enough"):
-                images.build(Engine(made.host), images.prepare("mpich", Recipe()), lambda line: None, Stopping())
+                images.build(Docker(made.host), images.prepare("mpich", Recipe()), lambda line: None, Stopping())
     assert len(set(drafts)) == 2
     for draft in drafts:
         assert any(method == "DELETE" and draft in path for method, path in made.asked)

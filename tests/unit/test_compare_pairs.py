@@ -100,11 +100,14 @@ def test_engines_meet_at_one_policy_and_step(tmp_path: Path) -> None:
     cases = [placed(policy, step, engine=engine) for engine in ("docker", "podman")
              for policy, step in (("multi", "net"), ("single", "strict"), ("multi", "strict"))]  # fmt: skip
     found = pairs_of(tmp_path / "1", "engine", *cases)
-    assert sides(found) == [("docker", "podman")] * 3
-    assert {pair.base.case.where.text for pair in found} == {"multi net", "single strict", "multi strict"}
-    assert all(pair.base.case.where.text == pair.other.case.where.text for pair in found)
-    assert set(sides(pairs_of(tmp_path / "2", "engine", *cases, placed("host")))) == {("host", "docker"),
-                                                                                      ("host", "podman")}  # fmt: skip
+    assert set(sides(found)) == {
+        (f"docker {place}", f"podman {place}") for place in ("multi net", "single strict", "multi strict")
+    }
+    assert sides(pairs_of(tmp_path / "2", "engine", *cases, between=("podman", "docker"))) == [
+        (other, base) for base, other in sides(found)
+    ]
+    beside_host = sides(pairs_of(tmp_path / "3", "engine", *cases, placed("host")))
+    assert sorted(beside_host) == sorted(("host", side) for pair in sides(found) for side in pair)
 
 
 def test_between_two_sides_the_first_is_the_base(tmp_path: Path) -> None:

@@ -18,12 +18,13 @@ from collbench.analysis.options import FACTORS as ADVISED
 from collbench.backends import names as backend_names
 from collbench.cli import COMMANDS, LazyGroup, cli
 from collbench.launch import placement
+from collbench.launch.engines.docker.ladder import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.schema.axes import AXES, OPS, Value
 from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.gpu import Reading
-from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, Sizes, load_plan
 from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
@@ -158,8 +159,8 @@ NOT_HERE = {"collectives/scan.py", "backends/loopback.py", "scan.py", "site_poli
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
 def test_files_of_the_program_that_a_page_names_exist(page: str) -> None:
     """By their whole path, by its end, or by their name alone; NAME stands for any."""
-    files = [f"/{path.relative_to(ROOT)}" for top in ("src", "tests", "bench") for path in (ROOT / top).rglob("*.*")]
-    files.append("/setup.py")
+    own = [*ROOT.glob("*.py"), *(path for top in ("src", "tests", "bench") for path in (ROOT / top).rglob("*.*"))]
+    files = [f"/{path.relative_to(ROOT)}" for path in own]
     named = {name.removeprefix("src/collbench/") for name in re.findall(r"(?<![\w/])\w[\w/]*\.(?:py|c)\b", PAGES[page])}
     missing = {name for name in named if "NAME" not in name and not any(file.endswith(f"/{name}") for file in files)}
     assert missing <= NOT_HERE
@@ -243,7 +244,7 @@ def test_keys_of_launch_plans() -> None:
             default = "" if field.default is None else f"`{json.dumps(field.default)}`"
             assert default == documented[f"`{field.name}`"][0], field.name
     steps = rows(section("containers.md", "The ladder"), "step", "adds")
-    assert [step.strip("`") for step in steps] == list(ISOLATIONS)
+    assert [step.strip("`") for step in steps] == list(STEPS)
 
 
 def test_policies_are_those_of_the_package_and_their_fields() -> None:

@@ -14,11 +14,12 @@ import pytest
 from tests.unit.made_engine import VERSION, MadeEngine, made_engine, raw_engine
 
 from collbench.errors import EngineError, Interrupted
-from collbench.launch import connection
-from collbench.launch.clearing import clear, nothing_left
-from collbench.launch.engine import Engine
+from collbench.launch import engines
+from collbench.launch.engines.docker import connection
+from collbench.launch.engines.docker.cleanup import clear, nothing_left
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
 from collbench.launch.identity import driver_identity
-from collbench.launch.image_store import Resolved, inspect, run_once
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
@@ -41,12 +42,12 @@ ODD: tuple[Any, ...] = (None, [], {}, 42, "text", [None], [[]], {"Id": None}, [{
 )  # fmt: skip
 def test_a_version_of_another_shape_is_no_engine(tmp_path: Path, version: Any) -> None:
     with made_engine(tmp_path, lambda method, path: (200, version)) as made, pytest.raises(EngineError) as caught:
-        Engine(made.host)
+        Docker(made.host)
     assert str(caught.value).startswith(f"Docker Engine at {made.host}: ")
 
 
 #: What is asked, by the path that is.
-QUESTIONS: dict[str, Callable[[Engine], Any]] = {
+QUESTIONS: dict[str, Callable[[Docker], Any]] = {
     "/images/": lambda engine: inspect(engine, "some/image"),
     "/containers/json": lambda engine: engine.labelled(),
     "/networks": lambda engine: engine.networks(),
@@ -65,7 +66,7 @@ def test_an_answer_of_another_shape_is_an_error_of_the_engine(tmp_path: Path, od
         return (201, {"Id": "1"}) if path.startswith("/containers/create") else None
 
     with made_engine(tmp_path, answer) as made:
-        engine = Engine(made.host)
+        engine = Docker(made.host)
         with pytest.raises(EngineError):
             QUESTIONS[what](engine)
 
@@ -73,7 +74,7 @@ def test_an_answer_of_another_shape_is_an_error_of_the_engine(tmp_path: Path, od
 @pytest.mark.parametrize("host", ["tcp://[::1", "tcp://a:99999", "tcp://a:80:80", "tcp://", "nonsense://x"])
 def test_an_address_of_no_engine(host: str) -> None:
     with pytest.raises(EngineError, match="Docker Engine at"):
-        Engine(host)
+        Docker(host)
 
 
 @pytest.mark.parametrize("host", ["tcp://127.0.0.1:1", "http://127.0.0.1:1"])
@@ -81,14 +82,14 @@ def test_tls_that_is_asked_for_is_not_left_out(host: str, tmp_path: Path, monkey
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
     with pytest.raises(EngineError, match=r"asks for TLS; .* needs ca\.pem, cert\.pem and key\.pem"):
-        Engine(host)
+        Docker(host)
 
 
 def test_tls_is_for_engines_that_are_reached_over_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
     with made_engine(tmp_path, lambda method, path: None) as made:
-        assert Engine(made.host).title == "Docker Engine 20.10.24"
+        assert Docker(made.host).title == "Docker Engine 20.10.24"
 
 
 # An engine that does not answer ---------------------------------------------------------------------------------------
@@ -117,11 +118,11 @@ def silence(connection: Any) -> None:
 @pytest.mark.parametrize("talk", [trickle, silence])
 def test_a_whole_answer_has_a_limit(tmp_path: Path, soon: None, talk: Any) -> None:
     with raw_engine(tmp_path, talk) as made, pytest.raises(EngineError, match=r"no answer within 1 s|timed out"):
-        Engine(made.host)
+        Docker(made.host)
 
 
 @pytest.fixture
-def stalling(tmp_path: Path, soon: None) -> Iterator[tuple[Engine, MadeEngine, threading.Event]]:
+def stalling(tmp_path: Path, soon: None) -> Iterator[tuple[Docker, MadeEngine, threading.Event]]:
     """An engine that answers until its event is set, and then no more."""
     stalled, over = threading.Event(), threading.Event()
 
@@ -131,12 +132,12 @@ def stalling(tmp_path: Path, soon: None) -> Iterator[tuple[Engine, MadeEngine, t
         return (200, []) if path.startswith(("/containers/json", "/networks")) else None
 
     with made_engine(tmp_path, answer) as made:
-        yield Engine(made.host), made, stalled
+        yield Docker(made.host), made, stalled
         over.set()
 
 
 def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
-    stalling: tuple[Engine, MadeEngine, threading.Event],
+    stalling: tuple[Docker, MadeEngine, threading.Event],
 ) -> None:
     engine, made, stalled = stalling
     made.asked.clear()
@@ -152,7 +153,7 @@ def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
     assert len(made.asked) == 2
 
 
-def test_an_engine_that_answers_again_is_asked_again(stalling: tuple[Engine, MadeEngine, threading.Event]) -> None:
+def test_an_engine_that_answers_again_is_asked_again(stalling: tuple[Docker, MadeEngine, threading.Event]) -> None:
     engine, _, stalled = stalling
     stalled.set()
     with pytest.raises(EngineError):
@@ -163,7 +164,7 @@ def test_an_engine_that_answers_again_is_asked_again(stalling: tuple[Engine, Mad
 
 
 def test_one_who_asked_twice_to_stop_is_not_kept_waiting_by_the_engine(
-    stalling: tuple[Engine, MadeEngine, threading.Event],
+    stalling: tuple[Docker, MadeEngine, threading.Event],
 ) -> None:
     engine, made, _ = stalling
     made.asked.clear()
@@ -178,7 +179,7 @@ def test_a_stop_is_heard_while_a_silent_engine_is_asked_for_its_version(tmp_path
         raise Interrupted("interrupted.")
 
     with raw_engine(tmp_path, silence) as made, pytest.raises(Interrupted):
-        Engine(made.host, check)
+        Docker(made.host, check)
 
 
 # What is made is found again ------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def test_two_runs_have_two_names_and_both_labels_choose_what_is_removed(tmp_path
         return (200, []) if path.startswith(("/containers/json", "/networks")) else None
 
     with made_engine(tmp_path, answer) as made:
-        engines = [Engine(made.host) for _ in range(20)]
+        engines = [Docker(made.host) for _ in range(20)]
         assert len({engine.run for engine in engines}) == 20
         made.asked.clear()
         assert clear(engines[0]) == 0
@@ -221,7 +222,7 @@ def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str)
         return next((found for begin, found in known.items() if path.startswith(begin)), None)
 
     with made_engine(tmp_path, answer) as made:
-        engine = Engine(made.host)
+        engine = Docker(made.host)
         with pytest.raises(EngineError, match="spoiled") as caught, nothing_left(engine):
             run_once(engine, IMAGE, ("true",))
     assert "1 containers and networks are left; collbench launch --sweep removes them" in "".join(
@@ -236,7 +237,7 @@ def test_a_network_that_cannot_be_removed_does_not_keep_others(tmp_path: Path) -
         return None
 
     with made_engine(tmp_path, answer) as made:
-        Engine(made.host).remove([], [{"Id": "1"}, {"Id": "2"}])
+        Docker(made.host).remove([], [{"Id": "1"}, {"Id": "2"}])
     assert made.asked[-2:] == [("DELETE", "/networks/1"), ("DELETE", "/networks/2")]
 
 
@@ -257,8 +258,25 @@ def test_a_probe_that_hangs_is_left_when_we_are_to_stop(tmp_path: Path) -> None:
             raise Interrupted("interrupted.")
 
     with made_engine(tmp_path, answer) as made:
-        engine = Engine(made.host)
+        engine = Docker(made.host)
         engine.check = check
         with pytest.raises(Interrupted):
             run_once(engine, IMAGE, ("sleep", "1000"))
     assert made.asked[-1][0] == "DELETE"
+
+
+# Podman ---------------------------------------------------------------------------------------------------------------
+
+
+def test_podman_is_reached_at_its_own_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not at Docker's, which both may be there."""
+    podman = engines.get("podman")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:2")
+    monkeypatch.setenv("CONTAINER_HOST", "tcp://127.0.0.1:1")
+    with pytest.raises(EngineError) as caught:
+        podman.connect("", lambda: None)
+    assert str(caught.value).startswith("Podman at tcp://127.0.0.1:1: not running. Start it (systemctl ")
+    version = VERSION | {"Components": [{"Name": "Podman Engine"}]}
+    with made_engine(tmp_path, lambda method, path: (200, version)) as made:
+        monkeypatch.setenv("CONTAINER_HOST", made.host)
+        assert podman.connect("", lambda: None).title == "Podman Engine 20.10.24"

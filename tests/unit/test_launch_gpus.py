@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,21 +12,25 @@ import pytest
 import collbench
 from collbench.cli import dry_run
 from collbench.errors import PlanError, RequestError
-from collbench.launch import stacks as sides
 from collbench.launch import starters
 from collbench.launch.build_context import Recipe
 from collbench.launch.campaign import PreparedCampaign
-from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends, order_of
-from collbench.launch.image_store import Resolved
+from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
+from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker.image_store import Resolved
+from collbench.launch.engines.docker.ladder import STEPS
+from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED
+from collbench.launch.engines.fake import FakeSession
+from collbench.launch.engines.spec import Look, Stack
+from collbench.launch.expansion import expand
 from collbench.launch.images import arguments_of, labels_of
-from collbench.launch.placing import place, placements_of
+from collbench.launch.placing import place
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import NCCL_CONNECTION, Stack, hides_peers, nccl_shortage, notes, variables
+from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.shipped import dockerfiles
-from collbench.launch.specs import INHIBIT_ADDRESS
-from collbench.launch.stacks import Stacks, contents_of, differences_of
+from collbench.launch.stacks import Stacks, differences_of, refuse_missing
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan, load_launch_plan
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Library
 from collbench.schema.place import VARIABLE
 from collbench.schema.plan import load_plan
@@ -37,7 +42,7 @@ BASE = LaunchPlan(collectives=("allreduce",), images=("mpich",), backends=("nccl
 
 def side(image: str, nccl: bool = True) -> Stack:
     vendor = "openmpi" if image == "openmpi-cuda" else image
-    return Stack(starters.get(vendor, image), f"collbench/{image}", Path("/venv"), nccl=nccl)
+    return Stack(starters.get(vendor, image), f"collbench/{image}", nccl=nccl, grants=frozenset({MEMLOCK, SEALED}))
 
 
 # Plans ----------------------------------------------------------------------------------------------------------------
@@ -49,7 +54,7 @@ def test_the_whole_2021_experiment_has_for_each_image_the_backends_that_it_can_s
         "openmpi": ("mpi-staged", "nccl"), "mpich": ("mpi-staged", "nccl"),
         "openmpi-cuda": ("mpi-cuda",), "torch": ("torch-nccl",),
     }  # fmt: skip
-    found = placements_of(plan, MACHINE)
+    found = expand(plan, lambda engine: MACHINE).placements
     assert {cell.ranks - cell.server for cell in found} == {1, 2, 3, 4}
     for cell, placement in found.items():
         assert len(placement.gpus) == cell.ranks - cell.server
@@ -80,10 +85,10 @@ def test_a_backend_of_gpus_takes_a_plan_that_gives_them() -> None:
 # What ranks are told --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", ISOLATIONS)
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("policy", ["single", "multi"])
 @pytest.mark.parametrize("nccl", [True, False])
-def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: Isolation, policy: str, nccl: bool) -> None:
+def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: str, policy: str, nccl: bool) -> None:
     """Containers of one hostname are one machine to NCCL; before, they are machines of their own, later all is seen."""
     cell = LaunchCell("mpich", policy, step, 2)
     hidden = (step, policy, nccl) == ("net", "single", True)
@@ -130,24 +135,24 @@ def test_what_nccl_takes_is_its_three_buffers_and_a_header() -> None:
 # Dry run --------------------------------------------------------------------------------------------------------------
 
 
-def shown(plan: LaunchPlan, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+def shown(plan: LaunchPlan) -> dict[str, list[str]]:
     """The lines of each cell by its title."""
-    start = {image: side(image, any("nccl" in one for one in backends_of(plan, image))) for image in plan.images}
-    placements = placements_of(plan, MACHINE)
-    prepared = PreparedCampaign(
-        plan, "cb1", None, Stacks(start, (), (), ()), placements, order_of(plan, placements), {}
-    )
+    expanded = expand(plan, lambda engine: MACHINE)
+    start = {(cell.engine, cell.image): side(cell.image, any("nccl" in one for one in backends_of(plan, cell.image)))
+             for cell in expanded.cells}  # fmt: skip
+    sessions = {name: FakeSession(lambda command: 0) for name in ("docker", "host")}
+    prepared = PreparedCampaign(expanded, sessions, Stacks(start, (), (), ()))
     found = {}
-    for number, cell in enumerate(placements):
-        dry_run._show(prepared, Launch(cell, 0, number))
-        _, title, *lines = capsys.readouterr().out.splitlines()
+    for number, cell in enumerate(expanded.cells):
+        title, *lines = dry_run.commands_of(prepared, Launch(cell, 0, number))
+        title = title.strip()
         found[title.removeprefix("# ")] = lines
     return found
 
 
-def test_a_dry_run_says_who_gets_which_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_says_who_gets_which_gpu() -> None:
     plan = load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml")
-    found = shown(plan, capsys)
+    found = shown(plan)
     _, inner, network, server, first, second, *rest = found["mpich single strict, a server and 2 workers"]
     assert '"backends": ["mpi-staged", "nccl"]' in inner
     assert '"staging": ["pinned"]' in inner
@@ -159,8 +164,8 @@ def test_a_dry_run_says_who_gets_which_gpu(capsys: pytest.CaptureFixture[str]) -
     assert not any("NCCL_" in line for line in (server, first, second, *rest))
 
 
-def test_a_dry_run_of_each_library(capsys: pytest.CaptureFixture[str]) -> None:
-    found = shown(load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml"), capsys)
+def test_a_dry_run_of_each_library() -> None:
+    found = shown(load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml"))
     net = "\n".join(found["openmpi single net, 2 ranks"])
     assert "--env=NCCL_P2P_DISABLE=1" in net
     cuda = "\n".join(found["openmpi-cuda single net, 2 ranks"])
@@ -235,24 +240,28 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
         asked.append(settings)
         return 0, msgspec.json.encode(contents()).decode()
 
-    monkeypatch.setattr(sides, "ask", ask)
+    monkeypatch.setattr(look, "ask", ask)
     nobody: Any = None
-    contents_of(nobody, Resolved("mpich", "sha256:1"), requests=["all of them"])
-    contents_of(nobody, Resolved("mpich", "sha256:1"))
+    look.contents_of(nobody, Resolved("mpich", "sha256:1"), requests=["all of them"])
+    look.contents_of(nobody, Resolved("mpich", "sha256:1"))
     assert [one.get("device_requests") for one in asked] == [["all of them"], None]
+
+
+def image_with(held: Contents) -> Look:
+    return Look(held, "sha256:1", "image mpich", id="sha256:1")
 
 
 def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
     plan = msgspec.structs.replace(BASE, backends=("nccl", "mpi"))
     lacking = contents(missing={"nccl": "CuPy is not installed"})
     with pytest.raises(PlanError, match=r"CuPy is not installed\. Build it for GPUs: .* image build mpich --cuda 12"):
-        sides._refuse_missing(plan, "mpich", lacking, "image mpich")
+        refuse_missing(plan, "mpich", image_with(lacking))
     with pytest.raises(PlanError, match=r"no driver\. It has"):
-        sides._refuse_missing(plan, "mpich", contents(missing={"nccl": "no driver"}, cuda="12"), "image mpich")
+        refuse_missing(plan, "mpich", image_with(contents(missing={"nccl": "no driver"}, cuda="12")))
     skipping = msgspec.structs.replace(plan, unusable="skip")
-    sides._refuse_missing(skipping, "mpich", lacking, "image mpich")
+    refuse_missing(skipping, "mpich", image_with(lacking))
     with pytest.raises(PlanError):  # nothing would be left
-        sides._refuse_missing(msgspec.structs.replace(skipping, backends=("nccl",)), "mpich", lacking, "image mpich")
+        refuse_missing(msgspec.structs.replace(skipping, backends=("nccl",)), "mpich", image_with(lacking))
 
 
 # What is asked of an engine -------------------------------------------------------------------------------------------
@@ -262,32 +271,27 @@ def test_what_an_image_lacks_is_said_with_how_to_build_it_or_skipped() -> None:
     ("policies", "ranks", "asked"),
     [
         (("single", "packed:1"), 3, False), (("packed:2",), 3, True), (("multi",), 1, False), (("multi",), 3, True),
-        (("numa",), 2, True), (("host",), 3, False),
+        (("numa",), 2, True),
     ],
 )  # fmt: skip
 def test_memory_of_other_ranks_is_tried_where_ranks_share_a_container(
     policies: tuple[str, ...], ranks: int, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the host's side is looked at where some cell is on the host."""
-    tried, beside = list[str](), list[str]()
+    tried = list[str]()
 
     def allowed(engine: object, image: Resolved) -> frozenset[str]:
         tried.append(image.name)
         return frozenset()
 
-    def environment_beside(plan: LaunchPlan, name: str, inside: object) -> tuple[Contents, Path]:
-        beside.append(name)
-        return contents(), Path("/venv")
-
     said: dict[str, Any] = {
         "find": lambda engine, name: Resolved(name, "sha256:1"), "refuse_unseen_folder": lambda *_: None,
-        "contents_of": lambda *_, **__: contents(), "inspect": lambda *_: {}, "seals_networks": lambda _: True,
-        "_beside": environment_beside, "allowed_calls": allowed,
+        "contents_of": lambda *_, **__: contents(), "inspect": lambda *_: {"Id": "sha256:1"},
+        "seals_networks": lambda _: True, "allowed_calls": allowed,
     }  # fmt: skip
     for name, value in said.items():
-        monkeypatch.setattr(sides, name, value)
+        monkeypatch.setattr(look, name, value)
     plan = msgspec.structs.replace(BASE, backends=("mpi",), device="cpu", policies=policies, ranks=(ranks,))
-    engine: Any = object()
-    found = sides.look_at(plan, engine, lambda: None, placements_of(plan, MACHINE).values())
-    assert (tried, beside) == (["mpich"] if asked else [], ["mpich"] if "host" in policies else [])
-    assert found.start["mpich"].refused == (found.start["mpich"].starter.attach if asked else frozenset())
+    engine: Any = SimpleNamespace(check=lambda: None)
+    found = look.look_at(engine, plan, expand(plan, lambda engine: MACHINE).placements).by_image["mpich"]
+    assert tried == (["mpich"] if asked else [])
+    assert found.refused == (starters.get("mpich", "mpich").attach if asked else frozenset())

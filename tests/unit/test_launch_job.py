@@ -10,6 +10,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,10 +19,10 @@ from tests.unit.made_worlds import PLAN, carried_out, made
 
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch import starters
-from collbench.launch.following import Execution, Listener
+from collbench.launch.engines.docker.memory_kills import killed_for_memory
+from collbench.launch.engines.docker.streams import Execution, Listener
 from collbench.launch.job import Daemons, Job
 from collbench.launch.log import Log
-from collbench.launch.memory_kills import killed_for_memory
 from collbench.launch.patience import LONGEST_PASS, Limits, Patience, written_to
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +37,9 @@ def relay(tmp_path: Path) -> Path:
 
 
 def asked(relay: Path) -> list[str]:
-    job = Job(starters.get("openmpi", "openmpi"), (("c0", 1), ("c1", 1)), 2, False, ("true",), {}, relay)
-    return [request.container for request in Daemons(job, Log()).new()]
+    two: Any = SimpleNamespace(hosts=(("c0", 1), ("c1", 1)))
+    job = Job(two, starters.get("openmpi", "openmpi"), 2, False, relay)
+    return [request.host for request in Daemons(job, Log()).new()]
 
 
 def test_a_request_is_taken_away(relay: Path) -> None:

@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
-from collbench.launch import placement
+from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
-from collbench.launch.cells import LaunchCell, cases_in, order_of, steps_of
+from collbench.launch.cells import LaunchCell, cases_in, order_of
+from collbench.launch.engines.docker.ladder import STEPS
+from collbench.launch.engines.ladder import steps_of
+from collbench.launch.expansion import expand
 from collbench.launch.keeping import placed
 from collbench.launch.memory import refuse_too_large
-from collbench.launch.placing import place, placements_of
+from collbench.launch.placing import place
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import Record
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
@@ -56,7 +59,7 @@ def placed_groups(there: Topology, asked: LaunchCell, **more: Any) -> tuple[tupl
 
 def cells_of(asked: LaunchPlan) -> tuple[LaunchCell, ...]:
     """On a machine of one node with 8 cores."""
-    return tuple(placements_of(asked, machine(1, 8)))
+    return expand(asked, lambda engine: machine(1, 8)).cells
 
 
 def test_the_policies_are_known_by_their_files() -> None:
@@ -253,19 +256,20 @@ def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
 
 
 def test_steps_that_differ() -> None:
-    assert steps_of(0, ISOLATIONS) == (None,)
-    assert steps_of(2, ISOLATIONS) == ISOLATIONS
-    assert steps_of(1, ISOLATIONS) == ("strict", "limits", "ipc")
-    assert steps_of(1, ("strict", "visible")) == ("strict", "ipc")
+    docker = engines.get("docker").ladder
+    assert steps_of(engines.get("host").ladder, 1, STEPS) == (None,)
+    assert steps_of(docker, 2, STEPS) == STEPS
+    assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc")
+    assert steps_of(docker, 1, ("strict", "visible")) == ("strict", "ipc")
 
 
 def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
     """One container has those up to ipc: `single` with one rank, and `numa` where all ranks are on one node."""
-    asked = plan(policies=("host", "single", "multi", "numa"), isolation=ISOLATIONS, ranks=(1, 2))
-    alone, both = ["strict", "limits", "ipc"], list(ISOLATIONS)
+    asked = plan(policies=("host", "single", "multi", "numa"), isolation=STEPS, ranks=(1, 2))
+    alone, both = ["strict", "limits", "ipc"], list(STEPS)
     for there, numa in ((machine(1, 2), alone), (machine(2, 1), both)):
         found: dict[tuple[str, int], list[str | None]] = {}
-        for one in placements_of(asked, there):
+        for one in expand(asked, dict.fromkeys(("docker", "host"), there).__getitem__).cells:
             found.setdefault((one.policy, one.ranks), []).append(one.isolation)
         assert found == {
             ("host", 1): [None], ("single", 1): alone, ("multi", 1): alone, ("numa", 1): alone,
@@ -274,7 +278,7 @@ def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
-    asked = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=3)
+    asked = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=3)
     cells = cells_of(asked)
     order = order_of(asked, cells)
     assert [launch.sequence for launch in order] == list(range(len(cells) * 5))
@@ -282,16 +286,16 @@ def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
     assert all(sorted(map(repr, block)) == sorted(map(repr, cells)) for block in blocks)
     assert len({tuple(map(repr, block)) for block in blocks}) > 1
     assert order == order_of(asked, cells)
-    other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=ISOLATIONS, launches=5, seed=4)
-    assert order != order_of(other, cells_of(other))
+    other = LaunchPlan(collectives=("bcast",), images=("a", "b"), isolation=STEPS, launches=5, seed=4)
+    assert order != order_of(other, cells)
 
 
 def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed() -> None:
     """Two workers and a server are three ranks, as three workers are: their records are not taken for each other's."""
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
-    cases = {one: frozenset(case.identity for case in cases_in(asked, one)) for one in cells_of(asked)}
-    prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked, cases), cases)
+    prepared = PreparedCampaign(expand(asked, lambda engine: machine(1, 4)), {}, Stacks({}, (), (), ()))
+    cases = prepared.expanded.asked
     served = next(one for one in cases if one.server and one.ranks == 3)
     whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}
@@ -316,4 +320,4 @@ def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str
 
 
 def all_cases(asked: LaunchPlan) -> list[tuple[CollectiveCase, ...]]:
-    return [cases_in(asked, one) for one in placements_of(asked, machine(1, 4))]
+    return [*expand(asked, lambda engine: machine(1, 4)).cases.values()]

@@ -9,25 +9,27 @@ import msgspec
 import pytest
 
 from collbench.launch import starters
-from collbench.launch.abilities import knows_cdi
 from collbench.launch.cells import LaunchCell
-from collbench.launch.isolation import in_force
+from collbench.launch.engines.docker.abilities import knows_cdi
+from collbench.launch.engines.docker.commands import container_command
+from collbench.launch.engines.docker.host_config import host_settings
+from collbench.launch.engines.docker.ladder import STEPS, settings_at
+from collbench.launch.engines.docker.specs import Common, Mount, Spec, specs_of
+from collbench.launch.engines.spec import Stack
 from collbench.launch.placing import Placement, place
-from collbench.launch.rank_environment import Stack, notes, places, refuses_cma, shares_hostname, shm_shortage
-from collbench.launch.settings import host_settings
-from collbench.launch.specs import Mount, Spec, WorldSpec, docker_command, specs_of
+from collbench.launch.rank_environment import notes, places, refuses_cma, shares_hostname, shm_shortage
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import ISOLATIONS, Isolation, LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan
 
 MACHINE = Topology(tuple(Core(n) for n in range(4)))
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
-WORLD = WorldSpec("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
+WORLD = Common("cb1", "cb1-0", "boot/1/2", "collbench/mpich", "1000:1000", 660, {"A": "b"})
 
 
-def specs(step: Isolation, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
+def specs(step: str, policy: str = "single", memlock: bool = True) -> tuple[Spec, ...]:
     cell = LaunchCell("mpich", policy, step, 2)
     mounts = {"c0": (Mount("/tmp/plan", "/plan"), Mount("/tmp/out", "/out", True))}  # noqa: S108
-    return specs_of(WORLD, place(MACHINE, cell, PLAN), in_force(step, memlock), mounts)
+    return specs_of(WORLD, place(MACHINE, cell, PLAN), settings_at(step, memlock), mounts)
 
 
 def placed(cell: LaunchCell) -> Placement:
@@ -64,12 +66,12 @@ def test_a_lone_container_needs_no_anchor() -> None:
     assert (only.joins_ipc, only.capabilities) == (None, ("SYS_NICE", "SYS_PTRACE"))
 
 
-def gpu_specs(step: Isolation, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
+def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
     """A parameter server and two workers on a machine with three GPUs."""
     there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
     cell = LaunchCell("mpich", policy, step, 3, server=True)
     placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
-    return specs_of(replace(WORLD, cdi=cdi), placement, in_force(step), {})
+    return specs_of(replace(WORLD, cdi=cdi), placement, settings_at(step), {})
 
 
 def test_a_container_sees_its_ranks_gpus_and_the_servers_none() -> None:
@@ -83,7 +85,7 @@ def test_from_visible_on_every_container_sees_every_gpu_of_the_world() -> None:
     assert anchor.gpus == ()
     assert [spec.gpus for spec in members] == [("GPU-a", "GPU-b")] * 3
     cell = LaunchCell("mpich", "single", "visible", 2)
-    side = Stack(starters.get("mpich", "mpich"), "collbench/mpich", None)
+    side = Stack(starters.get("mpich", "mpich"), "collbench/mpich")
     there = replace(MACHINE, gpus=(TopologyGpu("GPU-a"), TopologyGpu("GPU-b")))
     with_gpus = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
     assert any("devices are not isolated" in line for line in notes(cell, with_gpus, side))
@@ -103,7 +105,7 @@ def test_a_ranks_gpu_is_told_by_its_rank_for_its_local_rank_is_0_in_every_contai
 def test_gpus_are_asked_for_by_device_request_or_by_cdi_name(cdi: bool) -> None:
     (spec,) = gpu_specs("strict", "multi", cdi)
     (request,) = host_settings(spec)["device_requests"]
-    command = docker_command(spec)
+    command = container_command(spec)
     if cdi:
         assert (request["Driver"], request["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"])
         assert "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b" in command
@@ -131,11 +133,11 @@ def test_an_engine_that_may_not_lock_memory_is_not_asked_to() -> None:
     assert not any(spec.unlimited_memlock for spec in specs("visible", memlock=False))
 
 
-@pytest.mark.parametrize("step", ISOLATIONS)
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("policy", ["single", "multi"])
-def test_no_container_is_given_the_host(step: Isolation, policy: str) -> None:
+def test_no_container_is_given_the_host(step: str, policy: str) -> None:
     for spec in specs(step, policy):
-        command = docker_command(spec)
+        command = container_command(spec)
         assert spec.user == "1000:1000"
         for never in ("privileged", "docker.sock", "=host", "unconfined", "SYS_ADMIN"):
             assert never not in command
@@ -145,8 +147,8 @@ def test_no_container_is_given_the_host(step: Isolation, policy: str) -> None:
 
 def test_the_docker_command_says_it_all() -> None:
     _, member, _ = specs("net")
-    assert " --init " in docker_command(specs("strict")[0])
-    assert docker_command(member) == (
+    assert " --init " in container_command(specs("strict")[0])
+    assert container_command(member) == (
         "docker run --detach --name=cb1-0-c0 --user=1000:1000 --cap-drop=ALL --security-opt=no-new-privileges "
         "--cpuset-cpus=0 --cpuset-mems=0 --pids-limit=4096 --log-driver=none --cap-add=SYS_NICE --cap-add=SYS_PTRACE "
         "--label=collbench.run=cb1 --label=collbench.launch=cb1-0 --label=collbench.driver=boot/1/2 "
@@ -166,7 +168,7 @@ def test_mpich_asks_by_lines_and_only_for_hosts_that_there_are() -> None:
     line = "HYDRA_LAUNCH: /opt/collbench/bin/hydra_pmi_proxy --control-port a:1 --pgid 0 --proxy-id 1 "
     found = MPICH.asks(line, ("a", "b"))
     assert found is not None
-    assert (found.container, found.shell.split()[0]) == ("b", "/opt/collbench/bin/hydra_pmi_proxy")
+    assert (found.host, found.shell.split()[0]) == ("b", "/opt/collbench/bin/hydra_pmi_proxy")
     assert MPICH.asks(line, ("a",)) is None
     assert MPICH.asks("HYDRA_LAUNCH_END", ("a", "b")) is None
 
@@ -213,7 +215,7 @@ def test_transports_are_read_from_the_log() -> None:
 
 
 def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
-    side = Stack(MPICH, "collbench/mpich", None, refused=frozenset({"process_vm_readv"}))
+    side = Stack(MPICH, "collbench/mpich", refused=frozenset({"process_vm_readv"}))
     strict = LaunchCell("mpich", "multi", "strict", 2)
     assert refuses_cma(strict, placed(strict), side)
     assert any("MPIR_CVAR_CH4_CMA_ENABLE=0" in note for note in notes(strict, placed(strict), side))
@@ -224,14 +226,14 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
     ):
         assert not refuses_cma(other, placed(other), side)
     assert not refuses_cma(strict, placed(strict), replace(side, refused=frozenset()))
-    kcmp = Stack(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp"}))
+    kcmp = Stack(OPENMPI, "collbench/openmpi", refused=frozenset({"kcmp"}))
     multi = LaunchCell("openmpi", "multi", "strict", 2)
     assert notes(multi, placed(multi), kcmp) == ("kcmp refused at this step: openmpi copies twice",)
-    both = Stack(OPENMPI, "collbench/openmpi", None, refused=frozenset({"kcmp", "process_vm_readv"}))
+    both = Stack(OPENMPI, "collbench/openmpi", refused=frozenset({"kcmp", "process_vm_readv"}))
     assert notes(multi, placed(multi), both)[0].startswith("process_vm_readv and kcmp refused")
     net = LaunchCell("openmpi", "single", "net", 2)
     assert shares_hostname(net, placed(net))
-    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, placed(net), Stack(OPENMPI, "x", Path("y"))))
+    assert any("OMPI_MCA_coll=^han" in note for note in notes(net, placed(net), Stack(OPENMPI, "x")))
 
 
 @pytest.mark.parametrize(
@@ -241,9 +243,9 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
         ("single", "strict", 64, False), ("packed:13", "strict", 26, True), ("single", "ipc", 250, True),
     ],
 )  # fmt: skip
-def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: Isolation, ranks: int, short: bool) -> None:
+def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: str, ranks: int, short: bool) -> None:
     """64 MiB of Docker's own hold 12 ranks of MPICH; with one ipc namespace all ranks share one /dev/shm."""
-    side = Stack(MPICH, "collbench/mpich", None)
+    side = Stack(MPICH, "collbench/mpich")
     cell, host = LaunchCell("mpich", policy, step, ranks), LaunchCell("mpich", "host", None, 250)
     assert (shm_shortage(cell, placed(cell), side) is not None) == short
     assert shm_shortage(host, placed(host), side) is None

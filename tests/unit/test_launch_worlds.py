@@ -119,9 +119,9 @@ def test_the_smallest_integer_is_no_time(tmp_path: Path) -> None:
 
 def test_words_of_a_world_are_cut(tmp_path: Path) -> None:
     prepared = made(tmp_path, "good")
-    (cell,) = prepared.asked
+    (asked,) = prepared.expanded.asked.values()
     path = tmp_path / "good" / "records.jsonl"
-    many = [good(case, notes=("x" * 20_000,) * 40, transport="y" * 5000) for case in prepared.asked[cell]]
+    many = [good(case, notes=("x" * 20_000,) * 40, transport="y" * 5000) for case in asked]
     path.write_bytes(b"".join(records.encode(record) + b"\n" for record in many))
     for record in carried_out(prepared).records:
         assert record.status == "ok"
@@ -142,7 +142,7 @@ open('$out/records.jsonl', 'w').write(json.dumps(record) + chr(10))" """
 def test_an_exception_of_ours_is_one_failed_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = made(tmp_path, "good")
 
-    def fail_once(*arguments: object) -> int:
+    def fail_once(*arguments: object) -> None:
         monkeypatch.setattr(world, "run_job", run_job)
         raise RuntimeError("never seen \udcff")
 

@@ -17,16 +17,19 @@ from collbench.cli import dry_run
 from collbench.errors import PlanError
 from collbench.launch import placement, starters
 from collbench.launch.campaign import PreparedCampaign
-from collbench.launch.cells import Launch, LaunchCell, order_of
+from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.engines.fake import FakeSession
+from collbench.launch.engines.spec import Stack
+from collbench.launch.expansion import expand
 from collbench.launch.placement import Policy
-from collbench.launch.placing import place, placements_of
-from collbench.launch.rank_environment import Stack, notes
+from collbench.launch.placing import place
+from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.policy import policy_order
 
-SIDE = Stack(starters.get("openmpi", "openmpi"), "sha256:1", Path("/venv"))
+SIDE = Stack(starters.get("openmpi", "openmpi"), "sha256:1")
 
 
 def machine(*cores: int, gpus: tuple[int, ...] = ()) -> Topology:
@@ -117,7 +120,7 @@ def test_one_container_of_numa_is_said_to_be_what_multi_is() -> None:
 )
 def test_what_is_no_policy_is_refused_before_anything_is_placed(policy: str, message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        placements_of(plan(policies=("host", policy)), machine(8))
+        expand(plan(policies=("host", policy)), lambda engine: machine(8))
     assert str(caught.value).startswith(message)
 
 
@@ -170,20 +173,18 @@ def written(folder: Path, more: str) -> Path:
     return path
 
 
-def test_a_policy_of_another_package_is_expanded_placed_and_shown_as_commands(
-    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_of_another_package_is_expanded_placed_and_shown_as_commands(install: Install, tmp_path: Path) -> None:
     install(NAME, VALUE)
     wanted = load_launch_plan(written(tmp_path, 'policies = ["host", "split:2"]\nranks = [3]\nlaunches = 2'))
-    found = placements_of(wanted, machine(4))
+    expanded = expand(wanted, lambda engine: machine(4))
+    found = expanded.placements
     assert [(cell.title, [box.ranks for box in placed.boxes]) for cell, placed in found.items()] == [
         ("openmpi host, 3 ranks", [(0, 1, 2)]), ("openmpi split:2 strict, 3 ranks", [(0,), (1, 2)])
     ]  # fmt: skip
-    assert place(machine(4), LaunchCell("openmpi", "split:9", "strict", 2), wanted).containers == 2
-    order = order_of(wanted, found)
-    prepared = PreparedCampaign(wanted, "cb1", None, Stacks({"openmpi": SIDE}, (), (), ()), found, order, {})
-    dry_run._show(prepared, Launch(tuple(found)[1], 0, 1))
-    shown = capsys.readouterr().out.splitlines()
+    assert place(machine(4), LaunchCell("openmpi", "split:9", "strict", 2), wanted).boxes[2:] == ()
+    sessions = {"docker": FakeSession(lambda command: 0, run="cb1")}
+    prepared = PreparedCampaign(expanded, sessions, Stacks({("docker", "openmpi"): SIDE}, (), (), ()))
+    shown = dry_run.commands_of(prepared, Launch(tuple(found)[1], 0, 1))
     assert [line.split("--name=")[1].split()[0] for line in shown if "docker run" in line] == ["cb1-1-c0", "cb1-1-c1"]
     assert any("--host cb1-1-c0:1,cb1-1-c1:2" in line for line in shown)
 

@@ -1,16 +1,13 @@
-"""The host's environment beside an image: where they differ in anything but the container; what holds on the host."""
+"""The host's environment beside an image: where they differ in anything but the container."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from collbench.launch.probe import Contents
-from collbench.launch.rank_environment import on_host
 from collbench.launch.stacks import differences_of
 from collbench.schema.manifest import Library
 
@@ -65,13 +62,3 @@ def test_a_library_of_another_version_is_no_second_build_of_one() -> None:
 def test_torch_is_compared_as_a_library_alone() -> None:
     """Its package says the CUDA that it is made for, which the library's version says too."""
     assert inside(packages={"mpi4py": "4.1.2", "torch": "2.9.0+cpu"}) == []
-
-
-@pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
-def test_open_mpi_is_allowed_to_run_as_root_where_the_user_is(
-    monkeypatch: pytest.MonkeyPatch, user: int, allowed: bool
-) -> None:
-    monkeypatch.setattr(os, "getuid", lambda: user)
-    found = on_host({"HOME": "/in/the/container", "OMP_NUM_THREADS": "1", "TMPDIR": "/there"}, Path("/launch"))
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if allowed else {}
-    assert found == {"OMP_NUM_THREADS": "1", "TMPDIR": "/launch", **root}

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
+from collbench.launch.engines.docker.sweep import sweep
 from collbench.launch.identity import boot, driver_identity, namespace, sign, signature_of
-from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.sweep import YOUNG, is_dead, sweep, sweep_folders
+from collbench.launch.sweep import YOUNG, is_dead, sweep_folders
 
 NOW = time.time()
 OLD = NOW - 2 * YOUNG
@@ -25,7 +26,7 @@ OLD = NOW - 2 * YOUNG
 INSIDE, REMOTE = f"{boot()}/1/17/4711", "another-boot/1/17/4711"
 
 
-class MadeUp(Engine):
+class MadeUp(Docker):
     """Lists what it is told, and forgets what is removed."""
 
     def __init__(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:

@@ -43,6 +43,11 @@ def _same_place(base: Case, other: Case) -> bool:
     return mine.on_host or theirs.on_host or mine.text == theirs.text
 
 
+def _engine(case: Case) -> str:
+    """`podman single strict`: the host is held against an engine at several places."""
+    return case.where.text if case.where.on_host else f"{case.where.engine} {case.where.text}"
+
+
 def _of_axis(axis: Axis) -> Factor:
     return Factor(axis.spelled, (axis.name,), axis.implies, lambda case: axis.label(case[axis.name]),
                   lambda case: axis.order(case[axis.name]))  # fmt: skip
@@ -52,7 +57,7 @@ def _of_axis(axis: Axis) -> Factor:
 _PLACES = (
     Factor("policy", ("policy", "isolation", "engine"), AXES["policy"].implies, place,
            lambda case: (policy_order(case.where.policy), step_order(case.where.isolation)), _same_step),
-    Factor("engine", ("engine", "policy", "isolation"), AXES["policy"].implies, lambda case: case.where.engine,
+    Factor("engine", ("engine", "policy", "isolation"), AXES["policy"].implies, _engine,
            lambda case: (not case.where.on_host, case.where.engine), _same_place),
 )  # fmt: skip
 

@@ -126,8 +126,9 @@ _NO_STEP = AXES["isolation"].label(None)
 
 
 def _words(case: Case, option: Option, factor: str) -> list[str]:
-    """What a value may be called, never empty: its word among options, its name as a side of `compare --by`."""
-    found = [option[factor]] if factor in FACTORS else []
+    """What a value may be called, never empty: its word among options, the axis's own, its name as a side of `--by`."""
+    found, axis = [option[factor]] if factor in FACTORS else [], factor.replace("-", "_")
+    found += [AXES[axis].label(case[axis])] if axis in AXES else []
     found += [OF_COMPARE[factor].label(case)] if factor in OF_COMPARE else []
     return list(dict.fromkeys(word for word in found if word))
 

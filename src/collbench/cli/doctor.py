@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from collbench.cli.engine_option import docker_host
+from collbench.cli.engine_option import docker_host, engine
 from collbench.errors import RequestError
-from collbench.schema.launch_plan import ISOLATIONS, Isolation
 
 if TYPE_CHECKING:
     from collbench.doctor.parts.finding import Finding
@@ -30,18 +29,20 @@ _NARROWEST, _WIDEST = 60, 120
     "--policy", default="single", show_default=True, metavar="NAME", help="With --image: a policy of launch plans."
 )
 @click.option(
-    "--isolation", default="strict", show_default=True, type=click.Choice(ISOLATIONS), help="With --image: the step."
+    "--isolation", default="strict", show_default=True, metavar="STEP", help="With --image: the step of the ladder."
 )
 @click.option(
     "--without", multiple=True, default=None, metavar="CHECK", help="Leave a check out; may be given several times."
 )
+@engine
 @docker_host
 def command(
     as_json: bool,
     image: str | None,
     policy: str,
-    isolation: Isolation,
+    isolation: str,
     without: tuple[str, ...],
+    engine: str | None,
     docker_host: str | None,
 ) -> None:
     """Look for what would spoil a measurement on this machine: cause, effect, and the command that mends it.
@@ -51,7 +52,8 @@ def command(
     if image is None and (policy, isolation) != ("single", "strict"):
         raise RequestError("doctor: --policy and --isolation say which container to look into; add --image NAME.")
     if image is not None:
-        raise click.exceptions.Exit(_inside(image, policy, isolation, without, docker_host or "", as_json))
+        where = (image, policy, isolation, engine or "docker")
+        raise click.exceptions.Exit(_inside(where, docker_host or "", without, as_json))
     from collbench.machine import launcher
 
     started_by = launcher.detect()
@@ -76,19 +78,19 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _inside(
-    image: str, policy: str, isolation: Isolation, without: tuple[str, ...], docker_host: str, as_json: bool
-) -> int:
-    """Doctor in a container, as a launch would make it."""
-    from collbench.launch.doctor_inside import examine
-    from collbench.launch.engine import Engine
+def _inside(where: tuple[str, str, str, str], address: str, without: tuple[str, ...], as_json: bool) -> int:
+    """Doctor in a container, as a launch would make it: of (image, policy, step, engine)."""
+    from collbench.launch import engines
+    from collbench.launch.doctor_inside import examine, expanded_for
     from collbench.launch.stopping import Stopping
 
     left_out = [word for check in without for word in ("--without", check)]
     argv = ("collbench", "doctor", *(("--json",) if as_json else ()), *left_out)
     stopping = Stopping()
     with stopping.listening():
-        found = examine(Engine(docker_host, stopping.check), image, policy, isolation, argv)
+        expanded = expanded_for(*where)
+        session = engines.get(expanded.plan.engine).connect(address, stopping.check)
+        found = examine(expanded, session, argv, stopping.check)
     if not as_json:
         click.echo(f"image {found.title}")
         for note in found.notes:

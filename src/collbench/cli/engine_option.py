@@ -1,12 +1,16 @@
-"""`--docker-host`, the same wherever an engine is asked."""
+"""`--engine` and `--docker-host`, the same wherever an engine is asked."""
 
 from __future__ import annotations
 
 import click
 
+engine = click.option(
+    "--engine", default=None, metavar="NAME", help="What makes containers.  [default: the plan's, or docker]"
+)
+
 docker_host = click.option(
     "--docker-host",
     default=None,
     metavar="URL",
-    help="The engine.  [default: the plan's, DOCKER_HOST, or its usual socket]",
+    help="Where it listens.  [default: the plan's, DOCKER_HOST, or its usual socket]",
 )

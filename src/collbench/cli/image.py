@@ -13,10 +13,10 @@ from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.launch import images
 from collbench.launch.build_context import Recipe
-from collbench.launch.engine import Engine
-from collbench.launch.image_store import inspect
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import inspect
+from collbench.launch.engines.docker.look import reference_of
 from collbench.launch.shipped import dockerfiles
-from collbench.launch.stacks import reference_of
 from collbench.launch.stopping import Stopping
 
 _COLUMNS = (
@@ -76,7 +76,7 @@ def build(
             _show(one)
         return
     stopping = Stopping()
-    engine = Engine(docker_host or "", stopping.check)
+    engine = Docker(docker_host or "", stopping.check)
     terminal = sys.stderr.isatty()
     for one in wanted:
 
@@ -106,7 +106,7 @@ def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
     """What is inside each image, from its labels; with a NAME, every label of that image."""
     from tabulate import tabulate
 
-    engine = Engine(docker_host or "")
+    engine = Docker(docker_host or "")
     for name in names:
         labels = inspect(engine, reference_of(name))["Config"].get("Labels") or {}
         click.echo(harmless(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True)))

@@ -7,29 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
 from collbench.cli import plan_argument
 from collbench.cli.dry_run import show_commands
-from collbench.cli.engine_option import docker_host
-from collbench.cli.launching import Extent, show_cells
+from collbench.cli.engine_option import docker_host, engine
+from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
+from collbench.launch import engines
 from collbench.launch.campaign import finished, manifest_of, prepare, run_campaign
 from collbench.launch.cells import Launch
-from collbench.launch.engine import Engine
 from collbench.launch.neighbours import beside
 from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
-from collbench.launch.sweep import sweep
 from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.schema.store import RunWriter, read_run
+from collbench.schema.store import RunWriter, read_manifest
 
 
 class RunSink:
@@ -76,31 +76,31 @@ class RunSink:
     metavar="DIR",
     help="Go on with the run in DIR: what is recorded is not repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print every container as a docker command, start no rank.")
+@click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine, start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
+@engine
 @docker_host
 def command(
-    plan: str | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, docker_host: str | None
-) -> None:
+    plan: str | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, engine: str | None,
+    docker_host: str | None,
+) -> None:  # fmt: skip
     """Start the ranks of PLAN on the host and in containers, and bring back one run.
 
     PLAN is a TOML file, or the name of a plan that comes with collbench: collbench plan lists them.
     """
     if sweeping:
         if plan is not None or out is not None or resume is not None or dry_run:
-            raise RequestError("launch --sweep: takes no plan and no other flag than --docker-host.")
-        _sweep(docker_host or "")
+            raise RequestError("launch --sweep: takes no plan and no other flag than --engine and --docker-host.")
+        _sweep(engine or "docker", docker_host or "")
         return
     if resume is not None and out is not None:
-        raise RequestError("launch: --resume goes on in its own directory; leave --out away.")
+        raise RequestError("launch: --resume goes on in its own directory; remove --out.")
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
     loaded = load_launch_plan(path)
-    if docker_host is not None:
-        import msgspec
-
-        loaded = msgspec.structs.replace(loaded, docker_host=docker_host)
+    given = {"engine": engine, "docker_host": docker_host}
+    loaded = msgspec.structs.replace(loaded, **{name: text for name, text in given.items() if text is not None})
     stopping = Stopping()
     with stopping.listening():
         if dry_run:
@@ -112,21 +112,17 @@ def command(
 
 def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
     prepared = prepare(plan, check)
+    expanded = prepared.expanded
     manifest = manifest_of(prepared, tuple(sys.argv))
-    records: list[Record] = []
     if resume is not None:
-        run = read_run(resume)
-        _refuse_other(run.manifest, manifest, resume)
+        refuse_other(read_manifest(resume), manifest, resume)
         writer = RunWriter.resume(resume)
-        records = list(read_run(resume).records)  # from now on nobody else adds to it
     else:
         writer = RunWriter(out, manifest)
-    done = finished(prepared, tuple(records))
-    cases = {cell: len(asked) for cell, asked in prepared.asked.items()}
-    show_cells(
-        Extent(plan, prepared.placements, cases), (*prepared.sides.differences, *beside(prepared.placements.values()))
-    )
-    sink = RunSink(writer, len(prepared.order), len(done), records)
+    records = list(writer.before)
+    done = finished(prepared, writer.before)
+    show_cells(expanded, (*prepared.stacks.differences, *beside(expanded.placements.values())))
+    sink = RunSink(writer, len(expanded.order), len(done), records)
     try:
         run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except (CollbenchError, KeyboardInterrupt) as error:
@@ -145,15 +141,16 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     return 1 if any(record.status == "failed" for record in records) else 0
 
 
-def _refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
-    """A run is one experiment: the same plan, images and environments (wherever its engine is)."""
-    import msgspec
+def refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
+    """A run is one experiment: the same plan, images and environments (wherever its engine is).
 
-    plans = [msgspec.json.decode(msgspec.json.encode(one.plan)) | {"docker_host": ""} for one in (before, now)]
-    if plans[0] != plans[1]:
-        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or start anew with --out.")
+    Raises:
+        RequestError: something of it is another, or the run was not written by `collbench launch`.
+    """
     if before.experiment is None or now.experiment is None:
-        raise RequestError(f"--resume {where}: is no run of collbench launch.")
+        raise RequestError(f"--resume {where}: was not written by collbench launch.")
+    if _plan_in(before) is None or _plan_in(before) != _plan_in(now):
+        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or start anew with --out.")
     for side in ("images", "environments"):
         held = [{one.name: (one.id, one.libraries) for one in getattr(found, side)}
                 for found in (before.experiment, now.experiment)]  # fmt: skip
@@ -165,8 +162,17 @@ def _refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
                 )
 
 
-def _sweep(docker_host: str) -> None:
-    removed, kept = sweep(Engine(docker_host))
+def _plan_in(manifest: Manifest) -> LaunchPlan | None:
+    """The plan of a run, with the defaults of keys that it does not have; None where it is not one of today's."""
+    try:
+        plan = msgspec.convert(msgspec.json.decode(msgspec.json.encode(manifest.plan)), LaunchPlan)
+    except msgspec.ValidationError:
+        return None
+    return msgspec.structs.replace(plan, docker_host="")
+
+
+def _sweep(engine: str, docker_host: str) -> None:
+    removed, kept = engines.get(engine).connect(docker_host, lambda: None).sweep()
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
         click.echo(f"left {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

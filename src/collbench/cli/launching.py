@@ -2,62 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import click
 
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
 from collbench.cli.terminal import harmless
-from collbench.launch.cells import LaunchCell, cases_in
-from collbench.launch.placing import Placement, placements_of
-from collbench.machine.topology import Topology
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.launch import engines
+from collbench.launch.cells import LaunchCell
+from collbench.launch.expansion import ExpandedPlan
 from collbench.units import counted, format_long
 
-#: What a start costs besides measuring, in s (seen with Docker Engine 20.10 on two cores): host, containers, one more.
-START_HOST, START_BOX, START_MORE = 0.7, 1.0, 0.4
 #: Checks and warm-up of a case (s).
 CASE = 0.05
 
 
-@dataclass(frozen=True)
-class Extent:
-    """What a plan comes to on a machine: its cells, where their ranks sit, and how many cases each measures."""
-
-    plan: LaunchPlan
-    placements: Mapping[LaunchCell, Placement]
-    cases: Mapping[LaunchCell, int]
-
-
-def extent_of(plan: LaunchPlan, machine: Topology) -> Extent:
-    """Of a plan on a machine; raises `PlanError` as `placements_of` and `cases_in` do."""
-    placements = placements_of(plan, machine)
-    return Extent(plan, placements, {cell: len(cases_in(plan, cell)) for cell in placements})
-
-
-def about(extent: Extent) -> str:
+def about(expanded: ExpandedPlan) -> str:
     """An estimate of an experiment's length; with a fixed number of samples, of its starts alone."""
-    plan = extent.plan
+    plan = expanded.plan
     if plan.iters is None:
-        return f"about {format_long(seconds_of(extent, plan.budget_seconds))}"
-    starts = seconds_of(extent, 1e-3)
+        return f"about {format_long(seconds_of(expanded, plan.budget_seconds))}"
+    starts = seconds_of(expanded, 1e-3)
     return f"about {format_long(starts)} of starts, and {plan.iters} samples of each measurement"
 
 
-def seconds_of(extent: Extent, budget: float) -> float:
-    """An estimate of an experiment's length, where a budget (s for each case) decides."""
+def seconds_of(expanded: ExpandedPlan, budget: float) -> float:
+    """An estimate of an experiment's length (s), where a budget (s) for each case decides."""
     total = 0.0
-    for cell, placement in extent.placements.items():
-        start = START_BOX + START_MORE * (placement.containers - 1) if placement.in_containers else START_HOST
-        total += extent.plan.launches * (start + extent.cases[cell] * (budget + CASE))
+    for cell, placement in expanded.placements.items():
+        first, more = engines.get(cell.engine).start_seconds
+        start = first + more * (len(placement.boxes) - 1)
+        total += expanded.plan.launches * (start + len(expanded.cases[cell]) * (budget + CASE))
     return total
 
 
-def undecidable(extent: Extent) -> str | None:
+def undecidable(expanded: ExpandedPlan) -> str | None:
     """What so many launches cannot tell of the plan's cells, in a sentence; None where they can."""
-    plan, compared = extent.plan, comparisons(extent)
+    plan, compared = expanded.plan, comparisons(expanded)
     needed = fewest_launches(compared)
     if not compared or plan.launches >= needed:
         return None
@@ -67,26 +47,26 @@ def undecidable(extent: Extent) -> str | None:
             f"it is: launches = {needed} can")  # fmt: skip
 
 
-def comparisons(extent: Extent) -> int:
+def comparisons(expanded: ExpandedPlan) -> int:
     """How many cells `compare --by policy` holds against another, or --by image where that is more."""
     questions: list[dict[tuple[object, ...], list[LaunchCell]]] = [{}, {}]
-    for cell in extent.cases:
+    for cell in expanded.cells:
         questions[0].setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
         questions[1].setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)
-    return max(sum(extent.cases[cell] for group in found.values() for cell in group[1:]) for found in questions)
+    return max(sum(len(expanded.cases[cell]) for group in found.values() for cell in group[1:]) for found in questions)
 
 
-def show_cells(extent: Extent, differences: tuple[str, ...] = ()) -> None:
-    """A line of numbers, what policies note, and how the two sides differ in anything but the container."""
-    plan, cells = extent.plan, len(extent.cases)
-    launches, cases = cells * plan.launches, sum(extent.cases.values()) * plan.launches
+def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
+    """A line of numbers, and how the two sides differ in anything but the container."""
+    plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
+    cases = sum(len(cases) for cases in expanded.cases.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
-    click.echo(f"# {title}: {product} = {results}, {about(extent)}", err=True)
-    said = undecidable(extent)
+    click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
+    said = undecidable(expanded)
     if said is not None:
         click.echo(f"# {said}", err=True)
-    noted = dict.fromkeys(placement.note for placement in extent.placements.values() if placement.note)
+    noted = dict.fromkeys(placement.note for placement in expanded.placements.values() if placement.note)
     for line in (*noted, *differences):
         click.echo(harmless(f"# {line}"), err=True)

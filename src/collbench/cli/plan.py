@@ -6,12 +6,11 @@ import click
 
 from collbench.characters import in_one_line
 from collbench.cli import plan_argument
-from collbench.cli.launching import about, extent_of, undecidable
+from collbench.cli.launching import about, undecidable
 from collbench.cli.terminal import harmless
-from collbench.launch.cells import order_of
+from collbench.launch.expansion import expand
 from collbench.launch.placing import Box, Placement
 from collbench.launch.shipped import find_plan, plans, source_tree
-from collbench.machine import topology
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.units import counted
@@ -29,25 +28,26 @@ def command(plan: str | None) -> None:
         return
     path = find_plan(plan)
     loaded = load_launch_plan(path)
-    extent = extent_of(loaded, topology.here())
-    cells = tuple(extent.cases)
+    expanded = expand(loaded)
+    cells = expanded.cells
     title = in_one_line(loaded.title or path.stem)
     click.echo(
         f"{title}: {counted(len(cells), 'cell')}, {counted(loaded.launches, 'launch', 'launches')} each, "
         f"seed {loaded.seed}"
     )
     for number, cell in enumerate(cells):
-        placement = extent.placements[cell]
-        click.echo(f"  {number:3d}  {cell.title}: {counted(extent.cases[cell], 'case')}; {_where(placement)}")
+        placement = expanded.placements[cell]
+        where = _where(placement, cell.engine if cell.isolation is None else None)
+        click.echo(f"  {number:3d}  {cell.title}: {counted(len(expanded.cases[cell]), 'case')}; {where}")
         if placement.note:
             click.echo(harmless(f"       note: {placement.note}"))
     click.echo("order of launches, block by block:")
     numbers = {cell: number for number, cell in enumerate(cells)}
-    order = order_of(loaded, cells)
     for block in range(loaded.launches):
-        click.echo(f"  {block:3d}  {' '.join(str(numbers[launch.cell]) for launch in order if launch.number == block)}")
-    click.echo(about(extent))
-    said = undecidable(extent)
+        listed = " ".join(str(numbers[launch.cell]) for launch in expanded.order if launch.number == block)
+        click.echo(f"  {block:3d}  {listed}")
+    click.echo(about(expanded))
+    said = undecidable(expanded)
     if said is not None:
         click.echo(said)
 
@@ -68,17 +68,16 @@ def _list() -> None:
     click.echo(f"To change one, copy it from {source_tree() / 'launch'}.")
 
 
-def _where(placement: Placement) -> str:
-    """`c0: ranks 0-1 on cores 0-1; ...`, and what is out of the ordinary."""
-    found = "; ".join(_said(box, placement.in_containers) for box in placement.boxes)
+def _where(placement: Placement, name: str | None) -> str:
+    """`c0: ranks 0-1 on cores 0-1; ...`, and what is out of the ordinary. `name`: of what has no containers."""
+    found = "; ".join(_said(box, name or box.name) for box in placement.boxes)
     idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
     return f"{found}{', more ranks than cores' if placement.crowded else ''}{idle}"
 
 
-def _said(box: Box, in_container: bool) -> str:
+def _said(box: Box, name: str) -> str:
     many = len(box.ranks) > 1
     gpus = f", GPU{'s' if len(box.gpus) > 1 else ''} {' '.join(box.gpus)}" if box.gpus else ""
-    name = box.name if in_container else "host"
     return f"{name}: rank{'s' if many else ''} {_span(box.ranks)} on cores {box.cores}{gpus}"
 
 

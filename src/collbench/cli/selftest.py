@@ -20,7 +20,7 @@ from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.errors import LaunchFailed, RequestError, TimeOutError
-from collbench.launch import host
+from collbench.launch import processes
 from collbench.launch.identity import FOLDER, sign
 from collbench.launch.log import Log
 from collbench.launch.stopping import StopCheck, Stopping
@@ -140,7 +140,7 @@ def _launch(command: tuple[str, ...], environment: dict[str, str], timeout: floa
         Interrupted: told to stop.
     """
     log = Log()
-    job = host.execute(command, environment, log)
+    job = processes.execute(command, environment, log)
     try:
         until = time.monotonic() + timeout
         while job.code is None:

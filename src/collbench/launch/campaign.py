@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 import collbench
-from collbench.launch.cells import Launch, LaunchCell, cases_in, order_of
-from collbench.launch.clearing import clear, nothing_left
-from collbench.launch.engine import Engine
-from collbench.launch.identity import driver_identity
+from collbench.launch import engines
+from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.engines.spec import Session
+from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.keeping import Keeper, LaunchSink, placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.one_launch import run_launch
-from collbench.launch.placing import Placement, placements_of
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
-from collbench.machine import facts, topology
+from collbench.machine import facts
 from collbench.run.describe import protocol
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
@@ -30,33 +31,50 @@ from collbench.schema.record import Record
 
 @dataclass(frozen=True)
 class PreparedCampaign:
-    """A plan with everything that is known before the first launch. `asked` are the cases of each cell's worlds."""
+    """A plan with everything that is known before the first launch, and by name the engines that start its worlds."""
 
-    plan: LaunchPlan
-    run: str
-    engine: Engine | None
-    sides: Stacks
-    placements: dict[LaunchCell, Placement]
-    order: tuple[Launch, ...]
-    asked: dict[LaunchCell, frozenset[Case]]
+    expanded: ExpandedPlan
+    sessions: Mapping[str, Session]
+    stacks: Stacks
+
+    @property
+    def engine(self) -> str:
+        """Name and version of what makes the containers; `none` where there are none."""
+        return ", ".join(session.title for session in self.sessions.values() if session.title) or "none"
 
 
-def prepare(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
-    """Look at machine, engine, images and environments. Starts no rank. `check` raises when we are to stop.
+def cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
+    """What all engines made from here on is removed when this ends."""
+    stack = contextlib.ExitStack()
+    for session in sessions.values():
+        stack.enter_context(session.cleaned())
+    return stack
+
+
+def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
+    """The engines that a plan's cells name.
+
+    Raises:
+        EngineError: one does not answer.
+    """
+    names = dict.fromkeys(cell.engine for cell in expanded.cells)
+    return {name: engines.get(name).connect(expanded.plan.docker_host, check) for name in names}
+
+
+def prepare(plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None) -> PreparedCampaign:
+    """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
+
+    `sessions` are by the names of engines; None: they are connected to.
 
     Raises:
         CollbenchError: something that the plan needs is not there.
     """
-    placements = placements_of(plan, topology.here())
-    cases = {cell: cases_in(plan, cell) for cell in placements}
-    refuse_too_large(plan, cases)
-    asked = {cell: frozenset(case.identity for case in inside) for cell, inside in cases.items()}
-    contained = any(placement.in_containers for placement in placements.values())
-    engine = Engine(plan.docker_host, check) if contained else None
-    with nothing_left(engine):
-        sides = look_at(plan, engine, check, placements.values())
-    run, order = "" if engine is None else engine.run, order_of(plan, placements)
-    return PreparedCampaign(plan, run, engine, sides, placements, order, asked)
+    expanded = expand(plan)
+    refuse_too_large(plan, expanded.cases)
+    sessions = connect(expanded, check) if sessions is None else sessions
+    with cleaned(sessions):
+        stacks = look_at(expanded, sessions)
+    return PreparedCampaign(expanded, sessions, stacks)
 
 
 def run_campaign(
@@ -70,15 +88,13 @@ def run_campaign(
 
     Raises:
         Interrupted: told to stop. What the launch under way has measured is kept; everything else of it is removed.
-        EngineError: the engine went away and did not come back.
+        EngineError: an engine went away and did not come back.
     """
-    with nothing_left(prepared.engine):
-        for launch in prepared.order:
+    with cleaned(prepared.sessions):
+        for launch in prepared.expanded.order:
             if (launch.cell, launch.number) in done:
                 continue
-            if prepared.engine is not None and launch.cell.isolation is not None:
-                prepared.engine.wait(check)
-                clear(prepared.engine)  # what an earlier launch could not remove would run beside this one
+            prepared.sessions[launch.cell.engine].ready()
             _carried_out(prepared, launch, sink, known, check)
             check()
 
@@ -86,21 +102,20 @@ def run_campaign(
 def _carried_out(
     prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
 ) -> None:
-    plan, cell = prepared.plan, launch.cell
-    side, placement, asked = prepared.sides.start[cell.image], prepared.placements[cell], prepared.asked[cell]
-    said = notes(cell, placement, side)
+    expanded, cell = prepared.expanded, launch.cell
+    stack, placement, asked = prepared.stacks.of(cell), expanded.placements[cell], expanded.asked[cell]
+    said = notes(cell, placement, stack)
     keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
-    outcome = run_launch(
-        plan, launch, side, placement, prepared.engine, prepared.run, driver_identity(), asked, keeper.add, check
-    )
+    session = prepared.sessions[cell.engine]
+    outcome = run_launch(expanded.plan, launch, stack, placement, session, asked, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)
 
 
 def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
     """Of the whole experiment."""
-    plan, sides = prepared.plan, prepared.sides
-    ranks = max(cell.ranks for cell in prepared.placements)
-    libraries = {lib: None for side in (*sides.environments, *sides.images) for lib in side.libraries}
+    plan, stacks = prepared.expanded.plan, prepared.stacks
+    ranks = max(cell.ranks for cell in prepared.expanded.cells)
+    libraries = {lib: None for image in (*stacks.environments, *stacks.images) for lib in image.libraries}
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         collbench=collbench.__version__,
@@ -116,9 +131,8 @@ def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifes
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
         experiment=Experiment(
-            engine="none" if prepared.engine is None else prepared.engine.title,
-            seed=plan.seed, launches=plan.launches, images=sides.images, environments=sides.environments,
-            differences=sides.differences,
+            engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
+            environments=stacks.environments, differences=stacks.differences,
         ),
     )  # fmt: skip
 
@@ -127,8 +141,8 @@ def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozens
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
     by_case = {(record.case, record.launch): record for record in records}
     found = set()
-    for launch in prepared.order:
-        cell, asked = launch.cell, prepared.asked[launch.cell]
+    for launch in prepared.expanded.order:
+        cell, asked = launch.cell, prepared.expanded.asked[launch.cell]
         cases = (placed(case, cell) for case in asked)
         there = [one for case in cases if (one := by_case.get((case, launch.number))) is not None]
         if len(there) == len(asked) or any(one.status == "failed" for one in there):

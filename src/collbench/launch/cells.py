@@ -12,7 +12,7 @@ from collbench import backends, collectives
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, refuse_cadence
-from collbench.schema.launch_plan import ISOLATIONS, Affinity, Isolation, LaunchPlan
+from collbench.schema.launch_plan import Affinity, LaunchPlan
 from collbench.schema.plan import Plan
 
 #: What a plan that names none means.
@@ -21,17 +21,20 @@ DEFAULT_RANKS, DEFAULT_BACKENDS = (2,), ("mpi",)
 
 @dataclass(frozen=True)
 class LaunchCell:
-    """One way to start a world. `isolation` is None on the host. `image` names the MPI on the host too.
+    """One way to start a world. `isolation` is a step of the engine's ladder; None where its boxes isolate nothing.
+
+    `image` names the MPI on the host too.
 
     `server`: rank 0 is a parameter server, and the others are its workers.
     """
 
     image: str
     policy: str
-    isolation: Isolation | None
+    isolation: str | None
     ranks: int
     affinity: Affinity = "near"
     server: bool = False
+    engine: str = "docker"
 
     @property
     def title(self) -> str:
@@ -104,19 +107,6 @@ def inner_plan(plan: LaunchPlan, cell: LaunchCell) -> Plan:
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
     """What is measured with an image."""
     return plan.image_backends.get(image, plan.backends) or DEFAULT_BACKENDS
-
-
-def steps_of(containers: int, asked: tuple[Isolation, ...]) -> tuple[Isolation | None, ...]:
-    """The steps that differ: none on the host (0 containers); a lone container has nobody to share namespaces with.
-
-    What a step adds inside one container (limits, capabilities) it has up to `ipc`; a later one counts as that.
-    """
-    if containers == 0:
-        return (None,)
-    if containers > 1:
-        return asked
-    last = ISOLATIONS.index("ipc")
-    return tuple(dict.fromkeys(ISOLATIONS[min(ISOLATIONS.index(step), last)] for step in asked))
 
 
 def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:

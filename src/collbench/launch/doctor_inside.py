@@ -6,21 +6,19 @@ import time
 from dataclasses import dataclass
 
 from collbench.errors import EngineError, LaunchFailed, RequestError
-from collbench.launch import placement, starters
-from collbench.launch.abilities import allowed_calls, allows_memlock, refuse_unseen_folder, seals_networks
-from collbench.launch.cells import Launch, LaunchCell, steps_of
-from collbench.launch.clearing import nothing_left
-from collbench.launch.engine import Engine
-from collbench.launch.identity import driver_identity, user_inside
+from collbench.launch import engines
+from collbench.launch.cells import Launch
+from collbench.launch.engines.spec import OpenWorld, Session
+from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.folders import folders
 from collbench.launch.log import Log
-from collbench.launch.one_launch import folders, specs_for
-from collbench.launch.placing import Placement, place
-from collbench.launch.rank_environment import Stack, notes
-from collbench.launch.specs import Spec
-from collbench.launch.stacks import contents_of, find
+from collbench.launch.one_launch import world_of
+from collbench.launch.placing import Placement
+from collbench.launch.rank_environment import notes
+from collbench.launch.stacks import stack_of
 from collbench.launch.starters.starter import Argv
-from collbench.machine import topology
-from collbench.schema.launch_plan import Isolation, LaunchPlan, check_launch_plan
+from collbench.launch.stopping import StopCheck
+from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
 
 #: Longest wait for the command (s), how often it is looked whether it ended, and the ranks whose containers are made.
 LIMIT, LOOK, RANKS = 120.0, 0.25, 2
@@ -39,61 +37,56 @@ class Examined:
     notes: tuple[str, ...]
 
 
-def examine(engine: Engine, image: str, policy: str, isolation: Isolation, argv: Argv) -> Examined:
-    """Make the containers of two ranks, run the command in the first one, remove them.
+def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopCheck) -> Examined:
+    """Make the containers of the plan's first cell, run the command in the first one, remove them.
 
     Raises:
-        CollbenchError: no such image or policy, no answer within the limit, or another end than doctor's own.
+        CollbenchError: no such image, no answer within the limit, or another end than doctor's own.
     """
-    if not placement.find(policy)[0].in_containers:
-        raise RequestError(f"doctor --image: policy {policy} has no container; leave --image away.")
-    asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), oversubscribe=True)
-    plan = check_launch_plan(asked)
-    with nothing_left(engine):
-        return _examined(engine, plan, image, isolation, argv)
-
-
-def _examined(engine: Engine, plan: LaunchPlan, name: str, isolation: Isolation, argv: Argv) -> Examined:
-    (policy,), image = plan.policies, find(engine, name)
-    refuse_unseen_folder(engine, image, plan.inner())
-    inside = contents_of(engine, image)
-    starter, memlock = starters.get(inside.vendor, name), allows_memlock(engine, image)
-    side = Stack(
-        starter, image.id, None, memlock, seals_networks(engine), starter.attach - allowed_calls(engine, image)
-    )
-    placed = place(topology.here(), LaunchCell(name, policy, isolation, RANKS), plan)
-    cell = LaunchCell(name, policy, steps_of(placed.containers, (isolation,))[0], RANKS)
-    with folders(plan.inner(), user_inside()) as there:
-        specs = specs_for(plan, Launch(cell, 0, 0), side, placed, engine.run, driver_identity(), there)
-        log = Log()
-        code = _run_in_first(engine, specs, (*argv, *_lone(placed)), log, side.sealed)
+    cell = expanded.cells[0]
+    with session.cleaned():
+        looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
+        stack, placement = stack_of(expanded.plan, cell.image, looks.by_image[cell.image]), expanded.placements[cell]
+        with folders(expanded.plan.inner(), engines.get(cell.engine).user()) as at:
+            world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
+            log = Log()
+            with session.open(world) as opened:
+                code = _run_in_first(opened, (*argv, *_lone(placement)), log, check)
     if code not in ENDS:
         last = "; ".join(log.tail()[-1:]) or "it said nothing"
-        raise LaunchFailed(f"image {image.name}: {argv[0]} in a container ended with exit code {code}: {last}")
-    said = notes(cell, placed, side)
-    if not memlock and cell.isolation != "strict":
-        said += ("the engine cannot grant unlimited memlock; the launcher goes without",)
-    boxes = placed.containers
-    title = f"{image.name}, {policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
-    return Examined(log.lines, code, title, said)
+        raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
+    boxes = len(placement.boxes)
+    title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
+    return Examined(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
 
 
-def _lone(placed: Placement) -> Argv:
+def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPlan:
+    """A plan of one cell: two ranks in containers of an image.
+
+    Raises:
+        PlanError: no such policy, step or engine.
+    """
+    asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
+                       engine=engine, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
+    expanded = expand(check_launch_plan(asked))
+    if expanded.cells[0].isolation is None:
+        raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
+    return expanded
+
+
+def _lone(placement: Placement) -> Argv:
     """A rank that is alone in its container reads nobody's memory there."""
-    return () if placed.shares_containers else ("--without", "cma")
+    return () if placement.shares_boxes else ("--without", "cma")
 
 
-def _run_in_first(engine: Engine, specs: tuple[Spec, ...], argv: Argv, log: Log, sealed: bool) -> int:
-    """Exit code of a command in the first container. `clearing.nothing_left` removes what is made here."""
-    engine.create_network(next(spec.network for spec in specs if spec.network), dict(specs[0].labels), sealed)
-    for spec in specs:
-        engine.check()
-        engine.start(spec)
-    first = next(spec for spec in specs if not spec.donates)
-    running = engine.execute(first.name, argv, {"COLLBENCH_PLACEMENT": ""}, log.add)
+def _run_in_first(opened: OpenWorld, argv: Argv, log: Log, check: StopCheck) -> int:
+    """Exit code of a command in the first container."""
+    host = opened.hosts[0][0]
+    running = opened.execute(host, argv, {"COLLBENCH_PLACEMENT": ""}, log)
     until = time.monotonic() + LIMIT
-    while not running.finished.wait(LOOK):
-        engine.check()
+    while (code := running.code) is None:
+        check()
         if time.monotonic() > until:
-            raise EngineError(f"container {first.name}: {argv[0]} gave no answer within {LIMIT:g} s.")
-    return running.code or 0
+            raise EngineError(f"container {host}: {argv[0]} gave no answer within {LIMIT:g} s.")
+        time.sleep(LOOK)
+    return code

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import RequestError
-from collbench.launch import image_store
 from collbench.launch.build_context import Recipe, context_files, only, pack
-from collbench.launch.clearing import nothing_left
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.cleanup import nothing_left
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.look import contents_of, reference_of
 from collbench.launch.probe import Build, Contents
 from collbench.launch.shipped import find_dockerfile
-from collbench.launch.stacks import contents_of, reference_of
 from collbench.launch.stopping import Stopping
 
 Hear = Callable[[str], None]
@@ -50,7 +50,7 @@ def command_of(build: ImageBuild) -> tuple[str, ...]:
     return ("docker", "build", "--file", file, "--tag", tag, *arguments, *cache, "-")
 
 
-def build(engine: Engine, wanted: ImageBuild, hear: Hear, stopping: Stopping) -> Contents:
+def build(engine: Docker, wanted: ImageBuild, hear: Hear, stopping: Stopping) -> Contents:
     """Build an image, ask it what it holds, tag it with labels that say so. `hear` gets the builder's lines.
 
     Ctrl-C cuts the build off, which the engine then ends; while the image is asked it is heard by `stopping`.
@@ -84,7 +84,7 @@ def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _labelled(engine: Engine, name: str, dockerfile: Path, draft: str, recipe: Recipe) -> Contents:
+def _labelled(engine: Docker, name: str, dockerfile: Path, draft: str, recipe: Recipe) -> Contents:
     """Ask a draft what it holds, and tag it with labels that say so."""
     found = contents_of(engine, image_store.resolve(engine, draft), build=True)
     labels = labels_of(found) | {"collbench.base": _base(engine, dockerfile, recipe)}
@@ -125,7 +125,7 @@ def _cuda(build: Build) -> str:
     return f"built {words[build.cuda_built]}, claimed {words[build.cuda_claimed]}"
 
 
-def _base(engine: Engine, dockerfile: Path, recipe: Recipe) -> str:
+def _base(engine: Docker, dockerfile: Path, recipe: Recipe) -> str:
     """The base image and its digest, or its id where it came from no registry."""
     lines = dockerfile.read_text(encoding="utf-8").splitlines()
     base = recipe.base or next(line.partition("=")[2] for line in lines if line.startswith("ARG BASE="))
@@ -133,7 +133,7 @@ def _base(engine: Engine, dockerfile: Path, recipe: Recipe) -> str:
     return f"{base} {(found.get('RepoDigests') or [found['Id']])[0]}"
 
 
-def listed(engine: Engine) -> list[dict[str, str]]:
+def listed(engine: Docker) -> list[dict[str, str]]:
     """Labels of every image that collbench built, with its tag and id."""
     rows = [
         {**(found.get("Labels") or {}), "tag": tag, "id": str(found["Id"])[7:19]}

@@ -7,93 +7,79 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from collbench.errors import LaunchFailed, RunReadError
+from collbench.launch.engines.spec import OpenWorld
 from collbench.launch.log import Log
 from collbench.launch.patience import Patience
 from collbench.launch.plain_files import open_folder, open_plain
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Argv, Request, Starter
+from collbench.launch.stopping import StopCheck
 
 #: How often the waiting thread looks (s): often while daemons are asked for, seldom while something is measured.
 OFTEN, SELDOM = 0.02, 0.25
 
 
-class Running(Protocol):
-    """A command that was started somewhere. `code` is None while it runs."""
-
-    @property
-    def code(self) -> int | None:
-        """Its exit code."""
-
-
-#: Starts a command in a container (None: on the host): container, argv, environment, log -> what runs.
-Execute = Callable[[str | None, Argv, dict[str, str], Log], Running]
-
-
 @dataclass(frozen=True)
 class Job:
-    """What is to be started. `hosts` are containers with their numbers of ranks; empty on the host.
+    """What is to be started in an open world. `relay` is the folder that its first box sees as its relay folder."""
 
-    `relay` is the folder of the host that the first container sees as its relay folder.
-    """
-
+    world: OpenWorld
     starter: Starter
-    hosts: tuple[tuple[str, int], ...]
     ranks: int
     crowded: bool
-    program: Argv
-    environment: dict[str, str]
-    relay: Path | None
+    relay: Path
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        """Of the world: boxes with their numbers of ranks."""
+        return self.world.hosts
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the containers."""
+        """Of the boxes."""
         return tuple(name for name, _ in self.hosts)
 
     @property
-    def starts(self) -> tuple[tuple[str | None, dict[str, str]], ...]:
+    def starts(self) -> tuple[tuple[str, dict[str, str]], ...]:
         """Where the command runs at the beginning, and with which variables: once, or once for each rank."""
         if len(self.hosts) > 1 and self.starter.direct is not None:
-            return tuple((name, self.environment | more) for name, more in self.starter.direct(self.hosts))
-        return ((self.hosts[0][0] if self.hosts else None, self.environment),)
+            return tuple((name, self.world.environment | more) for name, more in self.starter.direct(self.hosts))
+        return ((self.names[0], self.world.environment),)
 
     @property
     def argv(self) -> Argv:
         """The first command."""
         if len(self.hosts) > 1:
-            return self.starter.across(self.hosts, self.program)
-        return self.starter.local(self.ranks, self.crowded, self.program)
+            return self.starter.across(self.hosts, self.world.program)
+        return self.starter.local(self.ranks, self.crowded, self.world.program)
 
 
-def run_job(
-    job: Job, execute: Execute, log: Log, died: Callable[[], str | None], check: Callable[[], None],
-    patience: Patience, written: Callable[[], int],
-) -> int:  # fmt: skip
-    """Start a world and wait for its end; returns the exit code of its launcher.
+def run_job(job: Job, log: Log, check: StopCheck, patience: Patience, written: Callable[[], int]) -> None:
+    """Start the ranks of a world and wait for their end. With exit code 1 a case failed, which is recorded beside.
 
-    `died` says what is gone, a container or the engine; None while all are there. `check` raises when we are to stop.
-    `written` says how many bytes of records there are.
+    `check` raises when we are to stop. `written` says how many bytes of records there are.
 
     Raises:
-        LaunchFailed: a container died, a daemon could not be started, or the world took too long.
+        LaunchFailed: a box died, a daemon could not be started, the world took too long, or did not end well.
     """
-    asked = Daemons(job, log)
-    head, *daemons = [execute(container, job.argv, more, log) for container, more in job.starts]
+    world, asked = job.world, Daemons(job, log)
+    head, *daemons = [world.execute(host, job.argv, more, log) for host, more in job.starts]
     while head.code is None:
         check()
-        daemons.extend(execute(request.container, ("sh", "-c", request.shell), {}, log) for request in asked.new())
-        if (lost := died()) is not None:
+        daemons.extend(world.execute(request.host, ("sh", "-c", request.shell), {}, log) for request in asked.new())
+        if (lost := world.died()) is not None:
             raise LaunchFailed(lost, log.tail(job.starter.quiet))
         if (late := patience.ended(written())) is not None and head.code is None:
             raise LaunchFailed(late, log.tail(job.starter.quiet))
         time.sleep(SELDOM if asked.complete else OFTEN)
-    if (lost := died()) is not None:  # the engine may say 0 of a command whose container was killed
+    if (lost := world.died()) is not None:  # the engine may say 0 of a command whose container was killed
         raise LaunchFailed(lost, log.tail(job.starter.quiet))
-    return head.code
+    if head.code != 0:
+        raise LaunchFailed(head.how, log.tail(job.starter.quiet))
 
 
 class Daemons:
@@ -119,11 +105,11 @@ class Daemons:
         if self.complete:
             return []
         found = self._relayed() if self._job.starter.relays else self._printed()
-        fresh = [request for request in found if request.container not in self._seen]
+        fresh = [request for request in found if request.host not in self._seen]
         for request in fresh:
-            if request.container not in self._names:
-                raise LaunchFailed(f"a daemon was asked for in {request.container!r}, which is not of this launch")
-            self._seen.add(request.container)
+            if request.host not in self._names:
+                raise LaunchFailed(f"a daemon was asked for in {request.host!r}, which is not of this launch")
+            self._seen.add(request.host)
         return fresh
 
     def _printed(self) -> list[Request]:
@@ -133,7 +119,6 @@ class Daemons:
         return [request for request in found if request is not None]
 
     def _relayed(self) -> list[Request]:
-        assert self._job.relay is not None
         try:
             folder = open_folder(self._job.relay)
             try:

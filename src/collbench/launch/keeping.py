@@ -75,6 +75,5 @@ def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool
 
 def placed(case: Case, cell: LaunchCell) -> Case:
     """The case at its place, which a world cannot know of itself."""
-    engine = "host" if cell.isolation is None else "docker"
-    return case.having(engine=engine, image=cell.image, policy=cell.policy, isolation=cell.isolation,
+    return case.having(engine=cell.engine, image=cell.image, policy=cell.policy, isolation=cell.isolation,
                        affinity=cell.affinity)  # fmt: skip

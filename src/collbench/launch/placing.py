@@ -1,13 +1,12 @@
-"""Which cells a plan has on a machine, and where their ranks sit: slots, and boxes of ranks that share a container."""
+"""Where the ranks of a cell sit on a machine: slots, and boxes of ranks that share a container."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from collbench.errors import PlanError
 from collbench.launch import placement, slots
-from collbench.launch.cells import LaunchCell, check_backends, steps_of, worlds_of
+from collbench.launch.cells import LaunchCell
 from collbench.launch.slots import Slot, Wants
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Topology
@@ -42,25 +41,19 @@ class Box:
 class Placement:
     """Where every rank of a world sits. `crowded`: some share processors, because the plan allows it.
 
-    `in_containers`: every box is a container; else the only one is the host. `idle` are processors of the machine that
-    no rank gets. `note` is what the policy says of it, empty where it says nothing.
+    `idle` are processors of the machine that no rank gets. `note` is what the policy says of it, empty where it says
+    nothing.
     """
 
     boxes: tuple[Box, ...]
-    in_containers: bool = True
     crowded: bool = False
     idle: tuple[int, ...] = ()
     note: str = ""
 
     @property
-    def containers(self) -> int:
-        """How many; 0 on the host."""
-        return len(self.boxes) if self.in_containers else 0
-
-    @property
-    def shares_containers(self) -> bool:
-        """Whether some container holds several ranks."""
-        return self.in_containers and any(len(box.ranks) > 1 for box in self.boxes)
+    def shares_boxes(self) -> bool:
+        """Whether some box holds several ranks."""
+        return any(len(box.ranks) > 1 for box in self.boxes)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -90,30 +83,4 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     used = Counter(core for slot in found for core in slot.cores)
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
     crowded = any(count > 1 for count in used.values())
-    return Placement(boxes, policy.in_containers, crowded, idle, policy.note(groups, topology))
-
-
-def placements_of(plan: LaunchPlan, machine: Topology) -> dict[LaunchCell, Placement]:
-    """Every cell of a plan, once, in the plan's order, and where its ranks sit on a machine.
-
-    Raises:
-        PlanError: a backend or a policy that a launch cannot have; more is asked for than there is.
-    """
-    check_backends(plan)
-    for name in plan.policies:
-        placement.find(name)
-    worlds = (
-        LaunchCell(image, policy, None, ranks, affinity, server)
-        for ranks, server in worlds_of(plan)
-        for image in plan.images
-        for policy in plan.policies
-        for affinity in plan.affinity
-    )
-    found: dict[LaunchCell, Placement] = {}
-    for world in worlds:
-        try:
-            placed = place(machine, world, plan)
-        except PlanError as error:
-            raise PlanError(f"{world.title}: {error}") from error
-        found |= {replace(world, isolation=step): placed for step in steps_of(placed.containers, plan.isolation)}
-    return found
+    return Placement(boxes, crowded, idle, policy.note(groups, topology))

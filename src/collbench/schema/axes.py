@@ -29,7 +29,7 @@ STAGINGS: tuple[Staging, ...] = get_args(Staging)
 #: Facts of the environment that come with a choice of software.
 SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
 
-#: Steps of isolation, from none to what Docker gives by default.
+#: Steps of isolation by name, from none to the most isolated. An engine's ladder has some of them (`launch.engines`).
 STEPS = (None, "visible", "net", "ipc", "limits", "strict")
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from collbench.errors import PlanError
 from collbench.schema.plan import Plan, load_plan_of
 from collbench.schema.policy import is_spelling
 
-Isolation = Literal["strict", "limits", "ipc", "net", "visible"]
 Affinity = Literal["near", "far"]
-
-#: From the most isolated to the least; each step adds to the one before.
-ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 #: As Docker spells a reference: no blank, no quote, nothing that a shell would read.
 _IMAGE = re.compile(
@@ -39,12 +35,13 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one rank
     more, rank 0, which is the server and gets no GPU. `cores_per_rank` counts logical processors; `share` divides
     those that are there (the default with GPUs, whose libraries have threads of their own; without, it is 1).
-    `docker_host` is empty for DOCKER_HOST or the engine's usual socket.
+    `engine` starts the containers; the steps in `isolation` are those of its ladder. `docker_host` is the address of an
+    engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
     """
 
     images: tuple[str, ...]
     policies: tuple[str, ...] = ("host", "single", "multi")
-    isolation: tuple[Isolation, ...] = ("strict",)
+    isolation: tuple[str, ...] = ("strict",)
     ranks: tuple[int, ...] = ()
     workers: tuple[int, ...] = ()
     affinity: tuple[Affinity, ...] = ("near",)
@@ -53,6 +50,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     device: Literal["cpu", "gpu"] = "cpu"
     cores_per_rank: int | Literal["share"] | None = None
     oversubscribe: bool = False
+    engine: str = "docker"
     docker_host: str = ""
     environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012

@@ -63,23 +63,27 @@ class RunWriter:
             raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
         except RunReadError as error:
             raise RunWriteError(f"{error} Nothing was measured.") from error
-        self.count = 0
+        self.count, self.before = 0, tuple[Record, ...]()
 
     @classmethod
     def resume(cls, directory: Path) -> RunWriter:
-        """Go on with a run that is there; a last line that was cut off is taken away.
+        """Go on with a run that is there: its records are in `before`. A last line that was cut off is taken away.
 
         Raises:
             RunReadError, RunWriteError: it cannot be read, or not be written.
         """
-        read_run(directory)
-        writer = cls.__new__(cls)
+        read_manifest(directory)
+        writer, path = cls.__new__(cls), directory / "records.jsonl"
         writer.directory = directory
         try:
-            file = locked((directory / "records.jsonl").open("ab", buffering=0))
+            _refuse_irregular(path)
+            file = locked(path.open("ab", buffering=0))
             (directory / "samples").mkdir(exist_ok=True)  # a packed run has none
-            writer.count = len(read_run(directory).records)  # nobody adds to it any more
-            file.truncate((directory / "records.jsonl").read_bytes().rfind(b"\n") + 1)
+            stream = RecordStream(directory)
+            writer.before = tuple(stream)  # nobody adds to them any more
+            writer.count = len(writer.before)
+            if stream.truncated:
+                file.truncate(path.read_bytes().rfind(b"\n") + 1)
             writer._opened(file)
         except BlockingIOError as error:
             raise RunWriteError(f"{directory}: another program is writing this run. Wait for it, or end it.") from error
@@ -314,10 +318,14 @@ class RecordStream:
             yield records.decode(line, f"{self._path} line {number}")
 
 
+def _refuse_irregular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise RunReadError(f"{path}: not a regular file.")
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
     try:
-        if path.exists() and not path.is_file():
-            raise RunReadError(f"{path}: not a regular file.")
+        _refuse_irregular(path)
         with path.open("rb") as file:
             for number in itertools.count(1):
                 line = file.readline(LONGEST_LINE)

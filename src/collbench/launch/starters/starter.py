@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Argv = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Request:
-    """A daemon that the launcher inside asks us to start in a container: `shell` text, as ssh would be given it."""
+    """A daemon that the launcher inside asks us to start on a host: `shell` text, as ssh would be given it."""
 
-    container: str
+    host: str
     shell: str
 
 
@@ -43,3 +43,11 @@ class Starter:
     transport: Callable[[Iterable[str], tuple[int, ...]], str | None]
     quiet: Callable[[str], bool]
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
+
+
+def started_by_engine(starter: Starter) -> Starter:
+    """The same library where the engine starts every rank: the program is its own command, and nobody asks for more."""
+    return replace(
+        starter, local=lambda ranks, crowded, program: program, across=lambda hosts, program: program, relays=False,
+        asks=lambda line, hosts: None, direct=lambda hosts: ((hosts[0][0], {}),),
+    )  # fmt: skip

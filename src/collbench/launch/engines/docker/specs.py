@@ -1,16 +1,27 @@
-"""From a placement and an isolation step to container specifications: pure, and printable as docker commands."""
+"""From a world and its isolation step to container specifications: pure."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collbench.launch.isolation import Sharing
+from collbench.launch.engines.docker.ladder import Settings, settings_at
+from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Box, Placement
+from collbench.launch.rank_environment import variables
 
 #: Where a container finds what is mounted into it.
 PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
+
+#: What every rank in a container runs.
+INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
+
+#: A container lives so long (s), for nobody knows how long a world takes: what a killed driver leaves ends by itself.
+LIVES = 24 * 3600
+
+#: What an engine can give, as `WorldSpec.stack.grants` has it: unlimited locked memory, a network in which the host has
+#: no address, GPUs by their CDI names.
+MEMLOCK, SEALED, CDI = "memlock", "sealed", "cdi"
 
 #: Labels on everything that a launch creates: the run, this launch of it, and the process that drives it.
 RUN_LABEL, LAUNCH_LABEL, DRIVER_LABEL = "collbench.run", "collbench.launch", "collbench.driver"
@@ -18,7 +29,7 @@ RUN_LABEL, LAUNCH_LABEL, DRIVER_LABEL = "collbench.run", "collbench.launch", "co
 #: What the image's accounts would say of the user inside, who has none there.
 ACCOUNT = (("HOME", "/tmp"), ("USER", "collbench"))  # noqa: S108 - in the container
 
-_SECURITY = "no-new-privileges"
+SECURITY = "no-new-privileges"
 
 #: The engine's option for a bridge on which the host has no address.
 INHIBIT_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
@@ -80,7 +91,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class WorldSpec:
+class Common:
     """What the containers of one launch have in common. `run` is the experiment's name, `name` this launch's.
 
     `driver` says who drives it, `cdi` how the engine knows GPUs.
@@ -110,47 +121,63 @@ class WorldSpec:
         return f"{self.name}-{box}"
 
 
+def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
+    """The containers of a world, as `specs_of`. The first one of ranks may write to the launch's folders."""
+    cell, stack, placement = world.cell, world.stack, world.placement
+    if cell.isolation is None:
+        raise ValueError(f"{cell.title}: no step of the ladder")
+    common = Common(
+        world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}", LIVES,
+        variables(cell, placement, stack), CDI in stack.grants,
+    )  # fmt: skip
+    everywhere: tuple[Mount, ...] = (Mount(str(world.folders.plan), PLAN),)
+    alone = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
+    first = placement.boxes[0].name
+    mounts = {box.name: everywhere + (alone if box.name == first else ()) for box in placement.boxes}
+    return specs_of(common, placement, settings_at(cell.isolation, MEMLOCK in stack.grants), mounts)
+
+
 def specs_of(
-    world: WorldSpec, placement: Placement, sharing: Sharing, mounts: Mapping[str, tuple[Mount, ...]]
+    common: Common, placement: Placement, settings: Settings, mounts: Mapping[str, tuple[Mount, ...]]
 ) -> tuple[Spec, ...]:
     """The containers of a world in the order in which they must start: the anchor first. `mounts` are by box."""
-    shared = sharing.needs_anchor and len(placement.boxes) > 1
-    anchor = world.container("anchor") if shared else None
-    found = [] if anchor is None else [_anchor(world, anchor, placement, sharing)]
+    shared = settings.needs_anchor and len(placement.boxes) > 1
+    anchor = common.container("anchor") if shared else None
+    found = [] if anchor is None else [_anchor(common, anchor, placement, settings)]
     for box in placement.boxes:
-        gpus = placement.gpus if sharing.all_gpus else box.gpus
-        found.append(_member(world, box, anchor, sharing, mounts.get(box.name, ()), gpus))
+        gpus = placement.gpus if settings.sharing.all_gpus else box.gpus
+        found.append(_member(common, box, anchor, settings, mounts.get(box.name, ()), gpus))
     return tuple(found)
 
 
-def _anchor(world: WorldSpec, name: str, placement: Placement, sharing: Sharing) -> Spec:
+def _anchor(common: Common, name: str, placement: Placement, settings: Settings) -> Spec:
     """Owns what is shared; computes nothing. In a shared network it answers to every container's name."""
     every = Box("anchor", (), tuple(placement.slots))
-    aliases = tuple(world.container(box.name) for box in placement.boxes) if sharing.shared_net else ()
+    aliases = tuple(common.container(box.name) for box in placement.boxes) if settings.sharing.net else ()
     # Open MPI's mpirun must find its own host among those that it is given, by this name.
     hostname = aliases[0] if aliases else name
     return _spec(
-        world, name, every, sharing, (), hostname=hostname, network=world.network, aliases=aliases, donates=True
+        common, name, every, settings, (), hostname=hostname, network=common.network, aliases=aliases, donates=True
     )
 
 
 def _member(
-    world: WorldSpec, box: Box, anchor: str | None, sharing: Sharing, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
+    common: Common, box: Box, anchor: str | None, settings: Settings, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
 ) -> Spec:
-    joins_net = anchor if sharing.shared_net else None
-    name = world.container(box.name)
+    joins_net = anchor if settings.sharing.net else None
+    name = common.container(box.name)
     return _spec(
-        world, name, box, sharing, mounts, hostname=None if joins_net else name,
-        network=None if joins_net else world.network,
-        joins_ipc=anchor if sharing.shared_ipc else None, joins_net=joins_net, gpus=gpus,
+        common, name, box, settings, mounts, hostname=None if joins_net else name,
+        network=None if joins_net else common.network,
+        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net, gpus=gpus,
     )  # fmt: skip
 
 
 def _spec(
-    world: WorldSpec,
+    common: Common,
     name: str,
     box: Box,
-    sharing: Sharing,
+    settings: Settings,
     mounts: tuple[Mount, ...],
     *,
     hostname: str | None,
@@ -163,10 +190,10 @@ def _spec(
 ) -> Spec:
     return Spec(
         name=name,
-        image=world.image,
-        labels=world.labels,
-        user=world.user,
-        lives=world.lives,
+        image=common.image,
+        labels=common.labels,
+        user=common.user,
+        lives=common.lives,
         cores=box.cores,
         nodes=box.nodes,
         hostname=hostname,
@@ -175,49 +202,17 @@ def _spec(
         joins_ipc=joins_ipc,
         joins_net=joins_net,
         donates=donates,
-        shm_bytes=sharing.shm_bytes,
-        unlimited_memlock=sharing.unlimited_memlock,
-        capabilities=sharing.capabilities,
-        environment=(*world.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
+        shm_bytes=settings.shm_bytes,
+        unlimited_memlock=settings.unlimited_memlock,
+        capabilities=settings.capabilities,
+        environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
         mounts=mounts,
         processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)),
         gpus=gpus,
-        cdi=world.cdi,
+        cdi=common.cdi,
     )
-
-
-def docker_command(spec: Spec) -> str:
-    """A docker command that creates the same container."""
-    return shlex.join(["docker", "run", "--detach", *_flags(spec), spec.image, *spec.command])
 
 
 def cdi_names(gpus: tuple[str, ...]) -> tuple[str, ...]:
     """GPUs as the Container Device Interface names them."""
     return tuple(f"{CDI_KIND}={uuid}" for uuid in gpus)
-
-
-def _flags(spec: Spec) -> Iterator[str]:
-    yield from (f"--name={spec.name}", f"--user={spec.user}", "--cap-drop=ALL", f"--security-opt={_SECURITY}")
-    yield from (f"--cpuset-cpus={spec.cores}", f"--cpuset-mems={spec.nodes}", f"--pids-limit={spec.processes}")
-    yield "--log-driver=none"
-    yield from (f"--cap-add={name}" for name in spec.capabilities)
-    yield from (f"--label={name}={value}" for name, value in spec.labels)
-    if spec.joins_net is not None:
-        yield f"--network=container:{spec.joins_net}"
-    else:
-        yield from (f"--network={spec.network}", f"--hostname={spec.hostname}")
-        yield from (f"--network-alias={alias}" for alias in spec.aliases)
-    if spec.joins_ipc is not None:
-        yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")
-    else:
-        yield from ("--init", f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")
-    if spec.unlimited_memlock:
-        yield "--ulimit=memlock=-1:-1"
-    if spec.cdi:
-        yield from (f"--device={name}" for name in cdi_names(spec.gpus))
-    elif spec.gpus:
-        yield f'--gpus="device={",".join(spec.gpus)}","capabilities={",".join(GPU_CAPABILITIES)}"'
-    yield from (f"--env={name}={value}" for name, value in spec.environment)
-    for mount in spec.mounts:
-        only = "" if mount.writable else ",readonly"
-        yield f"--mount=type=bind,source={mount.source},target={mount.target}{only}"

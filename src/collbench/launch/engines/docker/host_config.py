@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collbench.launch.specs import GPU_CAPABILITIES, INHIBIT_ADDRESS, Mount, Spec, cdi_names
+from collbench.launch.engines.docker.specs import GPU_CAPABILITIES, INHIBIT_ADDRESS, Mount, Spec, cdi_names
 
 #: Of a launch's network, beside that it is internal: the host gets no address in it.
 NETWORK_OPTIONS = {INHIBIT_ADDRESS: "true"}

@@ -10,17 +10,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from collbench.launch.connection import Connection, objects, translated
-from collbench.launch.following import Deaths, Execution, Listener, lines
-from collbench.launch.settings import NETWORK_OPTIONS, container_settings
-from collbench.launch.side_by_side import each
-from collbench.launch.specs import RUN_LABEL, Spec
+from collbench.launch.engines.docker.connection import Connection, objects, translated
+from collbench.launch.engines.docker.host_config import NETWORK_OPTIONS, container_settings
+from collbench.launch.engines.docker.side_by_side import each
+from collbench.launch.engines.docker.specs import RUN_LABEL, Spec
+from collbench.launch.engines.docker.streams import Execution, ExitWatch, Listener, lines
 
 #: Containers that are started side by side.
 STARTING = 8
 
 
-class Engine(Connection):
+class Docker(Connection):
     """An engine, and what of a launch is on it."""
 
     def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
@@ -66,15 +66,15 @@ class Engine(Connection):
         execution.finished.set()
 
     @contextlib.contextmanager
-    def watch_deaths(self, *labels: str) -> Iterator[Deaths]:
+    def watch_exits(self, *labels: str) -> Iterator[ExitWatch]:
         """Hear of containers with all these labels that end. What is yielded gives the first one's name, or None."""
         with translated("watching containers"):
             events = self.client.api.events(decode=True, filters={"label": list(labels), "event": "die"})
-        deaths = Deaths(events)
+        exits = ExitWatch(events)
         try:
-            yield deaths
+            yield exits
         finally:
-            deaths.stop()
+            exits.stop()
 
     def labelled(self, *labels: str) -> list[dict[str, Any]]:
         """Containers with all these labels (`NAME` or `NAME=VALUE`), as the engine lists them; without, all of ours."""

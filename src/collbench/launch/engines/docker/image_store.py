@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from collbench.errors import EngineError, ImageMissing
-from collbench.launch.connection import ANSWER, Connection, objects, translated
-from collbench.launch.specs import ACCOUNT, PROCESSES
+from collbench.launch.engines.docker.connection import ANSWER, Connection, objects, translated
+from collbench.launch.engines.docker.specs import ACCOUNT, PROCESSES
 
 #: Longest wait for the next line of a build (s), and lines of a failed build that its message holds.
 BUILD_SILENCE, BUILD_LINES = 600, 8

@@ -1,4 +1,4 @@
-"""The host side of a comparison: commands that run beside the containers, in an environment of the same MPI."""
+"""Commands on this machine: started with their children in a session of their own, followed, and ended."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from collbench.errors import CollbenchError, PlanError
+from collbench.errors import CollbenchError
 from collbench.launch.log import Log
-from collbench.launch.probe import Contents
 from collbench.launch.starters.starter import Argv
 
-#: Longest wait for an environment to say what it holds, and for a process to end when told to (s).
-ANSWER, STOP = 60.0, 3.0
+#: Longest wait for a process to end when told to (s).
+STOP = 3.0
 
 #: Longest wait for the last words of a process that has ended (s): a grandchild may hold its pipes open.
 DRAIN = 1.0
@@ -28,6 +26,7 @@ DRAIN = 1.0
 class HostProcess:
     """A command on the host, with its children in a session of their own."""
 
+    name: str
     process: subprocess.Popen[bytes]
     readers: tuple[threading.Thread, ...] = ()
 
@@ -38,6 +37,14 @@ class HostProcess:
             for reader in self.readers:
                 reader.join(DRAIN)
         return self.process.poll()
+
+    @property
+    def how(self) -> str:
+        """How it ended, for a message."""
+        code = self.code or 0
+        if code >= 0:
+            return f"ended with exit code {code}"
+        return f"{self.name} was ended by signal {-code} ({signal.strsignal(-code)})"
 
     def end(self) -> None:
         """End it with all its children: asked first, then killed."""
@@ -66,7 +73,7 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     readers = tuple(threading.Thread(target=_follow, args=(s, is_error, log), daemon=True) for is_error, s in streams)
     for reader in readers:
         reader.start()
-    return HostProcess(process, readers)
+    return HostProcess(Path(argv[0]).name, process, readers)
 
 
 _LIBC = ctypes.CDLL(None)
@@ -82,42 +89,3 @@ def _follow(stream: IO[bytes], is_error: bool, log: Log) -> None:
     with stream:
         for line in stream:
             log.add(is_error, line.decode("utf-8", "replace").rstrip("\n"))
-
-
-def find_environment(image: str, given: str | None) -> Path:
-    """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in.
-
-    Raises:
-        PlanError: the plan names one that is none.
-    """
-    if given is not None:
-        found = Path(given).expanduser()
-        if not (found / "bin" / "python").exists():
-            raise PlanError(f"environments: {image}: {given} has no bin/python. Name a virtual environment.")
-        return found.absolute()
-    beside = Path(".venvs") / image
-    return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
-
-
-def probe(environment: Path, vendor: str = "") -> Contents:
-    """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
-
-    Raises:
-        PlanError: collbench is not installed there, or it does not answer.
-    """
-    import msgspec
-
-    more = ("--torch",) if vendor == "torch" else ()
-    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *more)
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=ANSWER, check=False, cwd="/")
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PlanError(f"environment {environment}: {error}.") from error
-    try:
-        return msgspec.json.decode(done.stdout, type=Contents)
-    except msgspec.DecodeError as error:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise PlanError(
-            f"environment {environment}: does not say what it holds ({said[-1] if said else error}). "
-            "Install collbench of this version there."
-        ) from error

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from collbench.errors import EngineError
-from collbench.launch.connection import Connection
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker.connection import Connection
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.host_config import bind_mounts, gpu_requests
+from collbench.launch.engines.docker.image_store import Resolved, run_once
+from collbench.launch.engines.docker.specs import CDI_KIND, OUT, Mount
+from collbench.launch.folders import folders
 from collbench.launch.identity import user_inside
-from collbench.launch.image_store import Resolved, run_once
-from collbench.launch.one_launch import folders
-from collbench.launch.settings import bind_mounts, gpu_requests
-from collbench.launch.specs import CDI_KIND, OUT, Mount
 from collbench.schema.plan import Plan
 
 #: How an image is asked: as strictly as ranks are held at the first step, and without a network.
@@ -53,7 +53,7 @@ def allowed_calls(engine: Connection, image: Resolved) -> frozenset[str]:
     return frozenset(name for name, key in (("process_vm_readv", "readv"), ("kcmp", "kcmp")) if tried.get(key) == 0)
 
 
-def seals_networks(engine: Engine) -> bool:
+def seals_networks(engine: Docker) -> bool:
     """Whether the host can be kept without an address in a launch's network: some engines refuse the option."""
     name = f"{engine.run}-sealed"
     try:

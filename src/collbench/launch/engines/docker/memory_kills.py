@@ -7,7 +7,7 @@ import re
 from typing import Protocol
 
 from collbench.errors import EngineError
-from collbench.launch.following import Execution, Listener
+from collbench.launch.engines.docker.streams import Execution, Listener
 from collbench.launch.log import Log
 
 #: Where a control group counts such ends, in its second version and in its first.

@@ -8,11 +8,12 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from collbench.errors import EngineError
+from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.identity import driver_identity
-from collbench.launch.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.stopping import StopCheck
 
 #: Longest wait for one whole answer of the engine, and for that of one that may be gone (s).
@@ -21,7 +22,23 @@ ANSWER, PING = 60, 5
 #: Longest wait for an engine that was there a moment ago (s).
 RESTART = 30.0
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
+
+@dataclass(frozen=True)
+class Service:
+    """A program that speaks Docker's API: its name in messages, where it listens, and how it is started.
+
+    `variable` is the environment variable that names another address. `only_cdi`: it knows GPUs by CDI names alone.
+    """
+
+    title: str = "Docker Engine"
+    host: str = "unix:///var/run/docker.sock"
+    variable: str = "DOCKER_HOST"
+    start: str = "systemctl start docker"
+    access: str = "Add yourself to the group docker, or run this as root."
+    only_cdi: bool = False
+
+
+DOCKER = Service()
 
 
 @contextlib.contextmanager
@@ -71,26 +88,27 @@ class Connection:
         EngineError: it does not run, may not be used, or is none.
     """
 
-    def __init__(self, host: str = "", check: StopCheck = lambda: None) -> None:
+    def __init__(self, host: str = "", check: StopCheck = lambda: None, service: Service = DOCKER) -> None:
         try:
             import docker.errors
             import requests.exceptions
 
-            from collbench.launch.client import Client
+            from collbench.launch.engines.docker.client import Client
         except ImportError as error:
             missing = "the Docker SDK for Python is not installed; pip install 'collbench[launch]'"
             raise EngineError(f"containers: {missing}") from error
-        self.host, self.check = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST, check
+        self.host, self.check = host or os.environ.get(service.variable) or service.host, check
+        self.service = service
         self.run = f"cb{secrets.token_hex(4)}"
         try:
             self.client: Any = Client(check, base_url=self.host, timeout=ANSWER, tls=_tls(self.host))
             self.title = _title(self.client.version())
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             check()  # the SDK may have taken it for the engine's error
-            raise EngineError(_unreachable(self.host, error)) from error
+            raise EngineError(_unreachable(service, self.host, error)) from error
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise EngineError(
-                f"Docker Engine at {self.host}: no engine, or no address of one: {_gist(error)}"
+                f"{service.title} at {self.host}: no engine, or no address of one: {_gist(error)}"
             ) from error
 
     @property
@@ -118,7 +136,7 @@ class Connection:
             check()
             self.close()  # one that is shutting down answers on old connections and takes no new ones
             try:
-                with translated(f"Docker Engine at {self.host}"):
+                with translated(f"{self.service.title} at {self.host}"):
                     self.client.api.ping_within(PING, check)
                 return
             except EngineError:
@@ -128,7 +146,7 @@ class Connection:
 
     def describe(self) -> dict[str, Any]:
         """What it says of itself (docker info)."""
-        with translated(f"Docker Engine at {self.host}"):
+        with translated(f"{self.service.title} at {self.host}"):
             found: dict[str, Any] = dict(self.client.api.info())
             return found
 
@@ -153,14 +171,13 @@ def _tls(host: str) -> Any:
         raise EngineError(f"Docker Engine at {host}: {asked}; {where} needs ca.pem, cert.pem and key.pem.") from error
 
 
-def _unreachable(host: str, error: BaseException) -> str:
+def _unreachable(service: Service, host: str, error: BaseException) -> str:
     """Why an engine does not answer, and what would help."""
-    text = str(error)
+    text, where = str(error), f"{service.title} at {host}"
     if "Permission denied" in text or "PermissionError" in text:
-        return f"Docker Engine at {host}: permission denied. Add yourself to the group docker, or run this as root."
+        return f"{where}: permission denied. {service.access}"
     if any(
         sign in text for sign in ("FileNotFoundError", "Connection refused", "ConnectionRefusedError", "No such file")
     ):
-        advice = "Start it (systemctl start docker), or name another: --docker-host."
-        return f"Docker Engine at {host}: not running. {advice}"
-    return f"Docker Engine at {host}: {_gist(error)}"
+        return f"{where}: not running. Start it ({service.start}), or name another: --docker-host."
+    return f"{where}: {_gist(error)}"

@@ -20,8 +20,13 @@ class Execution:
     code: int | None = None
     finished: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def how(self) -> str:
+        """How it ended, for a message."""
+        return f"ended with exit code {self.code}"
 
-class Deaths:
+
+class ExitWatch:
     """Containers that ended, from the engine's events; until `stop`, when they end because they are removed."""
 
     def __init__(self, events: Any) -> None:

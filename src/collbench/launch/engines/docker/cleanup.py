@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 
 from collbench.errors import CollbenchError, EngineError
-from collbench.launch.engine import Engine
+from collbench.launch.engines.docker.containers import Docker
 
 #: What to do about what may be left.
 _ADVICE = "collbench launch --sweep removes them."
 
 
 @contextlib.contextmanager
-def nothing_left(engine: Engine | None) -> Iterator[None]:
+def nothing_left(engine: Docker | None) -> Iterator[None]:
     """Whatever ends this, what was made meanwhile is removed: a launch cannot remove its own where the engine is away.
 
     Raises:
@@ -35,7 +35,7 @@ def nothing_left(engine: Engine | None) -> Iterator[None]:
         raise EngineError(left)
 
 
-def clear(engine: Engine) -> int:
+def clear(engine: Docker) -> int:
     """Remove all containers and networks of this run; how many are still there.
 
     Raises:
@@ -46,7 +46,7 @@ def clear(engine: Engine) -> int:
     return len(engine.labelled(*mine)) + len(engine.networks(*mine))
 
 
-def _left(engine: Engine) -> str | None:
+def _left(engine: Docker) -> str | None:
     """Why something may be left, if so."""
     try:
         if engine.silent:  # it is asked once more, and for no more than a ping

@@ -1,0 +1,35 @@
+"""Engines: what starts worlds somewhere. A file or package `NAME` here defines `ENGINE`, and is found by being here."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from collbench.errors import PlanError
+from collbench.launch.engines.spec import Engine
+from collbench.spelling import suggestion
+
+#: What the files of this package have in common.
+_NO_ENGINE = ("ladder", "spec")
+
+#: The engine of cells without containers, whichever engine a plan names.
+HOST = "host"
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every engine's name, without importing any."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_ENGINE))
+
+
+def get(name: str) -> Engine:
+    """The engine of that name, whether it runs here or not.
+
+    Raises:
+        PlanError: there is none.
+    """
+    if name not in names():
+        raise PlanError(f"engine {name!r}: unknown. {suggestion(name, names())}")
+    engine: Engine = importlib.import_module(f"{__name__}.{name}").ENGINE
+    return engine

@@ -1,0 +1,55 @@
+"""Engine `docker`: containers of Docker Engine, or of whatever else speaks its API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from collbench.launch.engines.docker.commands import world_commands
+from collbench.launch.engines.docker.connection import DOCKER, Service
+from collbench.launch.engines.docker.ladder import LADDER
+from collbench.launch.engines.docker.session import DockerSession
+from collbench.launch.engines.ladder import Ladder
+from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.identity import user_inside
+from collbench.launch.stopping import StopCheck
+from collbench.machine import topology
+from collbench.machine.topology import Topology
+
+
+@dataclass(frozen=True)
+class DockerEngine:
+    """Docker on this machine. `program` is the command that a person would use."""
+
+    name: str = "docker"
+    program: str = "docker"
+    service: Service = field(default=DOCKER)
+    ladder: Ladder = LADDER
+    starts_ranks: bool = False
+    start_seconds: tuple[float, float] = (1.0, 0.4)  # seen with Docker Engine 20.10 on two cores
+
+    def machine(self) -> Topology:
+        """The driver's own: containers run beside it, and share its folders."""
+        return topology.here()
+
+    def container(self, box: str) -> str | None:
+        """As its ranks are told in COLLBENCH_CONTAINER."""
+        return box
+
+    def user(self) -> tuple[int, int]:
+        """The driver's, or nobody's where that is root."""
+        return user_inside()
+
+    def render(self, world: WorldSpec) -> tuple[str, ...]:
+        """As commands of `program`."""
+        return world_commands(world, self.program)
+
+    def connect(self, address: str, check: StopCheck) -> DockerSession:
+        """A session with the engine that listens there.
+
+        Raises:
+            EngineError: none does.
+        """
+        return DockerSession(address, check, self.service)
+
+
+ENGINE = DockerEngine()

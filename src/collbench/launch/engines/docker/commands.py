@@ -1,0 +1,84 @@
+"""A world as commands of the engine's own program: what a person would type to do the same."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from collbench.launch.engines.docker.specs import (
+    GPU_CAPABILITIES,
+    INHIBIT_ADDRESS,
+    INSIDE,
+    SEALED,
+    SECURITY,
+    Spec,
+    cdi_names,
+    specs_for,
+)
+from collbench.launch.engines.spec import WorldSpec
+
+
+def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]:
+    """The network, the containers, what starts the ranks, and what removes it all again."""
+    specs = specs_for(world)
+    network = next(spec.network for spec in specs if spec.network)
+    sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
+    return (
+        f"{program} network create --internal{sealed} {network}",
+        *(container_command(spec, program) for spec in specs),
+        *_starts(world, [spec for spec in specs if not spec.donates], program),
+        f"{program} rm -f {' '.join(spec.name for spec in specs)}; {program} network rm {network}",
+    )
+
+
+def _starts(world: WorldSpec, members: list[Spec], program: str) -> list[str]:
+    """The command in the first container; across containers, what else the launcher does."""
+    starter, first = world.stack.starter, members[0].name
+    if len(members) == 1:
+        local = starter.local(world.cell.ranks, world.placement.crowded, INSIDE)
+        return [f"{program} exec {first} {shlex.join(local)}"]
+    boxes = world.placement.boxes
+    hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, boxes, strict=True))
+    argv = shlex.join(starter.across(hosts, INSIDE))
+    if starter.direct is not None:
+        return [
+            f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in more.items())} {name} {argv}"
+            for name, more in starter.direct(hosts)
+        ]
+    how = "leaves in the relay folder" if starter.relays else "prints"
+    return [
+        f"{program} exec {first} {argv}",
+        f"#   waits until what it {how} is executed in the other containers, which is the launcher's part",
+    ]
+
+
+def container_command(spec: Spec, program: str = "docker") -> str:
+    """A command that creates and starts the same container."""
+    return shlex.join([program, "run", "--detach", *_flags(spec), spec.image, *spec.command])
+
+
+def _flags(spec: Spec) -> Iterator[str]:
+    yield from (f"--name={spec.name}", f"--user={spec.user}", "--cap-drop=ALL", f"--security-opt={SECURITY}")
+    yield from (f"--cpuset-cpus={spec.cores}", f"--cpuset-mems={spec.nodes}", f"--pids-limit={spec.processes}")
+    yield "--log-driver=none"
+    yield from (f"--cap-add={name}" for name in spec.capabilities)
+    yield from (f"--label={name}={value}" for name, value in spec.labels)
+    if spec.joins_net is not None:
+        yield f"--network=container:{spec.joins_net}"
+    else:
+        yield from (f"--network={spec.network}", f"--hostname={spec.hostname}")
+        yield from (f"--network-alias={alias}" for alias in spec.aliases)
+    if spec.joins_ipc is not None:
+        yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")
+    else:
+        yield from ("--init", f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")
+    if spec.unlimited_memlock:
+        yield "--ulimit=memlock=-1:-1"
+    if spec.cdi:
+        yield from (f"--device={name}" for name in cdi_names(spec.gpus))
+    elif spec.gpus:
+        yield f'--gpus="device={",".join(spec.gpus)}","capabilities={",".join(GPU_CAPABILITIES)}"'
+    yield from (f"--env={name}={value}" for name, value in spec.environment)
+    for mount in spec.mounts:
+        only = "" if mount.writable else ",readonly"
+        yield f"--mount=type=bind,source={mount.source},target={mount.target}{only}"

@@ -1,0 +1,69 @@
+"""The isolation ladder: what each step lets the containers of a world share or do. Each step adds to those before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collbench.launch.engines.ladder import Sharing, Step, ladder_of
+
+#: Size of /dev/shm from the step `limits` on, and Docker's own (bytes).
+LARGE_SHM = 1 << 30
+DOCKER_SHM = 64 << 20
+
+#: From the most isolated to the least.
+LADDER = ladder_of(
+    Step(
+        "strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits",
+        Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=DOCKER_SHM),
+    ),
+    Step(
+        "limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE",
+        Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=LARGE_SHM),
+    ),
+    Step(
+        "ipc", "one ipc and one pid namespace for all, SYS_PTRACE",
+        Sharing(ipc=True, net=False, all_gpus=False, shm_bytes=LARGE_SHM),
+    ),
+    Step(
+        "net", "one network namespace for all, and so one hostname",
+        Sharing(ipc=True, net=True, all_gpus=False, shm_bytes=LARGE_SHM), between=True,
+    ),
+    Step(
+        "visible", "every GPU visible in every container",
+        Sharing(ipc=True, net=True, all_gpus=True, shm_bytes=LARGE_SHM), between=True,
+    ),
+)  # fmt: skip
+
+#: Their names.
+STEPS = tuple(step.name for step in LADDER)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What containers are given at a step. Everything else stays as Docker sets it, less every capability."""
+
+    sharing: Sharing
+    large_limits: bool
+    unlimited_memlock: bool
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """Those that the steps name; all others are dropped."""
+        return (*(("SYS_NICE",) if self.large_limits else ()), *(("SYS_PTRACE",) if self.sharing.ipc else ()))
+
+    @property
+    def shm_bytes(self) -> int:
+        """Size of /dev/shm in each container; members of a shared IPC namespace have the anchor's."""
+        return self.sharing.shm_bytes or DOCKER_SHM
+
+    @property
+    def needs_anchor(self) -> bool:
+        """Whether a container besides those of the ranks must own what is shared."""
+        return self.sharing.ipc or self.sharing.net
+
+
+def settings_at(name: str, memlock: bool = True) -> Settings:
+    """Of a step, with all before it. `memlock`: the engine can grant unlimited locked memory."""
+    height = STEPS.index(name)
+    limits = height >= STEPS.index("limits")
+    return Settings(LADDER[height].sharing, limits, limits and memlock)

@@ -1,0 +1,113 @@
+"""What images hold and what an engine can give to their containers: looked up, asked and tried before a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+import collbench
+from collbench.errors import ImageMissing
+from collbench.launch import starters
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.docker.abilities import (
+    allowed_calls,
+    allows_memlock,
+    ask,
+    knows_cdi,
+    refuse_unseen_folder,
+    refuse_without_gpus,
+    seals_networks,
+)
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.host_config import gpu_requests
+from collbench.launch.engines.docker.image_store import Resolved, inspect, resolve
+from collbench.launch.engines.docker.ladder import STEPS
+from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
+from collbench.launch.engines.spec import Look, Looks
+from collbench.launch.placing import Placement
+from collbench.launch.probe import Contents
+from collbench.schema.launch_plan import LaunchPlan
+
+#: Where `collbench image build` and the Dockerfiles put an image that is named without a slash or a colon.
+REPOSITORY = "collbench"
+
+
+def reference_of(image: str) -> str:
+    """`openmpi` as `collbench/openmpi`; a reference as it is."""
+    return image if "/" in image or ":" in image else f"{REPOSITORY}/{image}"
+
+
+def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> Looks:
+    """What every image of these cells holds, and what the engine can give: as `Session.look` says.
+
+    Raises:
+        ImageMissing: an image is not there, or does not hold an MPI and this collbench.
+        EngineError: the engine cannot give what every launch needs.
+    """
+    images = {name: find(engine, name) for name in dict.fromkeys(cell.image for cell in placements)}
+    first = next(iter(images.values()))
+    gpus = max((placement.gpus for placement in placements.values()), key=len, default=())
+    cdi = bool(gpus) and (engine.service.only_cdi or knows_cdi(engine.describe()))
+    refuse_unseen_folder(engine, first, plan.inner())
+    if gpus:
+        refuse_without_gpus(engine, first, gpus, cdi)
+    held = {}
+    for name, image in images.items():
+        engine.check()
+        held[name] = contents_of(engine, image, requests=gpu_requests(gpus, cdi))
+    memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
+    given = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
+    grants = frozenset(name for name, there in given.items() if there)
+    shared = any(placement.shares_boxes for placement in placements.values())
+    looks = {}
+    for name, image in images.items():
+        engine.check()
+        attach = starters.get(held[name].vendor, name).attach if shared else frozenset()
+        refused = attach - allowed_calls(engine, image) if attach else frozenset()
+        known = inspect(engine, image.id)
+        labels = (known.get("Config") or {}).get("Labels") or {}
+        looks[name] = Look(
+            held[name], image.id, f"image {name}", str(known["Id"]), tuple(known.get("RepoDigests") or ()),
+            {key: str(value) for key, value in labels.items() if key.startswith("collbench.")}, refused, grants,
+        )  # fmt: skip
+    return Looks(looks, tuple(_missing(grants)))
+
+
+def _missing(grants: frozenset[str]) -> list[str]:
+    said = {
+        MEMLOCK: "the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)",
+        SEALED: "the engine cannot keep the host's address off a network: ranks reach what listens there",
+    }
+    return [line for name, line in said.items() if name not in grants]
+
+
+def find(engine: Docker, name: str) -> Resolved:
+    """The image that a plan names; raises `ImageMissing`, with how to get it, where it is not on the engine."""
+    try:
+        return resolve(engine, reference_of(name))
+    except ImageMissing as error:
+        hint = "Pull it, or build it." if "/" in name or ":" in name else f"Build it: collbench image build {name}"
+        raise ImageMissing(f"{error} {hint}") from error
+
+
+def contents_of(engine: Docker, image: Resolved, build: bool = False, requests: list[Any] | None = None) -> Contents:
+    """What an image says of itself, from inside; with `build`, how its MPI was built too.
+
+    `requests` are the engine's device requests: without a GPU, backends that need one are missing.
+
+    Raises:
+        ImageMissing: it cannot say.
+    """
+    argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()))
+    code, said = ask(engine, image, argv, **({"device_requests": requests} if requests else {}))
+    try:
+        found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
+    except msgspec.DecodeError as error:
+        last = said.strip().splitlines()[-1][:200] if said.strip() else f"exit code {code}"
+        raise ImageMissing(f"image {image.name}: does not hold collbench ({last}).") from error
+    if found.collbench != collbench.__version__:
+        held = f"image {image.name}: holds collbench {found.collbench}, this is {collbench.__version__}."
+        raise ImageMissing(f"{held} Build it again: collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}")
+    return found

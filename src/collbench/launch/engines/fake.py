@@ -1,0 +1,213 @@
+"""Engine `fake`: worlds in which every command is played by a function of yours. It starts nothing.
+
+For tests of what launches do: `campaign.prepare(plan, check, {"fake": FakeSession(play)})`, with `engine = "fake"` in
+the plan. `play` gets each command as it is started. It returns the exit code, or is a generator that yields while the
+command runs and then returns its exit code; it goes on whenever somebody looks whether the command has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import collbench
+from collbench.errors import LaunchFailed, PlanError
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
+from collbench.launch.engines.spec import Look, Looks, WorldSpec
+from collbench.launch.identity import user_inside
+from collbench.launch.log import Log
+from collbench.launch.placing import Placement
+from collbench.launch.probe import Contents
+from collbench.launch.starters.starter import Argv
+from collbench.launch.stopping import StopCheck
+from collbench.machine.topology import Core, Topology
+from collbench.schema.launch_plan import LaunchPlan
+
+Playing = Generator[None, None, int]
+
+LADDER = ladder_of(
+    Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=64 << 20)),
+    Step("visible", "everything shared", Sharing(), between=True),
+)
+
+#: Processors of its machine, half of them on each of two memory nodes.
+CORES = 16
+
+
+@dataclass(frozen=True)
+class FakeEngine:
+    """A machine that is made up. `starts_ranks` as of a resource manager."""
+
+    name: str = "fake"
+    ladder: Ladder = LADDER
+    starts_ranks: bool = False
+    start_seconds: tuple[float, float] = (0.0, 0.0)
+
+    def machine(self) -> Topology:
+        """Processors on two nodes, no GPU."""
+        return Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
+
+    def container(self, box: str) -> str | None:
+        """The box itself."""
+        return box
+
+    def user(self) -> tuple[int, int]:
+        """As in containers."""
+        return user_inside()
+
+    def render(self, world: WorldSpec) -> tuple[str, ...]:
+        """A line for each box."""
+        step = world.cell.isolation or "no step"
+        return tuple(
+            f"fake {world.name} {step} {box.name} ranks={','.join(map(str, box.ranks))} cores={box.cores}"
+            for box in world.placement.boxes
+        )
+
+    def connect(self, address: str, check: StopCheck) -> FakeSession:
+        """Nothing can be reached.
+
+        Raises:
+            PlanError: always.
+        """
+        raise PlanError("engine fake: starts no ranks, it is for tests. Name an engine of this machine: docker.")
+
+
+@dataclass
+class FakeCommand:
+    """A command that was started in a box of a world. `code` goes on with it, and is None until it has ended."""
+
+    opened: FakeWorld
+    host: str
+    argv: Argv
+    environment: dict[str, str]
+    log: Log
+    ended: int | None = None
+    playing: Playing | None = None
+
+    @property
+    def world(self) -> WorldSpec:
+        """The world that it runs in."""
+        return self.opened.world
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code."""
+        if self.playing is not None and self.ended is None:
+            try:
+                next(self.playing)
+            except StopIteration as stop:
+                self.ended = int(stop.value or 0)
+        return self.ended
+
+    @property
+    def how(self) -> str:
+        """How it ended, for a message."""
+        return f"ended with exit code {self.ended}"
+
+
+Play = Callable[[FakeCommand], "Playing | int"]
+
+
+@dataclass
+class FakeWorld:
+    """Boxes of a world. `gone`, once it is set, is the box that died."""
+
+    world: WorldSpec
+    play: Play
+    hosts: tuple[tuple[str, int], ...]
+    commands: list[FakeCommand] = field(default_factory=list)
+    gone: str | None = None
+
+    @property
+    def program(self) -> Argv:
+        """What ranks would run."""
+        return ("collbench", "run", str(self.world.folders.plan), "--out", str(self.world.folders.out))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Nothing more."""
+        return {}
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> FakeCommand:
+        """Begin to play a command."""
+        command = FakeCommand(self, host, argv, environment, log)
+        self.commands.append(command)
+        played = self.play(command)
+        if isinstance(played, int):
+            command.ended = played
+        else:
+            command.playing = played
+        return command
+
+    def died(self) -> str | None:
+        """What `gone` says."""
+        return None if self.gone is None else f"box {self.gone} died"
+
+
+@dataclass
+class FakeSession:
+    """An engine that answers as it is told.
+
+    `held` says what an image holds, where it is not this MPI of an own version. `worlds` are all that were opened,
+    `left` those that are open: none, after a launch. `remark`, where it is set, is added to a failure.
+    """
+
+    play: Play
+    held: Mapping[str, Contents] = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
+    title: str = "Fake Engine 1"
+    run: str = "cbfake"
+    remark: str = ""
+    worlds: list[FakeWorld] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    cleanings: int = 0
+    readied: int = 0
+
+    @contextlib.contextmanager
+    def cleaned(self) -> Iterator[None]:
+        """Counted."""
+        try:
+            yield
+        finally:
+            self.cleanings += 1
+
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        """What `held` and `ids` say."""
+        names = dict.fromkeys(cell.image for cell in placements)
+        return Looks({name: Look(self.held.get(name) or contents(name), name, f"image {name}",
+                                 self.ids.get(name, f"sha256:{name}")) for name in names})  # fmt: skip
+
+    def ready(self) -> None:
+        """Counted."""
+        self.readied += 1
+
+    @contextlib.contextmanager
+    def open(self, world: WorldSpec) -> Iterator[FakeWorld]:
+        """A world that is `left` until it is closed."""
+        hosts = tuple((f"{world.name}-{box.name}", len(box.ranks)) for box in world.placement.boxes)
+        opened = FakeWorld(world, self.play, hosts)
+        self.worlds.append(opened)
+        self.left.append(world.name)
+        try:
+            yield opened
+        except LaunchFailed as error:
+            raise LaunchFailed(f"{error}{self.remark}", error.log) from error
+        finally:
+            self.left.remove(world.name)
+
+    def sweep(self) -> tuple[list[str], list[str]]:
+        """Nothing is ever left."""
+        return [], []
+
+
+def contents(vendor: str = "openmpi") -> Contents:
+    """An image with an MPI of that kind, in which every backend is there."""
+    return Contents(
+        collbench=collbench.__version__, python="3.11", vendor=vendor, libraries=(), packages={}, native=True,
+        missing={},
+    )  # fmt: skip
+
+
+ENGINE = FakeEngine()

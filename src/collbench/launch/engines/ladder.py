@@ -1,0 +1,78 @@
+"""Ladders of isolation: the steps of an engine, from the most isolated to the least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collbench.errors import PlanError
+from collbench.schema.axes import STEPS
+from collbench.spelling import suggestion
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """What the boxes of a world share: the IPC namespace, the network with its hostname, the sight of all its GPUs.
+
+    `shm_bytes` is the size of a box's /dev/shm; None where nothing but memory limits it.
+    """
+
+    ipc: bool = True
+    net: bool = True
+    all_gpus: bool = True
+    shm_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of an engine's ladder: `adds` says what it adds to the steps before, `sharing` what is in force then.
+
+    `between`: it adds nothing to a box that is alone, which therefore has the step before.
+    """
+
+    name: str
+    adds: str
+    sharing: Sharing
+    between: bool = False
+
+
+Ladder = tuple[Step, ...]
+
+
+def ladder_of(*steps: Step) -> Ladder:
+    """The ladder with these steps. Their order is that of `schema.axes.STEPS`, by which runs are read too.
+
+    Raises:
+        ValueError: a step has a name that is not there.
+    """
+    return tuple(sorted(steps, key=lambda step: STEPS.index(step.name), reverse=True))
+
+
+def step_of(ladder: Ladder, name: str) -> Step:
+    """A step of a ladder.
+
+    Raises:
+        PlanError: it has none of that name.
+    """
+    for step in ladder:
+        if step.name == name:
+            return step
+    known = tuple(step.name for step in ladder)
+    raise PlanError(f"isolation {name!r}: unknown to this engine. {suggestion(name, known)}")
+
+
+def steps_of(ladder: Ladder, boxes: int, asked: tuple[str, ...]) -> tuple[str | None, ...]:
+    """The steps that differ in worlds of so many boxes, each once; one that is None where boxes isolate nothing.
+
+    Raises:
+        PlanError: there is no step of that name.
+    """
+    if not ladder:
+        return (None,)
+    return tuple(dict.fromkeys(_in_force(ladder, step_of(ladder, name), boxes) for name in asked))
+
+
+def _in_force(ladder: Ladder, step: Step, boxes: int) -> str:
+    if boxes > 1 or not step.between:
+        return step.name
+    before = ladder[: ladder.index(step)]
+    return next(one.name for one in reversed(before) if not one.between)

@@ -1,0 +1,215 @@
+"""What an engine is. A launch knows ranks, places and records; an engine starts commands in boxes and removes these.
+
+`Engine` is what can be said without asking anything, `Session` an engine that answers, `OpenWorld` the boxes of one
+launch. A box is a container, a pod, or the host itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.ladder import Ladder
+from collbench.launch.folders import Folders
+from collbench.launch.log import Log
+from collbench.launch.placing import Placement
+from collbench.launch.probe import Contents
+from collbench.launch.starters.starter import Argv, Starter
+from collbench.launch.stopping import StopCheck
+from collbench.machine.topology import Topology
+from collbench.schema.launch_plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The software that a cell runs, by what its engine calls it: an image's id, an environment's folder.
+
+    `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
+    SYS_PTRACE. `nccl`: some of what is measured goes over NCCL. `grants`: what the engine can give, in its own words.
+    """
+
+    starter: Starter
+    reference: str
+    refused: frozenset[str] = frozenset()
+    nccl: bool = False
+    grants: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class WorldSpec:
+    """One launch as an engine is to open it: all that it takes, so that it can be printed and nothing done.
+
+    `run` names what one experiment makes, `name` what this launch of it makes, `driver` the process that drives both.
+    """
+
+    run: str
+    name: str
+    driver: str
+    cell: LaunchCell
+    placement: Placement
+    stack: Stack
+    folders: Folders
+    user: tuple[int, int]
+
+
+class Running(Protocol):
+    """A command that was started in a box. `code` is None while it runs."""
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code."""
+
+    @property
+    def how(self) -> str:
+        """How it ended, for a message: `ended with exit code 1`."""
+
+
+class OpenWorld(Protocol):
+    """The boxes of a launch while they are there.
+
+    `hosts` are their names, as ranks reach them, with their numbers of ranks: one for each box of the placement, in
+    order (an engine that starts the ranks itself may have one for all). `program` is what a rank is, `environment`
+    what is given to commands beside what the boxes have already. What ranks write must appear in `WorldSpec.folders`
+    while they run, because that is how progress is seen; and all of it once the world is closed.
+    """
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        """Boxes by name, with their numbers of ranks."""
+
+    @property
+    def program(self) -> Argv:
+        """The command of a rank."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of the first command."""
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Running:
+        """Start a command in a box; its lines go to the log.
+
+        Raises:
+            CollbenchError: it cannot be started.
+        """
+
+    def died(self) -> str | None:
+        """Which box is gone, or that the engine is, for a message; None while all are there."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is of an image: what it holds, and by what the engine starts it (an id, a folder).
+
+    `title` names it in messages. `id`, `digests` and `labels` are what the manifest says of it. `refused` are calls by
+    which its library reads another rank's memory, and that ranks may not make. `grants` are the engine's own words for
+    what it can give to boxes; only the engine reads them.
+    """
+
+    contents: Contents
+    reference: str
+    title: str
+    id: str | None = None
+    digests: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
+    grants: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Looks:
+    """By image what there is of it, and lines on what the engine cannot give, for whoever reads the numbers."""
+
+    by_image: dict[str, Look]
+    remarks: tuple[str, ...] = ()
+
+
+class Session(Protocol):
+    """An engine that answers."""
+
+    @property
+    def title(self) -> str:
+        """Its name and version; empty where it makes no containers."""
+
+    @property
+    def run(self) -> str:
+        """Names all that is made over this session."""
+
+    def cleaned(self) -> AbstractContextManager[None]:
+        """Whatever ends this, what was made meanwhile is removed, or it is said that something is left.
+
+        Raises:
+            EngineError: something is left. Where another error ends this, its notes say so.
+        """
+
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        """Ask every image of these cells what it holds, and try what the engine can give, GPUs too where they get some.
+
+        `vendors` say what other engines found in an image.
+
+        Raises:
+            CollbenchError: an image is not there, or the engine cannot give what every launch needs.
+        """
+
+    def ready(self) -> None:
+        """Before a launch: wait for an engine that restarts, remove what an earlier launch could not.
+
+        Raises:
+            EngineError: it does not come back.
+        """
+
+    def open(self, world: WorldSpec) -> AbstractContextManager[OpenWorld]:
+        """Make the boxes of a world; whatever ends this, they are removed. A `LaunchFailed` is told what boxes know.
+
+        Raises:
+            EngineError: they cannot be made.
+        """
+
+    def sweep(self) -> tuple[list[str], list[str]]:
+        """Remove what dead drivers left: names of what was removed, and of what is still there."""
+
+
+class Engine(Protocol):
+    """What can be said of an engine before it is asked: its steps, its machine, and a world in commands of its own.
+
+    `ladder` (see `ladder_of`) begins with `strict`; empty where boxes isolate nothing. `starts_ranks`: it starts a
+    command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `start_seconds`
+    are about what a world's first box takes to start, and each further one.
+    """
+
+    @property
+    def name(self) -> str:
+        """As plans have it."""
+
+    @property
+    def ladder(self) -> Ladder:
+        """Its steps of isolation."""
+
+    @property
+    def starts_ranks(self) -> bool:
+        """Whether no launcher is needed."""
+
+    @property
+    def start_seconds(self) -> tuple[float, float]:
+        """Of the first box, and of each further one (s)."""
+
+    def machine(self) -> Topology:
+        """What it offers to ranks."""
+
+    def container(self, box: str) -> str | None:
+        """What a rank in this box finds as its container; None: none."""
+
+    def user(self) -> tuple[int, int]:
+        """User and group that ranks have."""
+
+    def render(self, world: WorldSpec) -> tuple[str, ...]:
+        """The commands by which a person would do the same: to be printed. Asks and makes nothing."""
+
+    def connect(self, address: str, check: StopCheck) -> Session:
+        """Reach it; at its usual address where that is empty. `check` raises when we are to stop.
+
+        Raises:
+            EngineError: it does not answer.
+        """
