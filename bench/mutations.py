@@ -65,6 +65,7 @@ Lines = dict[int, list[str]]
 
 def copy_to(folder: Path) -> None:
     """The tracked files as they are now, and the compiled loop. Compiled files are valid by content, not by time."""
+    folder.chmod(0o755)  # some tests start processes of another user
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     loops = [str(path.relative_to(ROOT)) for path in ROOT.glob("src/collbench/timing/*.so")]
     for name in [name for name in names.split("\0") if name and (ROOT / name).exists()] + loops:
