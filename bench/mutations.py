@@ -107,12 +107,12 @@ def mutations(folder: Path, package: str) -> Iterator[MutationSpec]:
 
 
 def tests_of(mutation: MutationSpec, by_line: Lines, chosen: dict[str, list[str]]) -> list[str]:
-    """The tests that ran its line; where it ran on import, those that ran any of the file.
+    """The tests that ran its line; where it ran on import, or holds no code of its own, those that ran any of the file.
 
     And the tests named after the file, some of which may start a process. Where there are none, those of `processes`.
     """
     here = {name for line in range(mutation.start_pos[0], mutation.end_pos[0] + 1) for name in by_line.get(line, ())}
-    if here <= {""} and here:
+    if here <= {""}:
         here = {name for names in by_line.values() for name in names}
     found = sorted((name.rpartition(".") for name in here if name), key=lambda name: ("property" in name[0], name))
     own = f"tests/unit/test_{mutation.module_path.stem}.py"
