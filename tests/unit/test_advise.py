@@ -7,7 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.made_runs import Entry, host, library, made_case, made_record, spread, write_launches, write_run
+from tests.unit.made_runs import (
+    Entry,
+    experiment,
+    host,
+    library,
+    made_case,
+    made_record,
+    spread,
+    write_launches,
+    write_run,
+)
+from tests.unit.made_runs import image as made_image
 
 from collbench.analysis.advise import Advice, advise
 from collbench.analysis.crossover import crossover
@@ -311,7 +322,14 @@ def test_runs_with_different_libraries_advise_together(tmp_path: Path) -> None:
 
 
 def test_an_image_that_another_run_does_not_have_keeps_its_name(tmp_path: Path) -> None:
-    runs = [observe(write_run(tmp_path / name, {made_case(image=name): spread(10 * US)})) for name in ("a", "b")]
+    sides = {"a": made_image("a"), "b": made_image("b", libraries=(library("MPICH", "5.0.2"),))}
+    runs = [
+        observe(write_run(
+            tmp_path / name, {made_case(image=name): spread(10 * US)}, libraries=side.libraries,
+            experiment=experiment((name,), images=(side,), environments=(side,)),
+        ))
+        for name, side in sides.items()
+    ]  # fmt: skip
     assert {case.where.image for case in merged(runs).cells} == {"a", "b"}
 
 

@@ -28,6 +28,8 @@ def test_a_rank_with_a_gpu_and_one_core_is_named() -> None:
     assert gpu_state.cramped(ranks(("a", "GPU-0", 2), ("a", None, 1))) == ()
     (note,) = gpu_state.cramped(ranks(("a", "GPU-0", 1), ("a", None, 1), ("a", "GPU-1", 1)))
     assert note.startswith("ranks 0, 2: one core for the call")
+    (note,) = gpu_state.cramped(ranks(("a", "GPU-0", 2), ("a", "GPU-1", 1)))
+    assert note.startswith("rank 1: one core for the call")
 
 
 class World:

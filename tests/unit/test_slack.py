@@ -12,7 +12,7 @@ from collbench.bindings.spec import HostSession, Operation
 from collbench.errors import Interrupted
 from collbench.machine.facts import rank_facts
 from collbench.run.driver import TimedCall
-from collbench.run.sampling import HOPELESS_BATCHES, SMALLEST_SLACK, Method, Sampling, sample
+from collbench.run.sampling import HOPELESS_BATCHES, PILOT_ANNOUNCEMENTS, SMALLEST_SLACK, Method, Sampling, sample
 from collbench.run.watchdog import Unwatched
 from collbench.schema.case import Gate
 from collbench.timing.call import Call, Stage
@@ -192,6 +192,19 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
     found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
     assert found.gate.slack == slack
     assert slack >= SMALLEST_SLACK
+
+
+def test_the_first_third_of_the_announcements_is_warming_up() -> None:
+    session = Session()
+    steps = iter([10**6] * (2 * PILOT_ANNOUNCEMENTS // 3) + [5_000] * 1000)
+
+    def clock() -> int:
+        session.now += next(steps)
+        return session.now
+
+    session.clock = clock  # type: ignore[method-assign]
+    found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
+    assert found.gate.slack == 2 * 5_000
 
 
 def test_other_gates_have_no_slack() -> None:

@@ -1,0 +1,55 @@
+"""Whether the buffers of all ranks fit into their machines, before anything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.test_case import CASE
+
+from collbench.bindings.host_buffers import USABLE_SHARE
+from collbench.machine.facts import rank_facts
+from collbench.run import memory_check
+from collbench.run.memory_check import does_not_fit
+from collbench.run.watchdog import Unwatched
+
+HERE = replace(rank_facts(), kernel_id="here", host="node")
+CASES = tuple(msgspec.structs.replace(CASE, size=size) for size in (8, 64))
+NEED = 1000
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -> str:
+    """What rank 0 says where all ranks need 1000 bytes; `reports` are machine and free bytes of each rank."""
+    monkeypatch.setattr(memory_check, "_needed_bytes", lambda session, case, size, watch: NEED * (size == 64))
+    monkeypatch.setattr(memory_check, "available_bytes", lambda: reports[0][1])
+
+    def gather(mine: Any) -> list[Any]:
+        return [mine, *((machine, NEED, left) for machine, left in reports[1:])]
+
+    session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
+    return str(does_not_fit(session, (HERE,) * len(reports), CASES, Unwatched()) or "")
+
+
+ENOUGH = int(2 * NEED / USABLE_SHARE)
+
+
+@pytest.mark.parametrize(
+    ("reports", "said"),
+    [
+        ((("here", ENOUGH + 2), ("here", ENOUGH + 2)), ""),
+        ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "size 64 B: the buffers of 2 ranks on node need"),
+        ((("here", None), ("here", ENOUGH - 2)), "size 64 B: the buffers of 2 ranks on node need"),
+        ((("here", None), ("here", None)), ""),
+        ((("here", ENOUGH - 2), ("there", ENOUGH - 2)), ""),
+        ((("here", ENOUGH), ("there", ENOUGH - 2), ("there", ENOUGH)), "the buffers of 2 ranks on"),
+    ],
+)
+def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(
+    monkeypatch: pytest.MonkeyPatch, reports: tuple[tuple[str, int | None], ...], said: str
+) -> None:
+    found = refused(monkeypatch, *reports)
+    assert found.startswith(said) if said.startswith("size") else said in found
+    assert bool(found) == bool(said)
