@@ -11,7 +11,7 @@ import pytest
 
 import collbench
 from collbench.cli import dry_run
-from collbench.errors import PlanError, RequestError
+from collbench.errors import ImageMissing, PlanError, RequestError
 from collbench.launch import starters
 from collbench.launch.build_context import Recipe
 from collbench.launch.campaign import PreparedCampaign
@@ -34,6 +34,7 @@ from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Library
 from collbench.schema.place import VARIABLE
 from collbench.schema.plan import load_plan
+from collbench.schema.record import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 MACHINE = Topology(tuple(Core(n) for n in range(16)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "abcd"))
@@ -184,7 +185,7 @@ def test_a_dry_run_of_each_library() -> None:
 def contents(**more: Any) -> Contents:
     there: dict[str, Any] = {
         "collbench": collbench.__version__, "python": "3.11", "vendor": "mpich", "native": True, "missing": {},
-        "libraries": (Library(name="MPICH", version="5.0.2"),), "packages": {},
+        "libraries": (Library(name="MPICH", version="5.0.2"),), "packages": {}, "schema": SCHEMA,
     }  # fmt: skip
     return Contents(**(there | more))
 
@@ -245,6 +246,24 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
     look.contents_of(nobody, Resolved("mpich", "sha256:1"), requests=["all of them"])
     look.contents_of(nobody, Resolved("mpich", "sha256:1"))
     assert [one.get("device_requests") for one in asked] == [["all of them"], None]
+
+
+@pytest.mark.parametrize(
+    ("of", "said"),
+    [
+        ({"collbench": "0.0.1"}, rf"holds collbench 0\.0\.1 \({SCHEMA}\), this is "),
+        ({"schema": SCHEMA - 1}, rf" \({SCHEMA - 1}\), this is .* \({SCHEMA}\) \(the schema of records\)"),
+        ({"schema": 0}, r" \(older\), this is "),
+    ],
+)
+def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, of: dict[str, Any], said: str
+) -> None:
+    """Its records would be read as older ones are, and stand beside others that were measured in another way."""
+    monkeypatch.setattr(look, "ask", lambda *_, **__: (0, msgspec.json.encode(contents(**of)).decode()))
+    nobody: Any = None
+    with pytest.raises(ImageMissing, match=rf"{said}.*Build it again: collbench image build mpich"):
+        look.contents_of(nobody, Resolved("collbench/mpich", "sha256:1"))
 
 
 def image_with(held: Contents) -> Look:

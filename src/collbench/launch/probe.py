@@ -20,6 +20,7 @@ from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, versi
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.run.describe import hashed, packages
 from collbench.schema.manifest import Library
+from collbench.schema.record import SCHEMA
 from collbench.timing.loop import native_loop
 
 
@@ -36,6 +37,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `libraries` are the MPI or torch, and NCCL where it can be loaded (which takes no GPU). `native` says whether the C
     loop was built, `missing` which backends cannot be used there and why, `cuda` which CUDA torch or CuPy is made for.
+    `schema` is that of the records which are written there; 0 of a collbench that does not say it.
     """
 
     collbench: str
@@ -47,6 +49,15 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     missing: dict[str, str]
     cuda: str | None = None
     build: Build | None = None
+    schema: int = 0
+
+    @property
+    def another(self) -> str | None:
+        """How its collbench is another than this one, whose ranks would measure in another way; None: it is not."""
+        if (self.collbench, self.schema) == (collbench.__version__, SCHEMA):
+            return None
+        held, here = f"{self.collbench} ({self.schema or 'older'})", f"{collbench.__version__} ({SCHEMA})"
+        return f"holds collbench {held}, this is {here} (the schema of records)"
 
 
 def contents(build: bool = False, torch: bool = False) -> Contents:
@@ -71,6 +82,7 @@ def contents(build: bool = False, torch: bool = False) -> Contents:
         missing={name: why for name in backends.names() if (why := backends.get(name).missing()) is not None},
         cuda=_cuda(kind, versions),
         build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
+        schema=SCHEMA,
     )
 
 

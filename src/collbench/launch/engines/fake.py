@@ -24,6 +24,7 @@ from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.record import SCHEMA
 
 Playing = Generator[None, None, int]
 
@@ -206,7 +207,7 @@ def contents(vendor: str = "openmpi") -> Contents:
     """An image with an MPI of that kind, in which every backend is there."""
     return Contents(
         collbench=collbench.__version__, python="3.11", vendor=vendor, libraries=(), packages={}, native=True,
-        missing={},
+        missing={}, schema=SCHEMA,
     )  # fmt: skip
 
 

@@ -211,13 +211,16 @@ def probe(environment: Path, vendor: str = "") -> Contents:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"environment {environment}: {error}.") from error
     try:
-        return msgspec.json.decode(done.stdout, type=Contents)
+        found = msgspec.json.decode(done.stdout, type=Contents)
     except msgspec.DecodeError as error:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise PlanError(
             f"environment {environment}: does not say what it holds ({said[-1] if said else error}). "
             "Install collbench of this version there."
         ) from error
+    if found.another is not None:
+        raise PlanError(f"environment {environment}: {found.another}. Install collbench of this version there.")
+    return found
 
 
 ENGINE = HostEngine()

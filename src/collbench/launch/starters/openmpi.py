@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from collbench.launch.starters.starter import Argv, Request, Starter
+from collbench.launch.starters.starter import Argv, Starter
 
 _BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
 _PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
@@ -26,11 +26,6 @@ def across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
     return ("mpirun", "--host", listed, "--map-by", "slot", "--bind-to", "none", "-n", total, *program)
 
 
-def asks(line: str, hosts: tuple[str, ...]) -> Request | None:
-    """Never by a line: through the relay."""
-    return None
-
-
 def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
     """The point-to-point layer and the transports it chose for other ranks: `ob1: sm`, `ob1: tcp`."""
     pml, btls = None, dict[str, None]()
@@ -49,7 +44,6 @@ STARTER = Starter(
     vendor="openmpi",
     local=local,
     across=across,
-    asks=asks,
     relays=True,
     environment={
         "PRTE_MCA_plm_ssh_agent": "collbench-relay",
@@ -61,7 +55,7 @@ STARTER = Starter(
     one_hostname={"OMPI_MCA_coll": "^han"},
     shm_per_rank=1 << 17,  # 1 MiB for 16 ranks (5.0.11)
     attach=frozenset({"process_vm_readv", "kcmp"}),
-    without_cma={},  # it tests, and copies twice without a word
+    # no without_cma: it tests, and copies twice without a word
     transport=transport,
     quiet=lambda line: _OWN.search(line) is not None,
 )

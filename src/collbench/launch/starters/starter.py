@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 Argv = tuple[str, ...]
 
@@ -33,15 +33,15 @@ class Starter:
     vendor: str
     local: Callable[[int, bool, Argv], Argv]
     across: Callable[[tuple[tuple[str, int], ...], Argv], Argv]
-    asks: Callable[[str, tuple[str, ...]], Request | None]
-    relays: bool
-    environment: dict[str, str]
-    attach: frozenset[str]
-    without_cma: dict[str, str]
-    one_hostname: dict[str, str]
-    shm_per_rank: int
     transport: Callable[[Iterable[str], tuple[int, ...]], str | None]
     quiet: Callable[[str], bool]
+    asks: Callable[[str, tuple[str, ...]], Request | None] = lambda line, hosts: None
+    relays: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    attach: frozenset[str] = frozenset()
+    without_cma: Mapping[str, str] = field(default_factory=dict)
+    one_hostname: Mapping[str, str] = field(default_factory=dict)
+    shm_per_rank: int = 0
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collbench.launch.starters.starter import Argv, Request, Starter
+from collbench.launch.starters.starter import Argv, Starter
 
 #: Where rank 0 listens; every launch has a network of its own, so it is free.
 PORT = "29400"
@@ -34,11 +34,6 @@ def direct(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, dict[str, str
     return tuple(found)
 
 
-def asks(line: str, hosts: tuple[str, ...]) -> Request | None:
-    """Never: every rank is started."""
-    return None
-
-
 def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
     """The session tells: gloo talks TCP."""
     return None
@@ -48,13 +43,6 @@ STARTER = Starter(
     vendor="torch",
     local=local,
     across=across,
-    asks=asks,
-    relays=False,
-    environment={},
-    one_hostname={},
-    shm_per_rank=0,
-    attach=frozenset(),
-    without_cma={},
     transport=transport,
     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
     direct=direct,

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-import collbench
 from collbench.errors import ImageMissing
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
@@ -107,7 +106,7 @@ def contents_of(engine: Docker, image: Resolved, build: bool = False, requests: 
     except msgspec.DecodeError as error:
         last = said.strip().splitlines()[-1][:200] if said.strip() else f"exit code {code}"
         raise ImageMissing(f"image {image.name}: does not hold collbench ({last}).") from error
-    if found.collbench != collbench.__version__:
-        held = f"image {image.name}: holds collbench {found.collbench}, this is {collbench.__version__}."
-        raise ImageMissing(f"{held} Build it again: collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}")
+    if found.another is not None:
+        again = f"collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}"
+        raise ImageMissing(f"image {image.name}: {found.another}. Build it again: {again}")
     return found
