@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +16,7 @@ from collbench.errors import CollbenchError, PlanError
 from collbench.launch.log import Log
 from collbench.launch.probe import Contents
 from collbench.launch.starters.starter import Argv
+from collbench.machine.parent import end_with_parent
 
 #: Longest wait for an environment to say what it holds, and for a process to end when told to (s).
 ANSWER, STOP = 60.0, 3.0
@@ -58,7 +59,7 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **environment}, preexec_fn=_end_with_parent,
+            env={**os.environ, **environment}, preexec_fn=partial(end_with_parent, signal.SIGTERM),  # as containers are swept
         )  # fmt: skip
     except OSError as error:
         raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error
@@ -67,15 +68,6 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     for reader in readers:
         reader.start()
     return HostProcess(process, readers)
-
-
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
-
-
-def _end_with_parent() -> None:
-    """In the child: be asked to end when the driver is killed, as containers are swept (prctl(2))."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(stream: IO[bytes], is_error: bool, log: Log) -> None:

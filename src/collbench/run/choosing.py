@@ -17,11 +17,13 @@ def default_backend(device: str = "cpu") -> str:
 
 
 def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
-    """The backends to measure, and of those that the plan allows to be missing the reason.
+    """The backends to measure, none without collectives, and of those that the plan allows to be missing the reason.
 
     Raises:
         BackendUnavailable: one is missing that must not be, or all are.
     """
+    if not plan.collectives:
+        return (), {}
     names = tuple(dict.fromkeys(plan.backends or (default_backend(),)))
     absent: dict[str, str] = {}
     if plan.unusable == "skip":
