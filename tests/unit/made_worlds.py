@@ -67,7 +67,7 @@ def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCamp
     machine = Topology(tuple(Core(n) for n in range(4)))
     placements = placements_of(plan, machine)
     (cell,) = placements
-    asked = tuple(case.identity for case in cases_in(plan, cell))
+    asked = tuple(one for case in cases_in(plan, cell) for one in case.identities)
     programs = place_for_it / "environment" / "bin"
     programs.mkdir(parents=True)
     (programs / "mpirun").write_text(SCRIPT.format(here=place_for_it, body=body))

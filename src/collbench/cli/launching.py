@@ -34,7 +34,8 @@ class Extent:
 def extent_of(plan: LaunchPlan, machine: Topology) -> Extent:
     """Of a plan on a machine; raises `PlanError` as `placements_of` and `cases_in` do."""
     placements = placements_of(plan, machine)
-    return Extent(plan, placements, {cell: len(cases_in(plan, cell)) for cell in placements})
+    cases = {cell: sum(len(case.identities) for case in cases_in(plan, cell)) for cell in placements}
+    return Extent(plan, placements, cases)
 
 
 def about(extent: Extent) -> str:

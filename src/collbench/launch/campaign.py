@@ -50,7 +50,7 @@ def prepare(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
     placements = placements_of(plan, topology.here())
     cases = {cell: cases_in(plan, cell) for cell in placements}
     refuse_too_large(plan, cases)
-    asked = {cell: frozenset(case.identity for case in inside) for cell, inside in cases.items()}
+    asked = {cell: frozenset(one for case in inside for one in case.identities) for cell, inside in cases.items()}
     contained = any(placement.in_containers for placement in placements.values())
     engine = Engine(plan.docker_host, check) if contained else None
     with nothing_left(engine):
