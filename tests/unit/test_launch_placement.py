@@ -24,6 +24,7 @@ from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import ISOLATIONS, LaunchPlan
 from collbench.schema.record import Record
+from collbench.workloads.case import ProgramCase
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
 
@@ -209,7 +210,7 @@ def test_workers_make_two_kinds_of_worlds() -> None:
     )
     cells = cells_of(asked)
     assert [(one.ranks, one.server) for one in cells] == [(1, False), (2, True), (4, False), (5, True)]
-    assert [{case.collective for case in cases_in(asked, one)} for one in cells] == [
+    assert [{found.workload for case in cases_in(asked, one) for found in case.identities} for one in cells] == [
         {"allreduce"}, {"ps_bcast", "ps_gather"}, {"allreduce"}, {"ps_bcast", "ps_gather"}
     ]  # fmt: skip
     assert cells[3].title == "openmpi single strict, a server and 4 workers"
@@ -219,7 +220,10 @@ def test_an_image_has_backends_of_its_own() -> None:
     asked = LaunchPlan(
         collectives=("allreduce",), images=("openmpi", "torch"), image_backends={"torch": ("torch-gloo",)}
     )
-    found = {one.image: {case.backend for case in cases_in(asked, one)} for one in cells_of(asked)}
+    found = {
+        one.image: {kept["backend"] for case in cases_in(asked, one) for kept in case.identities}
+        for one in cells_of(asked)
+    }
     assert found == {"openmpi": {"mpi"}, "torch": {"torch-gloo"}}
 
 
@@ -269,7 +273,9 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     """Two workers and a server are three ranks, as three workers are: their records are not taken for each other's."""
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
-    cases = {one: frozenset(case.identity for case in cases_in(asked, one)) for one in cells_of(asked)}
+    cases = {
+        one: frozenset(kept for case in cases_in(asked, one) for kept in case.identities) for one in cells_of(asked)
+    }
     prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked, cases), cases)
     served = next(one for one in cases if one.server and one.ranks == 3)
     whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
@@ -294,5 +300,5 @@ def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str
         all_cases(asked)
 
 
-def all_cases(asked: LaunchPlan) -> list[tuple[CollectiveCase, ...]]:
+def all_cases(asked: LaunchPlan) -> list[tuple[CollectiveCase | ProgramCase, ...]]:
     return [cases_in(asked, one) for one in placements_of(asked, machine(1, 4))]

@@ -59,7 +59,7 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **environment}, preexec_fn=partial(end_with_parent, signal.SIGTERM),  # as containers are swept
+            env={**os.environ, **environment}, preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )  # fmt: skip
     except OSError as error:
         raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error

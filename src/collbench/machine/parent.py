@@ -10,5 +10,5 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """In the child, before it becomes the program: the kernel sends it the signal when its parent is gone (prctl(2))."""
+    """In the child, before it becomes the program: the kernel sends it a signal when its parent is gone (prctl(2))."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)

@@ -20,8 +20,8 @@ from collbench.schema.record import Work
 from collbench.units import format_size
 
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "base rate", "other (us)",
-           "other 95 %", "other rate", "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
-           "verdict")  # fmt: skip
+           "other 95 %", "other rate", "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted",
+           "paper's Diff%", "verdict")  # fmt: skip
 
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:

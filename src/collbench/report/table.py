@@ -157,7 +157,8 @@ def _wrong(record: Record) -> str:
 
 #: Heading and cell of every column that is not a rate. A size is that of the bytes that move.
 _COLUMNS: dict[str, Callable[[Record], str]] = {
-    "measure": lambda record: record.case["measure"] or "", "size\n(B)": _size, "count": _count, "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
+    "measure": lambda record: record.case["measure"] or "", "size\n(B)": _size, "count": _count,
+    "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
     "95 % interval\n(us)": _of_seconds(lambda s: f"{format_us(s.ci95[0])} .. {format_us(s.ci95[1])}"),
     "min\n(us)": _of_seconds(lambda s: format_us(s.min)), "p99\n(us)": _of_seconds(lambda s: format_us(s.p99)),
 }  # fmt: skip

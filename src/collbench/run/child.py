@@ -10,7 +10,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import IO
 
 from collbench.errors import CollbenchError, Interrupted
 from collbench.machine.parent import end_with_parent
@@ -112,14 +111,14 @@ class _Pipes:
         if not self._ready.get_map():
             time.sleep(wait)
         for key, _ in self._ready.select(wait):
-            self._drain(key.fileobj, key.data)  # type: ignore[arg-type] - streams are what was registered
+            self._drain(key.fd, key.data)
         if len(self.output) > MOST_OUTPUT:
-            raise ProgramFailed(f"{self.process.args[0]} printed more than {MOST_OUTPUT >> 20} MiB")  # type: ignore[index]
+            raise ProgramFailed(f"it printed more than {MOST_OUTPUT >> 20} MiB")
 
-    def _drain(self, stream: IO[bytes], kept: bytearray) -> None:
+    def _drain(self, stream: int, kept: bytearray) -> None:
         with contextlib.suppress(BlockingIOError):
             for _ in range(MOST_CHUNKS):
-                chunk = os.read(stream.fileno(), CHUNK)
+                chunk = os.read(stream, CHUNK)
                 if not chunk:
                     self._ready.unregister(stream)
                     return

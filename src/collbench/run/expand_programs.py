@@ -31,7 +31,7 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     for name, values in plan.axes.items():
         if name not in known:
             has = f"{', '.join(plan.workloads) or 'a plan without workloads'} has no such axis"
-            raise PlanError(f"axes: {name!r}: {has}. {suggestion(name, known) if known else ''}".rstrip())
+            raise PlanError(f"axes: {name!r}: {has}. {suggestion(name, tuple(known)) if known else ''}".rstrip())
         for value in values:
             _refuse_other_kind(known[name], value)
     return tuple(dict.fromkeys(case for row in rows for case in _cases_of_row(row, plan)))

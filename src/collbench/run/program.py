@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from collbench.schema.summary import summarise
 from collbench.workloads.case import ProgramCase
 from collbench.workloads.program import Program
 
+Value = TypeVar("Value")
 Measured = tuple[Record, NDArray[np.int64] | None]
 
 
@@ -42,8 +44,9 @@ def measure_program(
     try:
         times = plan.warmup + (plan.floor if plan.iters is None else plan.iters)
         output = output_of(row.argv(case.case, times), plan.timeout_seconds, watch, case.title)
-        wrong = _checked(row, case, output)
+        wrong = _read(row, lambda: row.verify(case.case, output))
         taken = _samples(row, case, output, times)
+        own = tuple(_read(row, lambda: row.notes(output)))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
     if wrong:
@@ -59,7 +62,7 @@ def measure_program(
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=notes,
+        notes=(*notes, *own),
     )
     return tuple(
         _filled(common, case, measure.name, row, taken[measure.name][plan.warmup :], method) for measure in row.measures
@@ -73,11 +76,16 @@ def _without_times(
     return tuple((Record(case=identity, **blank), None) for identity in case.identities)  # type: ignore[arg-type]
 
 
-def _checked(row: Program, case: ProgramCase, output: str) -> int:
+def _read(row: Program, reading: Callable[[], Value]) -> Value:
+    """What a reading of the output gives.
+
+    Raises:
+        ProgramFailed: the output cannot be read.
+    """
     try:
-        return row.verify(case.case, output)
+        return reading()
     except Exception as error:
-        raise ProgramFailed(_unread(row, error)) from error
+        raise ProgramFailed(f"what {row.name} printed cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _samples(row: Program, case: ProgramCase, output: str, times: int) -> Mapping[str, Sequence[float]]:
@@ -86,10 +94,7 @@ def _samples(row: Program, case: ProgramCase, output: str, times: int) -> Mappin
     Raises:
         ProgramFailed: the output cannot be read, or does not hold them.
     """
-    try:
-        found = {name: [float(seconds) for seconds in taken] for name, taken in row.parse(output).items()}
-    except Exception as error:
-        raise ProgramFailed(_unread(row, error)) from error
+    found = _read(row, lambda: {name: [float(s) for s in taken] for name, taken in row.parse(output).items()})
     for name in case.measures:
         taken = found.get(name, [])
         if len(taken) != times:
@@ -98,10 +103,6 @@ def _samples(row: Program, case: ProgramCase, output: str, times: int) -> Mappin
         if odd is not None:
             raise ProgramFailed(f"{row.name} printed {odd} s as a time of {name}")
     return found
-
-
-def _unread(row: Program, error: Exception) -> str:
-    return f"what {row.name} printed cannot be read ({type(error).__name__}: {error})"
 
 
 def _filled(

@@ -78,7 +78,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     title: str = ""
     collectives: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
-    axes: dict[str, tuple[str | int | float | bool, ...]] = {}  # noqa: RUF012 - msgspec copies it
+    axes: dict[str, tuple[str | int | float | bool, ...]] = {}
     backends: tuple[str, ...] = ()
     drivers: tuple[Driver, ...] = ("native",)
     thread_level: ThreadLevel = "single"

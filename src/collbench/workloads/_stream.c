@@ -130,4 +130,14 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_stream", "The kernels of stream.", 0, methods, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__stream(void) { return PyModule_Create(&definition); }
+#ifdef __clang__
+#define COMPILER __VERSION__
+#else
+#define COMPILER "GCC " __VERSION__
+#endif
+
+PyMODINIT_FUNC PyInit__stream(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && PyModule_AddStringConstant(module, "COMPILER", COMPILER)) Py_CLEAR(module);
+    return module;
+}

@@ -25,6 +25,10 @@ class Measure:
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
 
 
+def _nothing(output: str) -> Sequence[str]:
+    return ()
+
+
 def _needs_nothing() -> str | None:
     return None
 
@@ -33,12 +37,13 @@ def _needs_nothing() -> str | None:
 class Program:
     """A workload. One execution takes the samples of a case, and gives one record for each measure.
 
-    `sizes` are those of a plan that names none, in bytes or as a plan spells them; without them the program has no size.
+    `sizes` are those of a plan that names none, in bytes or as plans spell them; without them the program has no size.
     `axes` are the program's own; `Axis.neutral` is the value of a plan that names none. `needs` says why the program
     cannot run here (None: it can). `argv(case, times)` is the command that takes `times` samples of each measure, the
     first ones of which, the warm-up, are left out. `parse(output)` gives seconds of each sample by measure, and
-    `verify(case, output)` how many results are wrong. Both read what the program printed, and may raise on output that
-    they cannot read; a wrong result fails the case, whatever its times are.
+    `verify(case, output)` how many results are wrong; `notes(output)` is what a reader of the numbers must know. These
+    read what the program printed, and may raise on output that they cannot read. A wrong result fails the case,
+    whatever its times are.
     """
 
     name: str
@@ -51,3 +56,4 @@ class Program:
     needs: Callable[[], str | None] = _needs_nothing
     sizes: tuple[str | int, ...] = ()
     axes: tuple[Axis, ...] = ()
+    notes: Callable[[str], Sequence[str]] = _nothing

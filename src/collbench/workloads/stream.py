@@ -1,7 +1,8 @@
 """stream: the bandwidth of memory as one core reaches it, by copy, scale, add and triad.
 
-After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA Newsletter,
-December 1995: the kernels, and bytes counted as the program asks for them, without what a cache reads to write a line.
+After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA
+Newsletter, December 1995: the kernels, and bytes as the program asks for them, without what a cache reads before it
+writes a line.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ def verify(case: Case, output: str) -> int:
     return wrong
 
 
+def notes(output: str) -> Sequence[str]:
+    """Two sides of a comparison may have been compiled differently."""
+    return (f"kernels compiled by {json.loads(output)['compiler']}",)
+
+
 WORKLOAD = Program(
     name="stream",
     title="STREAM",
@@ -54,5 +60,6 @@ WORKLOAD = Program(
     parse=parse,
     verify=verify,
     needs=needs,
+    notes=notes,
     sizes=("64M",),
 )

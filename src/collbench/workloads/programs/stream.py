@@ -1,6 +1,7 @@
 """`python -m collbench.workloads.programs.stream --size BYTES --times N`: copy, scale, add and triad, N times.
 
-Prints JSON: `ns`, the N times of each kernel, and `wrong`, how many elements are not what they should be.
+Prints JSON: `ns`, the N times of each kernel; `wrong`, how many elements are not what they should be; `compiler`, which
+made the kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
     from collbench.workloads import _stream
 
     a, b, c = (mmap.mmap(-1, size) for _ in range(3))
-    taken, wrong = [], 0
+    taken: list[tuple[int, int, int, int]] = []
+    wrong = 0
     while len(taken) < times:
         rounds = min(MOST_ROUNDS, times - len(taken))
         _stream.fill(a, b, c)
@@ -34,6 +36,8 @@ def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
 
 def main() -> None:
     """Read the flags, run, print."""
+    from collbench.workloads._stream import COMPILER
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, required=True, help="bytes of one array")
     parser.add_argument("--times", type=int, required=True, help="how often each kernel runs")
@@ -46,7 +50,7 @@ def main() -> None:
         ns, wrong = run(flags.size, flags.times)
     except (OSError, OverflowError) as error:
         parser.error(f"three arrays of {flags.size} bytes: {error}")
-    print(json.dumps({"ns": ns, "wrong": wrong}))  # noqa: T201 - what it prints is its result
+    print(json.dumps({"ns": ns, "wrong": wrong, "compiler": COMPILER}))  # noqa: T201 - what it prints is its result
 
 
 if __name__ == "__main__":
