@@ -45,13 +45,13 @@ def measure_program(
         times = plan.warmup + (plan.floor if plan.iters is None else plan.iters)
         output = output_of(row.argv(case.case, times), plan.timeout_seconds, watch, case.title)
         wrong = _read(row, lambda: row.verify(case.case, output))
+        if wrong:
+            reason = f"wrong result: {wrong} results are not what {row.name} means"
+            return _without_times(case, "failed", reason, ResultCheck(wrong=wrong))
         taken = _samples(row, case, output, times)
         own = tuple(_read(row, lambda: row.notes(output)))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    if wrong:
-        reason = f"wrong result: {wrong} results are not what {row.name} means"
-        return _without_times(case, "failed", reason, ResultCheck(wrong=wrong))
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world)
     common = Record(
         case=case.case,
