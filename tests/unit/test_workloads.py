@@ -41,7 +41,7 @@ from collbench.workloads.programs import stream as stream_program
 
 PLAN = Plan(workloads=("stream",), sizes=("80",), warmup=1, iters=3)
 GOOD = json.dumps(
-    {"ns": dict.fromkeys(("copy", "scale", "add", "triad"), [9, 10, 20, 30]), "wrong": 0, "compiler": "C"}
+    {"ns": {name: [9, 10, 20, 30] for name in ("copy", "scale", "add", "triad")}, "wrong": 0, "compiler": "C"}
 )
 
 with contextlib.suppress(ImportError):
@@ -257,7 +257,8 @@ ALONE = """\
 from collbench.run.child import output_of
 from collbench.run.watchdog import Unwatched
 import sys
-output_of(("sh", "-c", f"echo $$ > {sys.argv[1]}.part; mv {sys.argv[1]}.part {sys.argv[1]}; exec sleep 3600"), 3600, Unwatched(), "")
+script = f"echo $$ > {sys.argv[1]}.part; mv {sys.argv[1]}.part {sys.argv[1]}; exec sleep 3600"
+output_of(("sh", "-c", script), 3600, Unwatched(), "")
 """
 
 

@@ -43,14 +43,8 @@ def bars(questions: list[Question], size: int, name: str, title: str) -> list[Fi
     largest = max(questions, key=lambda question: question.case.where.ranks)
     found = [bar for place in places for bar in _of_place([largest], size, place, " ".join(filter(None, place)))]
     if len({bar.group for bar in found}) > 1 or len(found) > 1:
-        figures.append(
-            _draw(
-                f"{name}-policies",
-                f"{where}: policies side by side, {counted(largest.case.where.ranks, 'rank')}",
-                found,
-                "",
-            )
-        )
+        who = counted(largest.case.where.ranks, "rank")
+        figures.append(_draw(f"{name}-policies", f"{where}: policies side by side, {who}", found, ""))
     return figures
 
 
