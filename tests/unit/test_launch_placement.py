@@ -15,7 +15,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
 from collbench.launch import placement
 from collbench.launch.campaign import PreparedCampaign, finished
-from collbench.launch.cells import LaunchCell, cases_in, order_of, steps_of
+from collbench.launch.cells import LaunchCell, cases_in, inner_plan, order_of, steps_of
 from collbench.launch.keeping import placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place, placements_of
@@ -285,6 +285,29 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     assert finished(prepared, ()) == frozenset()
 
 
+def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
+    asked = LaunchPlan(workloads=("stream",), images=("openmpi",), policies=("host", "multi"), sizes=("8", "16"))
+    cells = cells_of(asked)
+    assert [(one.policy, one.ranks) for one in cells] == [("host", 1), ("multi", 1)]
+    cases = {one: frozenset(kept for case in cases_in(asked, one) for kept in case.identities) for one in cells}
+    assert {len(found) for found in cases.values()} == {8}
+    assert {kept["backend"] for found in cases.values() for kept in found} == {""}
+    refuse_too_large(asked, {one: cases_in(asked, one) for one in cells}, free=1)  # a program says itself what it lacks
+    prepared = PreparedCampaign(asked, "cb", None, Stacks({}, (), (), ()), {}, order_of(asked, cases), cases)
+    host = cells[0]
+    whole = tuple(Record(case=placed(case, host), launch=0, status="ok") for case in cases[host])
+    assert finished(prepared, whole) == {(host, 0)}
+    assert finished(prepared, whole[1:]) == frozenset()
+
+
+def test_collectives_and_workloads_of_one_launch_plan() -> None:
+    asked = LaunchPlan(collectives=("allreduce",), workloads=("stream",), images=("openmpi",), sizes=("8",))
+    (first, *_) = cells_of(asked)
+    found = [kept.workload for case in cases_in(asked, first) for kept in case.identities]
+    assert found == ["allreduce"] + 4 * ["stream"]
+    assert inner_plan(asked, first).workloads == ("stream",)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -292,6 +315,8 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
         ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: makes its times up"),
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
+        ({"workloads": ("stream",), "ranks": (1, 2)}, "workloads stream: a program runs on one rank, not on 2."),
+        ({"collectives": (), "workloads": ("streem",)}, "workload 'streem': unknown. Did you mean stream"),
     ],
 )
 def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str, Any], message: str) -> None:

@@ -388,3 +388,30 @@ def test_a_size_that_no_array_has_fails_and_says_why(collbench: Any, tmp_path: P
     assert done.returncode == 1
     assert "! failed at 81: " in done.stdout and "use a multiple of 8" in done.stdout
     assert done.stdout.count("triad") == 1
+
+
+@built
+def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bare_environment: dict[str, str]) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('workloads = ["stream"]\nsizes = ["80", "8M"]\niters = 100000\n', encoding="utf-8")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "collbench", "run", plan, "--out", tmp_path / "run"],
+        env=bare_environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        records = tmp_path / "run" / "records.jsonl"
+        end = time.monotonic() + LIMIT
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        while time.monotonic() < end and not (records.exists() and records.read_bytes().count(b"\n") == 4):
+            time.sleep(0.02)
+        while time.monotonic() < end and not (started := children.read_text(encoding="utf-8").split()):
+            time.sleep(0.02)
+        (child,) = started
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=LIMIT)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 130
+    assert said == f"collbench: interrupted. 4 records are in {tmp_path / 'run'}: collbench show {tmp_path / 'run'}\n"
+    assert gone(int(child))
