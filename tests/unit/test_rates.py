@@ -59,7 +59,18 @@ def test_tables_of_launches_and_comparisons_show_the_rate(collbench: Any, run: P
     assert " 33.3 " in compared.stdout  # the paper's Diff%, of rates
     advised = collbench("advise", run)
     assert "take host" in advised.stdout
-    assert "guidelines" not in advised.stdout  # those are of collectives
+
+
+def test_guidelines_are_of_collectives(collbench: Any, tmp_path: Path) -> None:
+    """A larger size may well be quicker for a program: nothing says that it must not."""
+    smaller = HOST.having(size=1000)
+    cells: dict[Case, Any] = {
+        case: [measured(case, launch, 1e-3) for launch in range(7)] for case in (HOST, smaller, INSIDE)
+    }
+    write_run(tmp_path / "run", cells)
+    advised = collbench("advise", tmp_path / "run")
+    assert advised.returncode == 0, advised.stderr
+    assert "guideline" not in advised.stdout
 
 
 def test_times_have_no_column_of_rates(collbench: Any, tmp_path: Path) -> None:

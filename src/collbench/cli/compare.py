@@ -151,8 +151,8 @@ def _asked(
     if in_blocks:
         refuse_not_in_turns(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
-    factor = find_factor(by, known, own_axes([*base.cells, *other.cells])) if by else None
-    pairs = across(base, other, factor, _known(without, base, other))
+    between_runs = find_factor(by, known, own_axes([*base.cells, *other.cells])) if by else None
+    pairs = across(base, other, between_runs, _known(without, base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"in {base.name} only, left out")
     _left_out(more, f"in {other.name} only, left out")
