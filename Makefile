@@ -8,7 +8,7 @@ VENVS ?= .venvs
 OPENMPI := $(VENVS)/openmpi
 MPICH := $(VENVS)/mpich
 DEMO := $(VENVS)/demo
-SOURCES := pyproject.toml setup.py constraints.txt src/collbench/timing/_loop.c
+SOURCES := pyproject.toml setup.py constraints.txt src/collbench/timing/_loop.c src/collbench/workloads/_stream.c
 # Which images, and where the Dockerfiles' own do not fit the site: a base, certificates, a folder with torch's wheel
 # (then torch's image is built too).
 IMAGES ?= openmpi mpich
@@ -65,7 +65,7 @@ format: $(OPENMPI)/.ready ## let ruff lay the code out
 	$(OPENMPI)/bin/ruff check --fix .
 
 clean: ## remove environments and caches
-	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so
+	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so src/collbench/workloads/*.so
 
 $(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,browser,test
 $(MPICH)/.ready: EXTRAS := mpich,test

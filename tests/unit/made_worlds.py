@@ -66,7 +66,7 @@ class Heard:
 def made(place_for_it: Path, body: str, plan: LaunchPlan = PLAN) -> PreparedCampaign:
     """A plan for the host, beside an environment whose mpirun executes `body`."""
     expanded = expand(plan, lambda engine: Topology(tuple(Core(n) for n in range(4))))
-    asked = tuple(case.identity for case in expanded.cases[expanded.cells[0]])
+    asked = tuple(one for case in expanded.cases[expanded.cells[0]] for one in case.identities)
     programs = place_for_it / "environment" / "bin"
     programs.mkdir(parents=True)
     (programs / "mpirun").write_text(SCRIPT.format(here=place_for_it, body=body))

@@ -30,6 +30,7 @@ SAME = CASE.identity
 
 #: A value on every axis that `SAME` does not have.
 OTHER = {
+    "measure": "triad",
     "workload": "reduce", "backend": "fake", "driver": "python", "thread_level": "multiple", "size": 65537,
     "dtype": "float64", "op": "max", "root": 0, "ranks": 5, "in_place": True, "engine": "docker", "image": "openmpi",
     "policy": "single", "isolation": "strict", "affinity": "far", "staging": "pinned", "algorithm": "RING",

@@ -88,5 +88,5 @@ def test_demo_works_without_mpi_and_says_that_it_is_simulated(collbench: Collben
     done = collbench("demo", "--style", "csv", "--out", tmp_path / "run")
     assert done.returncode == 0
     assert "simulated" in done.stderr
-    assert all(line.startswith("ok,,allreduce,sum,float32,") for line in done.stdout.splitlines()[1:])
+    assert all(line.startswith("ok,,allreduce,,sum,float32,") for line in done.stdout.splitlines()[1:])
     assert len(done.stdout.splitlines()) == 1 + len((tmp_path / "run" / "records.jsonl").read_bytes().splitlines())

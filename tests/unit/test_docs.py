@@ -11,7 +11,7 @@ import click
 import msgspec
 import pytest
 
-from collbench import collectives, errors
+from collbench import collectives, errors, workloads
 from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.analysis.factors import FACTORS as COMPARED
 from collbench.analysis.options import FACTORS as ADVISED
@@ -30,6 +30,7 @@ from collbench.schema.plan import Plan, Sizes, load_plan
 from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
+from collbench.workloads.program import Program
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -273,9 +274,24 @@ def test_plan_keys_and_defaults() -> None:
 
 
 def test_the_plan_can_be_read(tmp_path: Path) -> None:
-    (text,) = re.findall(r"^```toml\n(.*?)^```", PAGES["flags.md"], re.MULTILINE | re.DOTALL)
-    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
-    assert load_plan(tmp_path / "plan.toml").collectives == ("allreduce", "bcast")
+    plans = []
+    for text in re.findall(r"^```toml\n(.*?)^```", PAGES["flags.md"], re.MULTILINE | re.DOTALL):
+        (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+        plans.append(load_plan(tmp_path / "plan.toml"))
+    assert [(plan.collectives, plan.workloads) for plan in plans] == [(("allreduce", "bcast"), ()), ((), ("stream",))]
+
+
+def test_workloads_are_listed_with_their_measures_and_sizes() -> None:
+    documented = rows(section("flags.md", "Plan files"), "name", "measures", "size", "what it is")
+    assert [name.strip("`") for name in documented] == list(workloads.names())
+    for name in workloads.names():
+        row = workloads.get(name)
+        measures, size, *_ = documented[f"`{name}`"]
+        assert measures.startswith(", ".join(f"`{measure.name}`" for measure in row.measures))
+        assert all(f"`{usual}`" in size for usual in row.sizes)
+    fields = rows(section("extending.md", "A workload"), "field", "in the example", "meaning")
+    named = {name for key in fields for name in re.findall(r"`(\w+)`", key)}
+    assert named == {field.name for field in dataclasses.fields(Program)}
 
 
 def test_columns_of_the_table(stored_run: Path) -> None:

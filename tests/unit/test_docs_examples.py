@@ -19,11 +19,11 @@ from tests.contract import oracle
 from tests.mpi.jobs import BIN, finish, mpi_vendor
 from tests.processes import LIMIT
 
-from collbench import collectives
+from collbench import collectives, workloads
 from collbench.collectives.row import fold
 from collbench.run.samples import valid_samples
 from collbench.schema.axes import OPS
-from collbench.schema.case import DTYPES
+from collbench.schema.case import DTYPES, case_of
 from collbench.schema.pack import pack
 from collbench.schema.store import read_run
 
@@ -41,7 +41,7 @@ import sys
 from importlib import import_module
 
 folder = sys.argv.pop(1)
-for package in ("collectives", "backends"):
+for package in ("collectives", "workloads", "backends"):
     import_module(f"collbench.{package}").__path__.append(f"{folder}/{package}")
 from collbench.cli import main
 main()
@@ -132,9 +132,46 @@ def right(record: dict[str, Any]) -> bool:
     return bool(record["status"] == "ok" and record["check"] == {"wrong": 0})
 
 
-def test_the_page_shows_one_collective_and_one_backend() -> None:
-    assert [(package, name) for package, name, _ in FILES] == [("collectives", "scan"), ("backends", "loopback")]
+def test_the_page_shows_one_collective_one_workload_and_one_backend() -> None:
+    assert [(package, name) for package, name, _ in FILES] == [
+        ("collectives", "scan"), ("workloads", "dd"), ("backends", "loopback")
+    ]  # fmt: skip
     assert "scan" not in collectives.names()
+    assert "dd" not in workloads.names()
+
+
+def test_the_new_workload_is_measured_and_compared_by_its_own_axis(
+    extended: tuple[str, str], bare_environment: dict[str, str], tmp_path: Path
+) -> None:
+    (plan,) = re.findall(r"`dd.toml`:\n\n```toml\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
+    (tmp_path / "dd.toml").write_text(plan, encoding="utf-8")
+    run = str(tmp_path / "dd")
+    done, records = start(extended, bare_environment, "run", str(tmp_path / "dd.toml"), "--out", run)
+    assert done.returncode == 0, done.stderr
+    assert [(record["case"]["what"], record["case"]["how"], record["work"]["amount"]) for record in records] == [
+        ({"measure": "copy", "size": size}, {"block": block}, size)
+        for block in (4096, 65536)
+        for size in (1 << 20, 16 << 20)
+    ]
+    assert all(map(right, records))
+    assert {(record["samples"]["n"], record["work"]["shown"]) for record in records} == {(10, "rate")}
+    for command in (("compare", run, "--by", "block"), ("advise", run), ("show", run)):
+        told = subprocess.run(
+            [sys.executable, *extended, *command],
+            env=bare_environment, capture_output=True, text=True, timeout=LIMIT, check=False,
+        )  # fmt: skip
+        assert (told.returncode, told.stderr) == (0, "")
+        assert "dd" in told.stdout and "block 4096" in told.stdout
+
+
+def test_the_check_of_the_new_workload() -> None:
+    found: dict[str, Any] = {}
+    exec(compile(FILES[1][2], "dd.py", "exec", dont_inherit=True), found)  # noqa: S102 - the page's own code
+    row, case = found["WORKLOAD"], case_of("dd", {"size": 10_000}).having(block=4096)
+    line = "8192 bytes (8.2 kB, 8.0 KiB) copied, 7.3e-05 s, 112 MB/s\n"
+    assert (row.parse(line * 2), row.verify(case, line * 2)) == ({"copy": [7.3e-05, 7.3e-05]}, 0)
+    assert row.verify(case, line + line.replace("8192", "4096")) == 1
+    assert row.parse("dd: out of space\n") == {"copy": []}
 
 
 def test_the_meaning_of_the_new_collective_is_its_oracle() -> None:

@@ -24,10 +24,11 @@ def build(tmp_path: Path, compiler: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("compiler", "built"), [("cc", 1), ("false", 0), ("/no/such/compiler", 0)])
-def test_the_loop_is_built_where_it_can_be_and_only_there(tmp_path: Path, compiler: str, built: int) -> None:
+def test_what_is_in_c_is_built_where_it_can_be_and_only_there(tmp_path: Path, compiler: str, built: int) -> None:
     done = build(tmp_path, compiler)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "lib").rglob("_loop.abi3.so"))) == built
+    assert len(list((tmp_path / "lib").rglob("_stream.abi3.so"))) == built
 
 
 def test_without_the_loop_python_measures_and_the_record_says_so() -> None:

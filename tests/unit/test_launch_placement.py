@@ -15,7 +15,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
 from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
-from collbench.launch.cells import LaunchCell, cases_in, order_of
+from collbench.launch.cells import LaunchCell, cases_in, inner_plan, order_of
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.ladder import steps_of
 from collbench.launch.expansion import expand
@@ -27,6 +27,7 @@ from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.record import Record
+from collbench.workloads.case import ProgramCase
 
 POLICIES = ("host", "single", "multi", "packed:1", "packed:2", "packed:3", "packed:9")
 
@@ -233,7 +234,7 @@ def test_workers_make_two_kinds_of_worlds() -> None:
     )
     cells = cells_of(asked)
     assert [(one.ranks, one.server) for one in cells] == [(1, False), (2, True), (4, False), (5, True)]
-    assert [{case.collective for case in cases_in(asked, one)} for one in cells] == [
+    assert [{found.workload for case in cases_in(asked, one) for found in case.identities} for one in cells] == [
         {"allreduce"}, {"ps_bcast", "ps_gather"}, {"allreduce"}, {"ps_bcast", "ps_gather"}
     ]  # fmt: skip
     assert cells[3].title == "openmpi single strict, a server and 4 workers"
@@ -243,7 +244,10 @@ def test_an_image_has_backends_of_its_own() -> None:
     asked = LaunchPlan(
         collectives=("allreduce",), images=("openmpi", "torch"), image_backends={"torch": ("torch-gloo",)}
     )
-    found = {one.image: {case.backend for case in cases_in(asked, one)} for one in cells_of(asked)}
+    found = {
+        one.image: {kept["backend"] for case in cases_in(asked, one) for kept in case.identities}
+        for one in cells_of(asked)
+    }
     assert found == {"openmpi": {"mpi"}, "torch": {"torch-gloo"}}
 
 
@@ -304,6 +308,29 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     assert finished(prepared, ()) == frozenset()
 
 
+def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
+    asked = LaunchPlan(workloads=("stream",), images=("openmpi",), policies=("host", "multi"), sizes=("8", "16"))
+    expanded = expand(asked, lambda engine: machine(1, 4))
+    cells, cases = expanded.cells, expanded.asked
+    assert [(one.policy, one.ranks) for one in cells] == [("host", 1), ("multi", 1)]
+    assert {len(found) for found in cases.values()} == {8}
+    assert {kept["backend"] for found in cases.values() for kept in found} == {""}
+    refuse_too_large(asked, {one: cases_in(asked, one) for one in cells}, free=1)  # a program says itself what it lacks
+    prepared = PreparedCampaign(expanded, {}, Stacks({}, (), (), ()))
+    host = cells[0]
+    whole = tuple(Record(case=placed(case, host), launch=0, status="ok") for case in cases[host])
+    assert finished(prepared, whole) == {(host, 0)}
+    assert finished(prepared, whole[1:]) == frozenset()
+
+
+def test_collectives_and_workloads_of_one_launch_plan() -> None:
+    asked = LaunchPlan(collectives=("allreduce",), workloads=("stream",), images=("openmpi",), sizes=("8",))
+    (first, *_) = cells_of(asked)
+    found = [kept.workload for case in cases_in(asked, first) for kept in case.identities]
+    assert found == ["allreduce"] + 4 * ["stream"]
+    assert inner_plan(asked, first).workloads == ("stream",)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -311,6 +338,8 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
         ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: makes its times up"),
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
+        ({"workloads": ("stream",), "ranks": (1, 2)}, "workloads stream: a program runs on one rank, not on 2."),
+        ({"collectives": (), "workloads": ("streem",)}, "workload 'streem': unknown. Did you mean stream"),
     ],
 )
 def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str, Any], message: str) -> None:
@@ -319,5 +348,5 @@ def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str
         all_cases(asked)
 
 
-def all_cases(asked: LaunchPlan) -> list[tuple[CollectiveCase, ...]]:
+def all_cases(asked: LaunchPlan) -> list[tuple[CollectiveCase | ProgramCase, ...]]:
     return [*expand(asked, lambda engine: machine(1, 4)).cases.values()]

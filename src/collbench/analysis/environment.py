@@ -11,6 +11,9 @@ from collbench.schema.manifest import Host, Image, Library, Manifest
 #: Facts that change no number of the native driver: said where they differ, and refused only where Python is timed.
 PYTHON = frozenset({"python", "packages"})
 
+#: Facts of the libraries that move data: a program uses none of them.
+LIBRARIES = frozenset({"library", "library-file"})
+
 #: Facts that are only said where they differ: they change how sure a number is, not which.
 SAID = frozenset({"host", "boot", "samples"})
 
@@ -18,12 +21,14 @@ SAID = frozenset({"host", "boot", "samples"})
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases of a run (or of several) make up; several values stand side by side."""
     found: dict[str, set[str]] = {}
-    sides = {(case.where.image, case.where.on_host) for case in cases}
+    sides = {(case.where.image, case.where.on_host, bool(case["backend"])) for case in cases}
     for manifest in observed.manifests:
         told = _of_manifest(manifest)
-        for image, on_host in sides:
+        for image, on_host, moves_data in sides:
+            unused = frozenset[str]() if moves_data else LIBRARIES
             for name, value in {**told, **software(manifest, image, on_host)}.items():
-                found.setdefault(name, set()).add(value)
+                if name not in unused:
+                    found.setdefault(name, set()).add(value)
     return {name: _several(values) for name, values in found.items()}
 
 

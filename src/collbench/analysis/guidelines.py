@@ -88,10 +88,10 @@ def _common(case: Case, collective: str | None = None) -> Case:
 
 
 def _by_size(cells: dict[Case, Cell]) -> Iterator[Candidate]:
-    """Each size against the next larger one."""
+    """Each size of a collective against the next larger one."""
     series: dict[Case, list[Cell]] = {}
     for case, cell in cells.items():
-        if cell.medians:
+        if cell.medians and cell.work.bus_factor is not None:
             series.setdefault(case.without(("size",)), []).append(cell)
     for found in series.values():
         ordered = sorted(found, key=lambda cell: cell.case["size"])

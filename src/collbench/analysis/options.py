@@ -66,7 +66,7 @@ class Question:
         rest = (
             f"{factor} {value}" if factor not in ("driver",) else f"{value} driver" for factor, value in found.items()
         )
-        return ", ".join(word for word in (library, where, *rest) if word) or option["library"]
+        return ", ".join(word for word in (library, where, *rest) if word) or option["library"] or option["policy"]
 
 
 def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
@@ -134,7 +134,7 @@ def _words(case: Case, option: Option, factor: str) -> list[str]:
 
 
 def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:
-    name = case.where.image or library or case["backend"]
+    name = case.where.image or (case["backend"] and library) or case["backend"]  # a program uses no library
     named = f"{name} {case['backend']}" if several_backends and case["backend"] not in name else name
     engine = case.where.engine if several_engines and not case.where.on_host else ""
     return Option((named, engine, *(_chosen(case, axis) for axis in _ADVISED)))

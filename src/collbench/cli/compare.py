@@ -19,7 +19,7 @@ from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
-from collbench.schema.case import Case
+from collbench.schema.case import Case, own_axes
 from collbench.spelling import suggestion
 from collbench.units import counted
 
@@ -131,7 +131,7 @@ def _asked(
                 "compare: one run and no question. Name a second run, a --baseline, or what its sides differ in: "
                 f"--by {', '.join(FACTORS)}."
             )
-        factor = find_factor(by)
+        factor = find_factor(by, own=own_axes(observed.cells))
         pairs = within(observed, factor, _known(without, observed), sides)
         alone = without_partner(observed, factor, pairs)
         _left_out(alone, "no partner to be compared with")
@@ -151,7 +151,8 @@ def _asked(
     if in_blocks:
         refuse_not_in_turns(base, other)
     known = sorted({*facts(base, base.cells), *facts(other, other.cells)})
-    pairs = across(base, other, find_factor(by, known) if by else None, _known(without, base, other))
+    between_runs = find_factor(by, known, own_axes([*base.cells, *other.cells])) if by else None
+    pairs = across(base, other, between_runs, _known(without, base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"in {base.name} only, left out")
     _left_out(more, f"in {other.name} only, left out")

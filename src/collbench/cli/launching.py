@@ -31,7 +31,7 @@ def seconds_of(expanded: ExpandedPlan, budget: float) -> float:
     for cell, placement in expanded.placements.items():
         first, more = engines.get(cell.engine).start_seconds
         start = first + more * (len(placement.boxes) - 1)
-        total += expanded.plan.launches * (start + len(expanded.cases[cell]) * (budget + CASE))
+        total += expanded.plan.launches * (start + len(expanded.asked[cell]) * (budget + CASE))
     return total
 
 
@@ -53,13 +53,13 @@ def comparisons(expanded: ExpandedPlan) -> int:
     for cell in expanded.cells:
         questions[0].setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
         questions[1].setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)
-    return max(sum(len(expanded.cases[cell]) for group in found.values() for cell in group[1:]) for found in questions)
+    return max(sum(len(expanded.asked[cell]) for group in found.values() for cell in group[1:]) for found in questions)
 
 
 def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how the two sides differ in anything but the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
-    cases = sum(len(cases) for cases in expanded.cases.values()) * plan.launches
+    cases = sum(len(cases) for cases in expanded.asked.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"

@@ -9,8 +9,8 @@ from collbench.cli.terminal import harmless
 
 @click.command(name="list")
 def command() -> None:
-    """Backends, drivers, collectives and policies, with the reason where one is not usable here."""
-    from collbench import backends, collectives
+    """Backends, drivers, collectives, workloads and policies, with the reason where one is not usable here."""
+    from collbench import backends, collectives, workloads
     from collbench.errors import RequestError
     from collbench.launch import placement
     from collbench.timing.loop import native_loop
@@ -36,6 +36,13 @@ def command() -> None:
     for name in collectives.names():
         row = collectives.get(name)
         click.echo(f"      {name:<15} {row.summary}")
+    click.echo("workloads of plans")
+    for name in workloads.names():
+        program = workloads.get(name)
+        reason = program.needs()
+        click.echo(f"  {'yes' if reason is None else 'no '} {name:<12} {program.summary}")
+        if reason is not None:
+            click.echo(f"      {'':<12} {reason}")
     click.echo("policies of launch plans")
     for name in placement.names():
         try:

@@ -38,7 +38,7 @@ def command(plan: str | None) -> None:
     for number, cell in enumerate(cells):
         placement = expanded.placements[cell]
         where = _where(placement, cell.engine if cell.isolation is None else None)
-        click.echo(f"  {number:3d}  {cell.title}: {counted(len(expanded.cases[cell]), 'case')}; {where}")
+        click.echo(f"  {number:3d}  {cell.title}: {counted(len(expanded.asked[cell]), 'case')}; {where}")
         if placement.note:
             click.echo(harmless(f"       note: {placement.note}"))
     click.echo("order of launches, block by block:")

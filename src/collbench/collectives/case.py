@@ -38,6 +38,11 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
 
     @property
+    def identities(self) -> tuple[Case, ...]:
+        """The cases as they are recorded: one."""
+        return (self.identity,)
+
+    @property
     def identity(self) -> Case:
         """The case as it is recorded; without size and dtype where no data moves."""
         from collbench import collectives

@@ -12,11 +12,13 @@ from collbench import backends, collectives
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, refuse_cadence
+from collbench.run.expand_programs import program_cases
 from collbench.schema.launch_plan import Affinity, LaunchPlan
 from collbench.schema.plan import Plan
+from collbench.workloads.case import ProgramCase
 
-#: What a plan that names none means.
-DEFAULT_RANKS, DEFAULT_BACKENDS = (2,), ("mpi",)
+#: What a plan that names none means; a program runs on one rank.
+DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,23 @@ class Launch:
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
     """(ranks, with a parameter server) of every world. W workers are W ranks, and one more where there is a server."""
     if not plan.workers:
-        return tuple((ranks, False) for ranks in plan.ranks or DEFAULT_RANKS)
+        usual = RANKS_OF_PROGRAMS if plan.workloads else DEFAULT_RANKS
+        return tuple((ranks, False) for ranks in plan.ranks or usual)
     kinds = sorted({collectives.get(name).has_server for name in plan.collectives})
     return tuple((workers + server, server) for workers in plan.workers for server in kinds)
 
 
-def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase, ...]:
+def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase, ...]:
     """What a world of a cell measures.
 
     Raises:
-        PlanError: an unknown name, or a root that is no rank.
+        PlanError: an unknown name, a root that is no rank, or a program on several ranks.
     """
     inner = inner_plan(plan, cell)
+    return (*(_collective_cases(inner, cell) if inner.collectives else ()), *program_cases(inner, cell.ranks))
+
+
+def _collective_cases(inner: Plan, cell: LaunchCell) -> tuple[CollectiveCase, ...]:
     cases = tuple(dict.fromkeys(case for name in inner.backends for case in cases_of(inner, name, cell.ranks)))
     if all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
         raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks; nothing would be measured.")

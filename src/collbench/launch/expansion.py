@@ -15,6 +15,7 @@ from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Topology
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.workloads.case import ProgramCase
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class ExpandedPlan:
 
     plan: LaunchPlan
     placements: dict[LaunchCell, Placement]
-    cases: dict[LaunchCell, tuple[CollectiveCase, ...]]
+    cases: dict[LaunchCell, tuple[CollectiveCase | ProgramCase, ...]]
     asked: dict[LaunchCell, frozenset[Case]]
     order: tuple[Launch, ...]
 
@@ -72,7 +73,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) ->
         steps = steps_of(chosen[world.policy].ladder, len(placed.boxes), plan.isolation)
         placements |= {replace(world, isolation=step): placed for step in steps}
     cases = {cell: cases_in(plan, cell) for cell in placements}
-    asked = {cell: frozenset(case.identity for case in inside) for cell, inside in cases.items()}
+    asked = {cell: frozenset(one for case in inside for one in case.identities) for cell, inside in cases.items()}
     return ExpandedPlan(plan, placements, cases, asked, order_of(plan, placements))
 
 

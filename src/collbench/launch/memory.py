@@ -12,14 +12,15 @@ from collbench.launch.cells import LaunchCell
 from collbench.schema.case import DTYPES
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_bytes
+from collbench.workloads.case import ProgramCase
 
 
 def refuse_too_large(
-    plan: LaunchPlan, asked: Mapping[LaunchCell, Collection[CollectiveCase]], free: int | None = None
+    plan: LaunchPlan, asked: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
 ) -> None:
     """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
 
-    With GPUs the buffers are not in host memory, and the ranks look for themselves.
+    With GPUs the buffers are not in host memory, and the ranks look for themselves. What a program needs is its own.
 
     Raises:
         PlanError: the buffers of a case are larger than the memory that is free.
@@ -28,7 +29,8 @@ def refuse_too_large(
     if plan.device != "cpu" or free is None:
         return
     for cell, cases in asked.items():
-        largest = max(cases, key=buffers, default=None)
+        collective = (case for case in cases if isinstance(case, CollectiveCase))
+        largest = max(collective, key=buffers, default=None)
         if largest is not None and buffers(largest) > free * USABLE_SHARE:
             raise PlanError(
                 f"{cell.title}: {largest.collective} of {format_bytes(largest.size)} needs "

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from collbench.errors import CollbenchError
 from collbench.launch.log import Log
 from collbench.launch.starters.starter import Argv
+from collbench.machine.parent import end_with_parent
 
 #: Longest wait for a process to end when told to (s).
 STOP = 3.0
@@ -65,7 +66,7 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **environment}, preexec_fn=_end_with_parent,
+            env={**os.environ, **environment}, preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )  # fmt: skip
     except OSError as error:
         raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error
@@ -74,15 +75,6 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     for reader in readers:
         reader.start()
     return HostProcess(Path(argv[0]).name, process, readers)
-
-
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
-
-
-def _end_with_parent() -> None:
-    """In the child: be asked to end when the driver is killed, as containers are swept (prctl(2))."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(stream: IO[bytes], is_error: bool, log: Log) -> None:

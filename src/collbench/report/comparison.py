@@ -12,14 +12,16 @@ from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.ordering import place, place_order
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import heading_key
+from collbench.report.rates import rate_heading, rate_text
 from collbench.report.style import format_us
 from collbench.report.tables import Table
 from collbench.schema.case import Case
+from collbench.schema.record import Work
 from collbench.units import format_size
 
-COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
-           "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
-           "verdict")  # fmt: skip
+COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "base rate", "other (us)",
+           "other 95 %", "other rate", "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted",
+           "paper's Diff%", "verdict")  # fmt: skip
 
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
@@ -63,7 +65,8 @@ def _row(one: Comparison) -> tuple[str, ...]:
     here = f" ({where})" if where == place(one.pair.other.case) and where != "host" else ""
     return (
         image or "", f"{one.pair.base_name} > {one.pair.other_name}{here}", format_size(case["size"]),
-        _launches(one), *_side(one.base), *_side(one.other), *_difference(one),
+        _launches(one), *_side(one.base), _rate(one.base, one.pair.base.work), *_side(one.other),
+        _rate(one.other, one.pair.other.work), *_difference(one),
         *("" if p is None else f"{p:.2g}" for p in (one.p, one.p_blocks, one.p_adjusted)),
         "" if one.paper_diff is None else f"{one.paper_diff:.1f}", verdict(one),
     )  # fmt: skip
@@ -92,6 +95,11 @@ def _side(found: Estimate | None) -> tuple[str, str]:
         return "", ""
     between = "" if found.interval is None else " .. ".join(map(format_us, found.interval))
     return format_us(found.value), between
+
+
+def _rate(found: Estimate | None, work: Work) -> str:
+    """`12.3 GB/s` of what people know as a rate; empty for the rest."""
+    return "" if found is None or work.shown != "rate" else f"{rate_text(work, found.value)} {rate_heading(work)}"
 
 
 def _difference(one: Comparison) -> tuple[str, str]:

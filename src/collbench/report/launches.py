@@ -15,12 +15,15 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.ordering import place, place_order
 from collbench.report.cells import cautions, heading_of, times_over
 from collbench.report.headings import heading_key
+from collbench.report.rates import rate_text, rate_unit
 from collbench.report.style import format_us
 from collbench.schema.case import Case
 from collbench.units import format_size
 
 _HEADERS = ("image", "policy", "isolation", "size\n(B)", "launches", "failed", "median\n(us)",
             "launches: min .. max\n(us)", "over the host\n(95 % interval)", "transport")  # fmt: skip
+#: A rate stands behind the median that it is made of.
+_RATE = _HEADERS.index("median\n(us)") + 1
 
 
 def summary(cells: Mapping[Case, Cell]) -> str:
@@ -42,12 +45,17 @@ def _table(cells: list[Cell]) -> str:
         for cell in sized:
             host = hosts.get((cell.case.where.image, cell.case.where.affinity))
             rows.append(_row(cell, None if host is cell else host))
-    return _lined_up(rows)
+    unit = rate_unit(cell.work for cell in cells)
+    if not unit:
+        return _lined_up(_HEADERS, rows)
+    rates = (rate_text(cell.work, median(cell.medians)) if cell.medians else "" for cell in cells)
+    rows = [(*row[:_RATE], rate, *row[_RATE:]) for row, rate in zip(rows, rates, strict=True)]
+    return _lined_up((*_HEADERS[:_RATE], f"rate\n({unit})", *_HEADERS[_RATE:]), rows)
 
 
-def _lined_up(rows: list[tuple[str, ...]]) -> str:
+def _lined_up(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """As tabulate's style `simple` does it, which needs six times as long: a run may have a hundred thousand cells."""
-    heads = list(zip_longest(*([f"{part}  " for part in head.split("\n")] for head in _HEADERS), fillvalue=""))
+    heads = list(zip_longest(*([f"{part}  " for part in head.split("\n")] for head in headers), fillvalue=""))
     widths = [max(map(len, column)) for column in zip(*heads, *rows, strict=True)]
     line = "  ".join(f"{{:<{width}}}" for width in widths)
     rule = ["-" * width for width in widths]

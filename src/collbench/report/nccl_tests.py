@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from collbench.report.remarks import cautions
-from collbench.report.style import Group, group_of
+from collbench.report.style import Group, group_of, not_of_mpi
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Sizes
 from collbench.schema.record import Record
@@ -42,6 +42,8 @@ class NcclTestsStyle:
 
     def add(self, record: Record) -> str:
         """A header where the heading changes, and the row before when it is complete."""
+        if other := not_of_mpi(record):
+            return self.end() + other
         group = group_of(record)
         text = ""
         if group != self._group:

@@ -7,7 +7,7 @@ Average, minimum and maximum are over samples, where OSU's are over ranks.
 from __future__ import annotations
 
 from collbench.report.remarks import cautions
-from collbench.report.style import Group, group_of
+from collbench.report.style import Group, group_of, not_of_mpi
 from collbench.schema.case import DTYPES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -38,6 +38,8 @@ class OsuStyle:
 
     def add(self, record: Record) -> str:
         """The row, with a title where the heading changes."""
+        if other := not_of_mpi(record):
+            return self.end() + other
         group = group_of(record)
         text = self.end() if group != self._group else ""
         if self._group == group and record.case["in_place"] and not self._in_place:

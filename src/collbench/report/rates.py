@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from collbench.report.style import format_rate
 from collbench.schema.record import Unit, Work
 
@@ -26,3 +28,8 @@ def rate_text(work: Work, seconds: float) -> str:
 def rate_heading(work: Work) -> str:
     """`GB/s`."""
     return RATES[work.unit][0]
+
+
+def rate_unit(works: Iterable[Work]) -> str:
+    """The heading of these, which are of one measure; empty where people know it as a time."""
+    return next((rate_heading(work) for work in works if work.shown == "rate"), "")

@@ -14,9 +14,9 @@ def remarks(rows: list[Record]) -> list[str]:
     for (status, reason), group in groupby(
         (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
     ):
-        sizes = [format_size(record.case["size"]) for record in group]
-        span = sizes[0] if len(set(sizes)) == 1 else f"{sizes[0]} .. {sizes[-1]}"
-        lines.append(f"! {status} at {span}: {reason}")
+        sizes = [format_size(record.case["size"]) for record in group if "size" in record.case.what]
+        span = " .. ".join(sizes[:1] if len(set(sizes)) == 1 else (sizes[0], sizes[-1])) if sizes else ""
+        lines.append(f"! {status}{' at ' if span else ''}{span}: {reason}")
     return lines + [f"* {line}" for line in cautions(rows)]
 
 

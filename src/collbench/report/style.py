@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.units import counted
+from collbench.units import counted, format_size
 
 
 class Style(Protocol):
@@ -41,6 +41,15 @@ class Group(NamedTuple):
 def group_of(record: Record) -> Group:
     """The heading under which a record belongs; by the driver asked for, which skips and failures have too."""
     return Group(record.case.without(("size", "in_place")), record.launch)
+
+
+def not_of_mpi(record: Record) -> str:
+    """A comment in the place of what the styles of benchmarks of collectives have no columns for; else empty."""
+    if record.case["backend"]:
+        return ""
+    case = record.case
+    words = (case.workload, case["measure"], format_size(case["size"]) if "size" in case.what else None)
+    return f"# {' '.join(word for word in words if word)}: no collective; --style table prints it\n"
 
 
 def gpu_lines(manifest: Manifest) -> list[str]:

@@ -25,20 +25,20 @@ class TableStyle:
     def begin(self, manifest: Manifest) -> str:
         """Where it was measured."""
         self._manifest = manifest
-        libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries)
+        libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries) or "no library"
         machines = "; ".join(f"{host.name} ({host.cpu}, {host.cores} cores)" for host in manifest.hosts)
         lines = [f"# collbench {manifest.collbench}: {libraries}; {_ranks(manifest.ranks)} on {machines}"]
         lines += [f"# {line}" for line in gpu_lines(manifest)]
         if manifest.simulated:
             lines.append("# SIMULATED: the fake backend makes its times up; they say nothing about this machine")
-        if manifest.ranks == 1 and not manifest.simulated:
+        if manifest.ranks == 1 and manifest.libraries and not manifest.simulated:
             lines.append("# one rank communicates with nobody; start more: mpirun -n 4 collbench ...")
         return "\n".join(lines) + "\n"
 
     def add(self, record: Record) -> str:
         """The finished table when this record opens another heading."""
         done = ""
-        if self._rows and group_of(self._rows[-1]) != group_of(record):
+        if self._rows and _group(self._rows[-1]) != _group(record):
             done = self.end()
         self._rows.append(record)
         return done
@@ -49,11 +49,17 @@ class TableStyle:
             return ""
         rows, self._rows = self._rows, []
         measured = [record for record in rows if record.seconds is not None]
-        parts = ["", _heading(group_of(rows[0]), measured)]
+        parts = ["", _heading(_group(rows[0]), measured)]
         if measured:
             parts.append(_tabulated(measured))
         parts.extend(remarks(rows))
         return "\n".join(parts) + "\n"
+
+
+def _group(record: Record) -> Group:
+    """The measures of a workload share a table."""
+    group = group_of(record)
+    return Group(group.case.without(("measure",)), group.launch)
 
 
 def _tabulated(measured: list[Record]) -> str:
@@ -81,11 +87,17 @@ def _rates(measured: list[Record]) -> dict[str, list[str]]:
                 "busbw\n(GB/s)": [format_rate(record.busbw) for record in measured]}  # fmt: skip
     if not any(work.shown == "rate" for work in works):
         return {}
-    return {f"rate\n({rate_heading(works[0])})": [_rate(record) for record in measured]}
+    units = {rate_heading(work) for work in works if work.shown == "rate"}
+    if len(units) == 1:
+        return {f"rate\n({units.pop()})": [_rate(record) for record in measured]}
+    return {"rate": [_rate(record, with_unit=True) for record in measured]}
 
 
-def _rate(record: Record) -> str:
-    return "" if record.work is None or record.seconds is None else rate_text(record.work, record.seconds.p50)
+def _rate(record: Record, with_unit: bool = False) -> str:
+    work, seconds = record.work, record.seconds
+    if work is None or seconds is None or work.shown != "rate":
+        return ""
+    return f"{rate_text(work, seconds.p50)}{f' {rate_heading(work)}' if with_unit else ''}"
 
 
 def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
@@ -151,7 +163,8 @@ def _wrong(record: Record) -> str:
 
 #: Heading and cell of every column that is not a rate. What moves is the size asked for, rounded to whole blocks.
 _COLUMNS: dict[str, Callable[[Record], str]] = {
-    "moved\n(B)": _moved, "size\n(B)": _size, "count": _count, "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
+    "measure": lambda record: record.case["measure"] or "", "moved\n(B)": _moved, "size\n(B)": _size, "count": _count,
+    "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
     "95 % interval\n(us)": _of_seconds(lambda s: f"{format_us(s.ci95[0])} .. {format_us(s.ci95[1])}"),
     "min\n(us)": _of_seconds(lambda s: format_us(s.min)), "p99\n(us)": _of_seconds(lambda s: format_us(s.p99)),
 }  # fmt: skip

@@ -18,12 +18,14 @@ def default_backend(device: str = "cpu") -> str:
 
 
 def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
-    """The backends to measure, and of those that the plan allows to be missing the reason.
+    """The backends to measure, none without collectives, and of those that the plan allows to be missing the reason.
 
     Raises:
         RequestError: simulated and real ones are mixed, whether they are usable here or not.
         BackendUnavailable: one is missing that must not be, or all are.
     """
+    if not plan.collectives:
+        return (), {}
     names = tuple(dict.fromkeys(plan.backends or (default_backend(),)))
     if len({backends.get(name).simulated for name in names}) > 1:
         raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")

@@ -24,6 +24,8 @@ def refuse_cadence(plan: Plan, names: Iterable[str]) -> None:
         RequestError: streaming, where every call is complete when it returns; a graph, where there is none.
     """
     chosen = [backends.get(name) for name in names]
+    if not plan.collectives:
+        return
     if plan.cadence == "streaming" and not any(backend.streams for backend in chosen):
         raise RequestError(
             f"cadence streaming (-z 0): {_these(chosen)} completes every call before it returns; leave the flag "

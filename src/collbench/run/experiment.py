@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -31,20 +32,33 @@ from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
 from collbench.run import binding as placed
 from collbench.run import describe
+from collbench.run.alone import Alone
 from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
+from collbench.run.expand_programs import program_cases
 from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
 from collbench.run.measure import measure
 from collbench.run.memory_check import does_not_fit
 from collbench.run.method import choose_method
 from collbench.run.one_message import FirstReporter
+from collbench.run.program import Measured, measure_program
 from collbench.run.sampling import Method, Watch
 from collbench.run.software import difference, software
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
+from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.units import format_bytes
+from collbench.workloads.case import ProgramCase
+
+
+class MeasuredCase(Protocol):
+    """What all kinds of cases have in common: the cases that it gives records of."""
+
+    @property
+    def identities(self) -> tuple[Case, ...]:
+        """As they are recorded."""
 
 
 class RecordSink(Rescue, Protocol):
@@ -61,20 +75,21 @@ class RecordSink(Rescue, Protocol):
 class PlanRunner:
     """A plan with everything that is known before a world exists.
 
-    `skipped` are the records of backends that are not usable here, where the plan allows that.
+    `skipped` are the records of backends that are not usable here, where the plan allows that. Programs come last, on
+    what stands in the place of a backend there.
     """
 
     plan: Plan
     options: Options
     command: tuple[str, ...]
     backends: tuple[Backend, ...]
-    cases: tuple[tuple[CollectiveCase, ...], ...]
+    cases: tuple[tuple[CollectiveCase | ProgramCase, ...], ...]
     skipped: tuple[Record, ...] = ()
 
     @property
-    def all_cases(self) -> tuple[CollectiveCase, ...]:
-        """Of all backends."""
-        return tuple(case for cases in self.cases for case in cases)
+    def identities(self) -> tuple[Case, ...]:
+        """Of which there will be a record, from all backends."""
+        return tuple(identity for cases in self.cases for case in cases for identity in case.identities)
 
 
 def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> PlanRunner:
@@ -84,17 +99,20 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
         RequestError: something asked for does not exist, or is not usable here.
     """
     chosen, absent = chosen_backends(plan)
-    if options.fault is not None and not all(backend.simulated for backend in chosen):
+    programs: tuple[Backend, ...] = (Alone(),) if plan.workloads else ()
+    if options.fault is not None and not all(backend.simulated for backend in (*chosen, *programs)):
         raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     refuse_cadence(plan, (backend.name for backend in chosen))
+    own = program_cases(plan, max((one.world_size(options) for one in programs), default=1))
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in chosen)
     options = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu)
     skipped = tuple(
-        _skip(case, reason)
+        record
         for name, reason in absent.items()
         for case in cases_of(plan, name, backends.get(name).world_size(options))
+        for record in _skip(case, reason)
     )
-    return PlanRunner(plan, options, command, chosen, cases, skipped)
+    return PlanRunner(plan, options, command, (*chosen, *programs), (*cases, own) if programs else cases, skipped)
 
 
 def perform(experiment: PlanRunner, sink: RecordSink) -> None:
@@ -121,14 +139,14 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
                 error.everywhere = True
                 if experiment.plan.unusable == "refuse" or (last and not begun):
                     raise
-                refused += [_skip(case, str(error)) for case in experiment.cases[number]]
+                refused += [record for case in experiment.cases[number] for record in _skip(case, str(error))]
     if launcher.detect().rank == 0:
         for record in (*experiment.skipped, *refused):
             sink.add(record, None)
 
 
-def _skip(case: CollectiveCase, reason: str) -> Record:
-    return Record(case=case.identity, launch=0, status="skipped", reason=reason)
+def _skip(case: MeasuredCase, reason: str) -> Iterable[Record]:
+    return (Record(case=identity, launch=0, status="skipped", reason=reason) for identity in case.identities)
 
 
 def _guarded(
@@ -166,10 +184,21 @@ def _measure_backend(
     method = choose_method(experiment.plan, ranks, backend.simulated)
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
-        on_rank_0(session, lambda: sink.begin(manifest, len(experiment.all_cases)))
+        on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
     for case in cases:
-        record, samples = measured(case, session, method, watch)
-        on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
+        for record, samples in _measured(case, experiment.plan, session, method, watch):
+            on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
+
+
+def _measured(
+    case: CollectiveCase | ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch
+) -> tuple[Measured, ...]:
+    if isinstance(case, CollectiveCase):
+        return (measured(case, session, method, watch),)
+    try:
+        return measure_program(case, plan, session, method, watch)
+    except Interrupted as error:
+        raise AgreedError(error) from None
 
 
 def measured(
@@ -195,7 +224,7 @@ def _refuse(
     experiment: PlanRunner,
     session: Session,
     ranks: tuple[RankFacts, ...],
-    cases: tuple[CollectiveCase, ...],
+    cases: tuple[CollectiveCase | ProgramCase, ...],
     watch: Watch,
 ) -> CollbenchError | None:
     """Why this world cannot carry out these cases; the same answer on all ranks, or an answer on some."""
@@ -207,4 +236,5 @@ def _refuse(
                             "Use --gate barrier.")  # fmt: skip
     if (differs := placed.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")
-    return does_not_fit(session, ranks, cases, watch)
+    collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
+    return does_not_fit(session, ranks, collective, watch)

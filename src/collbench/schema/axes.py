@@ -97,6 +97,7 @@ def _if_true(words: str) -> Callable[[Value], str]:
 AXES: dict[str, Axis] = {
     axis.name: axis
     for axis in (
+        Axis("measure", "what", "what a program was timed at", words=_after("")),
         Axis("op", "what", "the reduction", words=_after(""), plan="ops"),
         Axis("dtype", "what", "the type of an element", "", words=_after(""), plan="dtypes"),
         Axis("root", "what", "the rank that sends, receives or serves", words=_after("root "), plan="roots"),

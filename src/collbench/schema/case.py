@@ -159,6 +159,11 @@ def names_in(cases: Collection[Case]) -> Iterator[str]:
     yield from sorted(found - AXES.keys())
 
 
+def own_axes(cases: Collection[Case]) -> tuple[str, ...]:
+    """Those of `names_in` that are a workload's own."""
+    return tuple(name for name in names_in(cases) if name not in AXES and name != "workload")
+
+
 def refuse_odd(case: Case, what: str) -> None:
     """Raise for a case whose values are of another kind than their axes.
 

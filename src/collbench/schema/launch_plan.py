@@ -113,6 +113,8 @@ def _check_workers(plan: LaunchPlan) -> None:
         raise PlanError("ranks and workers: both say how large the worlds are; give one of them.")
     if plan.workers and plan.roots != (0,):
         raise PlanError(f"roots {list(plan.roots)}: with workers the server is rank 0, and so is every root.")
+    if plan.workers and plan.workloads:
+        raise PlanError("workers and workloads: a program runs on one rank. Launch the workloads with ranks = [1].")
 
 
 def _check_names(plan: LaunchPlan) -> None:

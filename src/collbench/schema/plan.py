@@ -62,8 +62,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every combination of the lists is one case.
+    """Every combination of the lists is one case. There are `collectives`, or `workloads` (programs), or both.
 
+    `sizes` are 8 B to 4 MiB for collectives where the plan says nothing, and each program's own for that. `axes` gives
+    values to axes that are a program's own.
     `gate` auto is `roundtime` where all ranks share a clock and each has a core, else `barrier`.
     `iters` fixes the number of samples; without it a time `budget` per case decides, within `floor` and `cap` samples.
     With cadence `streaming` a sample is `burst` operations back to back. What only some backends have: `staging`,
@@ -74,14 +76,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     title: str = ""
-    collectives: tuple[str, ...]
+    collectives: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    axes: dict[str, tuple[str | int | float | bool, ...]] = {}
     backends: tuple[str, ...] = ()
     drivers: tuple[Driver, ...] = ("native",)
     thread_level: ThreadLevel = "single"
     dtypes: tuple[str, ...] = ("float32",)
     ops: tuple[str, ...] = ("sum",)
     roots: tuple[int, ...] = (0,)
-    sizes: Sizes | tuple[str | int, ...] = Sizes()
+    sizes: Sizes | tuple[str | int, ...] | None = None
     in_place: tuple[bool, ...] = (False,)
     gate: str = "auto"
     cadence: str = "isolated"
@@ -107,9 +111,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             PlanError, UnitError: as `Sizes.expand`.
         """
-        if isinstance(self.sizes, Sizes):
-            return self.sizes.expand()
-        return tuple(parse_size(size) for size in self.sizes)
+        sizes = Sizes() if self.sizes is None else self.sizes
+        if isinstance(sizes, Sizes):
+            return sizes.expand()
+        return tuple(parse_size(size) for size in sizes)
 
     @property
     def budget_seconds(self) -> float:
@@ -135,8 +140,10 @@ def check_plan(plan: Plan) -> Plan:
     ):
         if getattr(plan, name) not in choices:
             raise PlanError(f"{name} {getattr(plan, name)!r}: choose one of {', '.join(choices)}.")
-    for name in _LISTS:
-        if not getattr(plan, name):
+    if not plan.collectives and not plan.workloads:
+        raise PlanError("collectives: the list is empty, and so is workloads; nothing would be measured.")
+    for name, values in (*((name, getattr(plan, name)) for name in _LISTS), *plan.axes.items()):
+        if not values:
             raise PlanError(f"{name}: the list is empty; nothing would be measured.")
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
         if not 0 < seconds <= LONGEST:
@@ -173,7 +180,7 @@ def _check_numbers(plan: Plan) -> None:
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 
 
-_LISTS = ("collectives", "drivers", "dtypes", "ops", "roots", "in_place", "staging", "algorithms", "protocols",
+_LISTS = ("drivers", "dtypes", "ops", "roots", "in_place", "staging", "algorithms", "protocols",
           "registered")  # fmt: skip
 
 

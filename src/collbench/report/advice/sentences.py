@@ -13,7 +13,7 @@ from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
 from collbench.report.cells import digits, times
-from collbench.report.headings import operation
+from collbench.report.headings import operation, variant
 from collbench.units import counted, format_size
 
 #: What a step adds, in words.
@@ -33,7 +33,7 @@ class Advised:
     def title(self) -> str:
         """`allreduce sum float32, 2 ranks`."""
         case = self.advice.question.case
-        return ", ".join(filter(None, (operation(case), counted(case.where.ranks, "rank"))))
+        return ", ".join(filter(None, (operation(case), variant(case), counted(case.where.ranks, "rank"))))
 
 
 def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:

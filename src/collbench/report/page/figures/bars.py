@@ -14,7 +14,7 @@ from collbench.report.page.drawing import HATCHES, INK, PAPER, SERIES, Figure, d
 from collbench.report.style import format_us
 from collbench.schema.axes import step_order
 from collbench.schema.policy import policy_order
-from collbench.units import format_duration, format_size
+from collbench.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,9 +43,8 @@ def bars(questions: list[Question], size: int, name: str, title: str) -> list[Fi
     largest = max(questions, key=lambda question: question.case.where.ranks)
     found = [bar for place in places for bar in _of_place([largest], size, place, " ".join(filter(None, place)))]
     if len({bar.group for bar in found}) > 1 or len(found) > 1:
-        figures.append(
-            _draw(f"{name}-policies", f"{where}: policies side by side, {largest.case.where.ranks} ranks", found, "")
-        )
+        who = counted(largest.case.where.ranks, "rank")
+        figures.append(_draw(f"{name}-policies", f"{where}: policies side by side, {who}", found, ""))
     return figures
 
 

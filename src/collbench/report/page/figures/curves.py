@@ -1,4 +1,4 @@
-"""Time and bus bandwidth against size, with intervals: a line for each option."""
+"""Time and rate against size, with intervals: a line for each option. The rate of a collective is bus bandwidth."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from collbench.analysis.estimate import Estimate, centre
-from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.report.page.drawing import MARKERS, SERIES, Figure, draw, legend, mark, size_axis, time_axis
+from collbench.report.rates import rate, rate_unit
+from collbench.schema.record import Work
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,21 +40,29 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
                  f"Median of launch medians; both axes logarithmic. {_CAPTION}{_dotted(chosen)}",
                  lambda axes, chosen=chosen: _times(axes, chosen))  # type: ignore[misc]
         )  # fmt: skip
-        moved = {size: max(map(_on_the_bus, cells.values())) for size, cells in question.cells.items()}
-        if any(moved.values()):
-            figures.append(
-                draw(f"{name}-busbw-{number}", f"{title}: bus bandwidth against size{part}",
-                     "Bytes that move (the size asked for, rounded to whole blocks) times the bus factor, over the "
-                     f"median; higher is better. {_CAPTION}{_dotted(chosen)}",
-                     lambda axes, chosen=chosen, moved=moved: _rates(axes, chosen, moved))  # type: ignore[misc]
-            )  # fmt: skip
+        figures += _rate_figure(question, f"{name}-rate-{number}", title, part, chosen)
     return figures
 
 
-def _on_the_bus(cell: Cell) -> float:
-    """Gigabytes, the same for every option at one size; 0 where nothing was measured."""
-    moved: float = cell.work.amount * (cell.work.bus_factor or 0.0) / 1e9
-    return moved
+def _rate_figure(question: Question, name: str, title: str, part: str, chosen: dict[str, Points]) -> list[Figure]:
+    """One where the cells are known by a rate; none where they are known by their time alone."""
+    works = [cell.work for cells in question.cells.values() for cell in cells.values()]
+    kind, unit = ("bus bandwidth", "GB/s") if any(work.bus_factor for work in works) else ("rate", rate_unit(works))
+    amounts = {size: max(_amount(cell.work) for cell in cells.values()) for size, cells in question.cells.items()}
+    if not unit or not any(amounts.values()):
+        return []
+    over = ("Bytes that move (the size asked for, rounded to whole blocks) times the bus factor, over the median"
+            if kind == "bus bandwidth" else "The work of a sample over the median")  # fmt: skip
+    figure = draw(name, f"{title}: {kind} against size{part}", f"{over}; higher is better. {_CAPTION}{_dotted(chosen)}",
+                  lambda axes: _rates(axes, chosen, amounts, f"{kind} ({unit})"))  # fmt: skip
+    return [figure]
+
+
+def _amount(work: Work) -> float:
+    """What a second of the rate is made of, in its unit; 0 where there is none."""
+    if work.bus_factor is not None:
+        return work.amount * work.bus_factor / 1e9
+    return rate(work, 1.0) or 0.0 if work.shown == "rate" else 0.0
 
 
 def _order(option: Option) -> tuple[object, ...]:
@@ -95,20 +104,20 @@ def _times(axes: Axes, series: dict[str, Points]) -> None:
     time_axis(axes)
 
 
-def _rates(axes: Axes, series: dict[str, Points], moved: dict[int, float]) -> None:
-    """`moved`: by size asked for, the gigabytes that pass the busiest link."""
+def _rates(axes: Axes, series: dict[str, Points], amounts: dict[int, float], label: str) -> None:
+    """`amounts`: by size asked for, what is done in the time; of a collective the GB that pass the busiest link."""
     found: dict[str, Line] = {}
-    for label, points in series.items():
-        found[label] = []
+    for name, points in series.items():
+        found[name] = []
         for size, one in points:
-            amount = moved[size]
+            amount = amounts[size]
             if amount > 0:
                 ends = None if one.interval is None else (amount / one.interval[1], amount / one.interval[0])
-                found[label].append((size, amount / one.value, ends))
+                found[name].append((size, amount / one.value, ends))
     _lines(axes, found)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_ylabel("bus bandwidth (GB/s)")
+    axes.set_ylabel(label)
 
 
 def _lines(axes: Axes, series: dict[str, Line]) -> None:

@@ -1,0 +1,126 @@
+"""A program that is started, watched and ended: it gets no longer, and prints no more, than it is allowed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from collbench.errors import CollbenchError, Interrupted
+from collbench.machine.parent import end_with_parent
+from collbench.run.sampling import Watch
+from collbench.units import format_duration
+
+#: How often the wait looks whether we are told to stop (s): the watchdog gives the main thread 0.1 s after SIGTERM.
+TICK = 0.05
+
+#: A program may print so much (bytes); of its standard error the end is kept, and of its last line so many letters.
+MOST_OUTPUT, KEPT_ERRORS, LONGEST_LINE = 16 << 20, 1 << 14, 300
+
+#: So much (bytes) is read at once, and so often before we look up again: a pipe holds no more than that.
+CHUNK, MOST_CHUNKS = 1 << 16, 16
+
+
+class ProgramFailed(CollbenchError):
+    """A program that gave no result; the text says why."""
+
+
+def output_of(argv: Sequence[str], limit: float, watch: Watch, doing: str) -> str:
+    """Run a program to its end, within `limit` seconds, and return what it printed.
+
+    It has a process group of its own, which is killed in the end whatever happened, and the kernel kills it when this
+    process is gone. It is asked to speak English, with points in its numbers (LC_ALL=C).
+
+    Raises:
+        ProgramFailed: it cannot be started, does not end with 0, takes too long, or prints too much.
+        Interrupted: we were told to stop.
+    """
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
+            env={**os.environ, "LC_ALL": "C"}, preexec_fn=end_with_parent,
+        )  # fmt: skip
+    except OSError as error:
+        raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
+    with _Pipes(process) as pipes:
+        try:
+            deadline = time.monotonic() + limit
+            while not _has_ended(process):
+                pipes.read(TICK)
+                watch.beat(doing)
+                if watch.stopped is not None:
+                    raise Interrupted("interrupted.")
+                if time.monotonic() > deadline:
+                    raise ProgramFailed(f"{argv[0]} did not end within {format_duration(limit)} (-T sets the limit)")
+            pipes.read(0.0)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # it is not reaped before, so the number is still its own
+            process.wait()
+    if process.returncode != 0:
+        code = process.returncode
+        how = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        raise ProgramFailed(": ".join(filter(None, (f"{argv[0]} ended with {how}", pipes.last_line))))
+    return pipes.output.decode("utf-8", "replace")
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Without reaping it: its group is killed by its number afterwards."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+@dataclass
+class _Pipes:
+    """What a program prints, as far as it is kept."""
+
+    process: subprocess.Popen[bytes]
+    output: bytearray = field(default_factory=bytearray)
+    errors: bytearray = field(default_factory=bytearray)
+    _ready: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+
+    def __enter__(self) -> _Pipes:
+        for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._ready.register(stream, selectors.EVENT_READ, kept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ready.close()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+
+    @property
+    def last_line(self) -> str:
+        """Of standard error; empty where there is none."""
+        lines = [line.strip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
+        return lines[-1][:LONGEST_LINE] if lines else ""
+
+    def read(self, wait: float) -> None:
+        """What there is, after at most `wait` seconds; no more than the pipes hold.
+
+        Raises:
+            ProgramFailed: too much.
+        """
+        if not self._ready.get_map():
+            time.sleep(wait)
+        for key, _ in self._ready.select(wait):
+            self._drain(key.fd, key.data)
+        if len(self.output) > MOST_OUTPUT:
+            raise ProgramFailed(f"it printed more than {MOST_OUTPUT >> 20} MiB")
+
+    def _drain(self, stream: int, kept: bytearray) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(MOST_CHUNKS):
+                chunk = os.read(stream, CHUNK)
+                if not chunk:
+                    self._ready.unregister(stream)
+                    return
+                kept += chunk
+                del self.errors[:-KEPT_ERRORS]

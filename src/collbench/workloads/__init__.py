@@ -1,0 +1,35 @@
+"""Workloads that are programs: one file each, found by being here. A file `NAME.py` defines `WORKLOAD`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+from collbench.errors import RequestError
+from collbench.spelling import suggestion
+
+if TYPE_CHECKING:
+    from collbench.workloads.program import Program
+
+_NOT_ROWS = {"program", "case"}
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every workload, in alphabetical order, without importing any."""
+    modules = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return tuple(sorted(name for name in modules if name not in _NOT_ROWS and not name.startswith("_")))
+
+
+def get(name: str) -> Program:
+    """The row of a workload, whether it can run here or not.
+
+    Raises:
+        RequestError: no such workload; the message names the nearest.
+    """
+    if name not in names():
+        raise RequestError(f"workload {name!r}: unknown. {suggestion(name, names())}")
+    row: Program = importlib.import_module(f"{__name__}.{name}").WORKLOAD
+    return row

@@ -1,0 +1,25 @@
+"""A program's case, as it is performed: one execution, which gives a record for each measure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from collbench.schema.case import Case
+
+
+class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked for. `case` is without a measure."""
+
+    case: Case
+    measures: tuple[str, ...]
+
+    @property
+    def identities(self) -> tuple[Case, ...]:
+        """The cases as they are recorded, one for each measure."""
+        return tuple(self.case.having(measure=measure) for measure in self.measures)
+
+    @property
+    def title(self) -> str:
+        """`stream size=67108864`."""
+        settings = {**self.case.what, **self.case.how}
+        return " ".join((self.case.workload, *(f"{name}={value}" for name, value in settings.items())))

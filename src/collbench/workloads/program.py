@@ -1,0 +1,59 @@
+"""What a workload is that is a program: how it is started, how its output is read, and how its result is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from collbench.schema.axes import Axis
+from collbench.schema.case import Case
+from collbench.schema.record import Unit, Work
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One thing that the program times. A sample takes its time for `amount(case)` of `unit`."""
+
+    name: str
+    amount: Callable[[Case], float]
+    unit: Unit = "bytes"
+    shown: Literal["time", "rate"] = "rate"
+
+    def work(self, case: Case) -> Work:
+        """Of one sample."""
+        return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
+
+
+def _nothing(output: str) -> Sequence[str]:
+    return ()
+
+
+def _needs_nothing() -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A workload. One execution takes the samples of a case, and gives one record for each measure.
+
+    `sizes` are those of a plan that names none, in bytes or as plans spell them; without them the program has no size.
+    `axes` are the program's own; `Axis.neutral` is the value of a plan that names none. `needs` says why the program
+    cannot run here (None: it can). `argv(case, times)` is the command that takes `times` samples of each measure, the
+    first ones of which, the warm-up, are left out. `parse(output)` gives seconds of each sample by measure, and
+    `verify(case, output)` how many results are wrong; `notes(output)` is what a reader of the numbers must know. These
+    read what the program printed, and may raise on output that they cannot read. A wrong result fails the case,
+    whatever its times are.
+    """
+
+    name: str
+    title: str
+    summary: str
+    measures: tuple[Measure, ...]
+    argv: Callable[[Case, int], Sequence[str]]
+    parse: Callable[[str], Mapping[str, Sequence[float]]]
+    verify: Callable[[Case, str], int]
+    needs: Callable[[], str | None] = _needs_nothing
+    sizes: tuple[str | int, ...] = ()
+    axes: tuple[Axis, ...] = ()
+    notes: Callable[[str], Sequence[str]] = _nothing

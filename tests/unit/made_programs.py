@@ -1,0 +1,76 @@
+"""Programs in the place of a workload's own, run as a plan's only case; and processes that should be gone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.processes import LIMIT
+
+from collbench import workloads
+from collbench.machine.facts import rank_facts
+from collbench.run.alone import AloneSession
+from collbench.run.expand_programs import program_cases
+from collbench.run.method import choose_method
+from collbench.run.program import measure_program
+from collbench.run.sampling import Watch
+from collbench.run.watchdog import Unwatched
+from collbench.schema.plan import Plan
+from collbench.schema.record import Record
+from collbench.workloads.program import Program
+
+PLAN = Plan(workloads=("stream",), sizes=("80",), warmup=1, iters=3)
+GOOD = json.dumps(
+    {"ns": {name: [9, 10, 20, 30] for name in ("copy", "scale", "add", "triad")}, "wrong": 0, "compiler": "C"}
+)
+
+
+def printing(text: str) -> Callable[[Any, int], Sequence[str]]:
+    return lambda case, times: (sys.executable, "-c", "import sys; sys.stdout.write(sys.argv[1])", text)
+
+
+def shell(script: str) -> Callable[[Any, int], Sequence[str]]:
+    return lambda case, times: ("sh", "-c", script)
+
+
+def run_row(
+    monkeypatch: pytest.MonkeyPatch, row: Program, plan: Plan = PLAN, watch: Watch | None = None
+) -> list[tuple[Record, Any]]:
+    """What the only case of a plan gives with this row in the place of stream's."""
+    monkeypatch.setattr(workloads, "get", lambda name: row)
+    (case,) = program_cases(plan, 1)
+    method = choose_method(plan, (rank_facts(None),), simulated=False)
+    return list(measure_program(case, plan, AloneSession("single"), method, watch or Unwatched()))
+
+
+def row_with(argv: Callable[[Any, int], Sequence[str]]) -> Program:
+    return replace(workloads.get("stream"), argv=argv, needs=lambda: None)
+
+
+def gone(pid: int) -> bool:
+    """Within the limit: no process, or one that nobody has reaped yet."""
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def written(path: Path) -> int:
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        if path.exists() and (text := path.read_text(encoding="utf-8")).endswith("\n"):
+            return int(text)
+        time.sleep(0.02)
+    raise AssertionError(f"{path} was not written")

@@ -1,0 +1,136 @@
+"""A program that goes wrong fails its case and says why; nothing of it is left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.processes import LIMIT
+from tests.unit.made_programs import PLAN, gone, row_with, run_row, shell, written
+
+from collbench import workloads
+from collbench.errors import Interrupted
+from collbench.run.child import MOST_OUTPUT
+
+built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
+
+
+def test_without_what_it_needs_it_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = replace(row_with(shell("exit 1")), needs=lambda: "no kernels")
+    assert [(record.status, record.reason) for record, _ in run_row(monkeypatch, row)] == [
+        ("skipped", "no kernels")
+    ] * 4
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo first >&2; echo the last >&2; exit 3", "sh ended with exit code 3: the last"),
+        ("exit 4", "sh ended with exit code 4"),
+        ("kill -9 $$", "sh ended with signal 9 (Killed)"),
+        ("yes", f"it printed more than {MOST_OUTPUT >> 20} MiB"),
+        ("yes >&2 & yes", f"it printed more than {MOST_OUTPUT >> 20} MiB"),
+        ("yes | head -c 9000000 >&2; exit 5", "sh ended with exit code 5: y"),
+        ("sleep 3600 & sleep 3600", "sh did not end within 300 ms (-T sets the limit)"),
+        ("exec >&- 2>&-; sleep 3600", "sh did not end within 300 ms (-T sets the limit)"),
+    ],
+)
+def test_a_program_that_goes_wrong_fails_its_case_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    limit = "300ms" if "sleep" in script else f"{LIMIT:g}s"
+    found = run_row(monkeypatch, row_with(shell(script)), msgspec.structs.replace(PLAN, timeout=limit))
+    assert [(record.status, record.reason) for record, _ in found] == [("failed", reason)] * 4
+
+
+def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((record, _), *_) = run_row(monkeypatch, row_with(lambda case, times: ("/no/such/program",)))
+    assert record.reason == "cannot start /no/such/program: No such file or directory"
+
+
+def test_children_of_a_program_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"sleep 3600 & echo $! > {pid}.part; mv {pid}.part {pid}; exit 7"
+    ((record, _), *_) = run_row(monkeypatch, row_with(shell(script)))
+    assert record.reason == "sh ended with exit code 7"
+    assert gone(written(pid))
+
+
+def test_told_to_stop_it_ends_the_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    class StopsOnceItRuns:
+        beats = 0
+
+        @property
+        def stopped(self) -> int | None:
+            return signal.SIGTERM if pid.exists() else None
+
+        def beat(self, doing: str) -> None:
+            self.beats += doing == "stream size=80"
+
+    watch = StopsOnceItRuns()
+    script = f"echo $$ > {pid}.part; mv {pid}.part {pid}; sleep 3600"
+    with pytest.raises(Interrupted):
+        run_row(monkeypatch, row_with(shell(script)), watch=watch)  # type: ignore[arg-type]
+    assert watch.beats > 0
+    assert gone(written(pid))
+
+
+ALONE = """\
+from collbench.run.child import output_of
+from collbench.run.watchdog import Unwatched
+import sys
+script = f"echo $$ > {sys.argv[1]}.part; mv {sys.argv[1]}.part {sys.argv[1]}; exec sleep 3600"
+output_of(("sh", "-c", script), 3600, Unwatched(), "")
+"""
+
+
+def test_the_kernel_ends_it_when_its_parent_is_gone(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    parent = subprocess.Popen([sys.executable, "-c", ALONE, pid])
+    try:
+        child = written(pid)
+    finally:
+        parent.kill()
+        parent.wait(LIMIT)
+    assert gone(child)
+
+
+def test_it_is_asked_for_points_in_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    ((record, _), *_) = run_row(monkeypatch, row_with(shell('echo "$LC_ALL" >&2; exit 1')))
+    assert record.reason == "sh ended with exit code 1: C"
+
+
+@built
+def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bare_environment: dict[str, str]) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('workloads = ["stream"]\nsizes = ["80", "8M"]\niters = 100000\n', encoding="utf-8")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "collbench", "run", plan, "--out", tmp_path / "run"],
+        env=bare_environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        records = tmp_path / "run" / "records.jsonl"
+        end = time.monotonic() + LIMIT
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        while time.monotonic() < end and not (records.exists() and records.read_bytes().count(b"\n") == 4):
+            time.sleep(0.02)
+        while time.monotonic() < end and not (started := children.read_text(encoding="utf-8").split()):
+            time.sleep(0.02)
+        (child,) = started
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=LIMIT)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 130
+    assert said == f"collbench: interrupted. 4 records are in {tmp_path / 'run'}: collbench show {tmp_path / 'run'}\n"
+    assert gone(int(child))

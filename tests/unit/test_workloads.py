@@ -1,0 +1,240 @@
+"""Workloads that are programs: their cases, their output, stream and its check."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.made_programs import GOOD, printing, row_with, run_row, shell
+
+from collbench import workloads
+from collbench.bindings.spec import Options
+from collbench.errors import PlanError, RequestError
+from collbench.run.expand_programs import program_cases
+from collbench.run.experiment import plan_experiment
+from collbench.schema.axes import Axis
+from collbench.schema.plan import Plan, check_plan, load_plan
+from collbench.schema.store import read_run
+from collbench.workloads.program import Measure, Program
+from collbench.workloads.programs import stream as stream_program
+
+built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
+
+
+def test_a_stored_output_becomes_a_record_for_each_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run_row(monkeypatch, row_with(printing(GOOD)))
+    assert [record.case.what for record, _ in found] == [
+        {"measure": measure, "size": 80} for measure in ("copy", "scale", "add", "triad")
+    ]
+    for record, samples in found:
+        assert record.status == "ok"
+        assert samples.tolist() == [[10, 20, 30]]  # without the warm-up
+        assert record.seconds is not None
+        assert record.seconds.p50 == pytest.approx(20e-9)
+        assert record.check is not None and record.check.wrong == 0
+        assert record.samples is not None and (record.samples.n, record.samples.warmup) == (3, 1)
+        assert record.notes[-1] == "kernels compiled by C"
+    works = [record.work for record, _ in found]
+    assert [(one.amount, one.unit, one.shown) for one in works if one] == [
+        (160, "bytes", "rate"), (160, "bytes", "rate"), (240, "bytes", "rate"), (240, "bytes", "rate")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("", "what stream printed cannot be read (JSONDecodeError"),
+        (GOOD[:40], "what stream printed cannot be read (JSONDecodeError"),
+        ("[]", "what stream printed cannot be read (TypeError"),
+        ("{}", "what stream printed cannot be read (KeyError"),
+        (GOOD.replace('"triad"', '"tried"'), "stream printed 0 times of triad, and was asked for 4"),
+        (GOOD.replace("[9, 10, 20, 30]", "[9, 10, 20]", 1), "stream printed 3 times of copy, and was asked for 4"),
+        (GOOD.replace("30]", "NaN]", 1), "stream printed nan s as a time of copy"),
+        (GOOD.replace("30]", "-1]", 1), "stream printed -1e-09 s as a time of copy"),
+        (GOOD.replace('"wrong": 0', '"wrong": 5'), "wrong result: 5 results are not what stream means"),
+        (GOOD[:-20] + "\udc80", "what stream printed cannot be read"),
+    ],
+)
+def test_a_damaged_output_fails_every_measure(monkeypatch: pytest.MonkeyPatch, output: str, reason: str) -> None:
+    found = run_row(monkeypatch, row_with(printing(output)))
+    assert len(found) == 4
+    for record, samples in found:
+        assert (record.status, record.seconds, samples) == ("failed", None, None)
+        assert record.reason is not None and record.reason.startswith(reason)
+
+
+def test_a_wrong_result_is_said_before_times_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = GOOD.replace("[9, 10, 20, 30]", "[]").replace('"wrong": 0', '"wrong": 1')
+    for record, _ in run_row(monkeypatch, row_with(printing(output))):
+        assert record.reason == "wrong result: 1 results are not what stream means"
+        assert record.check is not None and record.check.wrong == 1
+
+
+@built
+@pytest.mark.parametrize("times", [1, 7, 2 * stream_program.MOST_ROUNDS + 3])
+def test_the_kernels_do_what_their_check_expects(times: int) -> None:
+    taken, wrong = stream_program.run(4096, times)
+    assert wrong == 0
+    assert {name: len(ns) for name, ns in taken.items()} == dict.fromkeys(("copy", "scale", "add", "triad"), times)
+
+
+@built
+@pytest.mark.parametrize("spoilt", [0, 1, 2])
+@pytest.mark.parametrize("change", [1 + 1e-12, 0.0, float("nan"), float("inf")])
+def test_the_check_finds_every_element_that_is_off(spoilt: int, change: float) -> None:
+    from collbench.workloads import _stream
+
+    arrays: list[Any] = [np.zeros(1000) for _ in range(3)]
+    a, b, c = arrays
+    _stream.fill(a, b, c)
+    for _ in range(5):
+        _stream.kernels(a, b, c)
+    assert _stream.wrong(a, b, c, 5, stream_program.TOLERANCE) == 0
+    assert _stream.wrong(a, b, c, 4, stream_program.TOLERANCE) == 3000
+    arrays[spoilt][[0, 500, 999]] *= change
+    assert _stream.wrong(a, b, c, 5, stream_program.TOLERANCE) == 3
+
+
+@built
+def test_an_element_spoilt_in_any_part_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result is checked before the arrays are filled anew."""
+    from collbench.workloads import _stream
+
+    rounds: list[tuple[int, int, int, int]] = []
+
+    def spoils_the_first(a: Any, b: Any, c: Any) -> tuple[int, int, int, int]:
+        found = _stream.kernels(a, b, c)
+        rounds.append(found)
+        if len(rounds) == stream_program.MOST_ROUNDS:
+            a[:8] = b"\xff" * 8
+        return found
+
+    module = SimpleNamespace(kernels=spoils_the_first, fill=_stream.fill, wrong=_stream.wrong)
+    monkeypatch.setattr(workloads, "_stream", module)
+    assert stream_program.run(800, stream_program.MOST_ROUNDS + 1)[1] == 1
+
+
+@built
+def test_arrays_of_other_lengths_are_refused() -> None:
+    from collbench.workloads import _stream
+
+    array = bytearray(32)
+    with pytest.raises(ValueError, match="differ in length"):
+        _stream.fill(array, array, bytearray(40))
+    with pytest.raises(BufferError):
+        _stream.fill(array, array, bytes(32))
+
+
+def other(**fields: Any) -> Program:
+    """A program of two axes of its own."""
+    axes = (Axis("level", "how", "", neutral=6), Axis("mode", "what", "", neutral="fast"))
+    measures = (Measure("all", lambda case: 1.0, "events"),)
+    return Program("other", "", "", measures, shell(""), lambda output: {}, lambda *_: 0, axes=axes, **fields)
+
+
+def test_cases_are_every_combination_of_sizes_and_own_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "get", lambda name: other(sizes=("1K",)))
+    (usual,) = program_cases(Plan(workloads=("other",)), 1)
+    assert (usual.case.what, usual.case.how) == ({"mode": "fast", "size": 1024}, {"level": 6})
+    plan = Plan(workloads=("other", "other"), sizes=("8", "16"), axes={"level": (1, 9, 1), "mode": ("fast", "slow")})
+    found = program_cases(plan, 1)
+    assert len(found) == len(set(found)) == 8
+    assert found[0].identities == (found[0].case.having(measure="all"),)
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"levle": (1,)}, "axes: 'levle': other has no such axis. Did you mean level?"),
+        ({"level": ("high",)}, "axes: level: 'high' is of another kind than 6, its usual value."),
+        ({"level": (True,)}, "axes: level: True is of another kind than 6, its usual value."),
+        ({"mode": (1,)}, "axes: mode: 1 is of another kind than 'fast', its usual value."),
+    ],
+)
+def test_axes_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, axes: Any, message: str) -> None:
+    monkeypatch.setattr(workloads, "get", lambda name: other())
+    with pytest.raises(PlanError, match=re.escape(message)):
+        program_cases(Plan(workloads=("other",), axes=axes), 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "options", "message"),
+    [
+        (Plan(), Options(), "collectives: the list is empty, and so is workloads"),
+        (Plan(workloads=("stream",), axes={"level": ()}), Options(), "level: the list is empty"),
+        (Plan(workloads=("streem",)), Options(), "workload 'streem': unknown. Did you mean stream?"),
+        (Plan(workloads=("stream",), axes={"a": (1,)}), Options(), "axes: 'a': stream has no such axis."),
+        (
+            Plan(collectives=("bcast",), backends=("fake",), axes={"a": (1,)}),
+            Options(),
+            "a plan without workloads has no",
+        ),
+        (Plan(workloads=("stream",)), Options(ranks=2), "a program runs on one rank, and there are 2."),
+        (Plan(workloads=("stream",)), Options(fault="hang:0"), "--fault: only the fake backend"),
+        (
+            Plan(collectives=("bcast",), backends=("fake",), workloads=("stream",)),
+            Options(),
+            "in no run with real ones",
+        ),
+    ],
+)
+def test_plans_that_cannot_be(plan: Plan, options: Options, message: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(message)):
+        plan_experiment(check_plan(plan), options, ())
+
+
+def test_a_plan_file_names_workloads_and_their_axes(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('workloads = ["stream"]\n[axes]\nlevel = [1, 2]\nmode = ["a"]\n', encoding="utf-8")
+    plan = load_plan(path)
+    assert (plan.workloads, plan.collectives, plan.sizes) == (("stream",), (), None)
+    assert plan.axes == {"level": (1, 2), "mode": ("a",)}
+
+
+def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('workloads = ["stream"]\n', encoding="utf-8")
+    for rank, said in (("0", "collbench: workloads: a program runs on one rank, and there are 2. Start one rank.\n"),):
+        started = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": rank}
+        done = collbench("run", plan, **started)
+        assert (done.returncode, done.stderr) == (2, said)
+
+
+@built
+def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('workloads = ["stream"]\nsizes = ["64K", "80"]\nwarmup = 2\niters = 6\n', encoding="utf-8")
+    done = collbench("run", plan, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    run = read_run(tmp_path / "run")
+    assert [(record.case["measure"], record.case["size"]) for record in run.records] == [
+        (measure, size) for size in (65536, 80) for measure in ("copy", "scale", "add", "triad")
+    ]
+    for record in run.records:
+        samples = run.samples(record)
+        assert record.status == "ok"
+        assert samples is not None and samples.shape == (1, 6)
+        assert record.check is not None and record.check.wrong == 0
+        assert record.confinement and record.ranks is not None
+    assert run.manifest.libraries == ()
+    shown = collbench("show", tmp_path / "run")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "\nstream\n" in shown.stdout and "(GB/s)" in shown.stdout and "communicates with nobody" not in shown.stdout
+    for style in ("osu", "nccl-tests"):
+        told = collbench("show", tmp_path / "run", "--style", style)
+        assert told.returncode == 0
+        assert "# stream triad 64K: no collective; --style table prints it" in told.stdout
+
+
+@built
+def test_a_size_that_no_array_has_fails_and_says_why(collbench: Any, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('workloads = ["stream"]\nsizes = ["81", "80"]\niters = 2\n', encoding="utf-8")
+    done = collbench("run", plan)
+    assert done.returncode == 1
+    assert "! failed at 81: " in done.stdout and "use a multiple of 8" in done.stdout
+    assert done.stdout.count("triad") == 1
