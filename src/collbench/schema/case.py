@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -69,7 +70,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return " ".join(word for word in words if word)
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """What is asked for. What was really used (the driver after a fall-back, say) stands in the record.
 
     `what` and `how` hold the values of axes (`schema.axes`) that say something; neutral ones are left out. The size
@@ -85,10 +86,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for settings in (self.what, self.how):
             if len(settings) > MOST_SETTINGS:
                 raise ValueError(f"{len(settings)} settings; a case has at most {MOST_SETTINGS}")
-            for name in [name for name, value in settings.items() if _says_nothing(name, value)]:
-                del settings[name]
+            if not all(settings.values()):  # what says nothing is null, false, 0 or empty
+                for name in [name for name, value in settings.items() if _says_nothing(name, value)]:
+                    del settings[name]
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((self.workload, frozenset(self.what.items()), frozenset(self.how.items()), self.where))
 
     def __getitem__(self, axis: str) -> Any:
@@ -162,6 +168,27 @@ def names_in(cases: Collection[Case]) -> Iterator[str]:
 def own_axes(cases: Collection[Case]) -> tuple[str, ...]:
     """Those of `names_in` that are a workload's own."""
     return tuple(name for name in names_in(cases) if name not in AXES and name != "workload")
+
+
+def accepted(case: Case, what: str) -> Case:
+    """The case itself, or one that was read before and is equal: a run has few cases and many records of each.
+
+    Raises:
+        RunReadError: as `refuse_odd`.
+    """
+    known = _ACCEPTED.get(case)
+    if known is not None:
+        return known
+    refuse_odd(case, what)
+    if len(_ACCEPTED) >= MOST_ACCEPTED:
+        _ACCEPTED.clear()
+    _ACCEPTED[case] = case
+    return case
+
+
+#: Cases that were read, and how many of them are remembered: a cache, which changes no answer.
+_ACCEPTED: dict[Case, Case] = {}
+MOST_ACCEPTED = 1 << 18
 
 
 def refuse_odd(case: Case, what: str) -> None:

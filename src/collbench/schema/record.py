@@ -10,7 +10,7 @@ import msgspec
 from collbench.errors import RunReadError
 from collbench.schema.axes import Driver
 from collbench.schema.bounds import Amount, Burst, Count, Launch, Rank, Size
-from collbench.schema.case import Cadence, Case, Gate, refuse_odd
+from collbench.schema.case import Cadence, Case, Gate, accepted
 from collbench.schema.gpu import Reading
 from collbench.schema.migration import to_5
 from collbench.schema.summary import Seconds, Time, in_order
@@ -216,7 +216,9 @@ def _taken(record: Record, what: str) -> Record:
         RunReadError: a part contradicts another.
     """
     case, samples = record.case, record.samples
-    refuse_odd(case, what)
+    if (known := accepted(case, what)) is not case:
+        msgspec.structs.force_setattr(record, "case", known)
+        case = known
     if samples is not None and samples.invalid > samples.n:
         raise RunReadError(f"{what}: {samples.invalid} of {samples.n} samples were late.")
     if record.status != "ok":
