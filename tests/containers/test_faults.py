@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -258,10 +259,10 @@ def ranks_on_host() -> list[int]:
 
 
 def test_a_launch_that_fails_says_why_in_the_ranks_words(launch: Launch) -> None:
-    """A limit that no machine keeps, however long it takes to start the ranks."""
+    """A limit that no machine keeps. When a rank leaves MPI_Init, mpirun ends with its code, crashes, or hangs."""
     plan = LONG.format(image="openmpi", step="strict", launches=1).replace('"single"', '"host"')
     plan = plan.replace('"300s"', '"0.001s"')
     code, out, err = ended(launch(f'{plan}environments = {{ openmpi = "{sys.prefix}" }}\n'))
     assert code == 1
-    assert "failed: ended with exit code 3: backend mpi: the ranks did not meet within 1 ms" in err
-    assert "* failed: ended with exit code 3: backend mpi" in out
+    assert re.search(r"failed: .*: backend mpi: the ranks did not meet within 1 ms", err), err
+    assert re.search(r"\* failed: .*: backend mpi: the ranks did not meet", out), out
