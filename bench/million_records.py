@@ -64,14 +64,13 @@ def write(path: Path, cells: int, launches: int) -> None:
 
 def case_of(first: Any, number: int) -> Any:
     """The case of that number: places turn fastest, then collectives, dtypes, and sizes last."""
-    import msgspec
-
     rest, place = divmod(number, len(POLICIES))
     rest, collective = divmod(rest, len(COLLECTIVES))
     size, dtype = divmod(rest, len(DTYPES))
     policy, isolation = POLICIES[place]
-    return msgspec.structs.replace(first, collective=COLLECTIVES[collective], dtype=DTYPES[dtype], bytes=8 * (size + 1),
-                                   image="openmpi", policy=policy, isolation=isolation)  # fmt: skip
+    return first.having(workload=COLLECTIVES[collective], dtype=DTYPES[dtype], size=8 * (size + 1), image="openmpi",
+                        policy=policy, isolation=isolation,
+                        engine="host" if policy == "host" else "docker")  # fmt: skip
 
 
 def summarise(path: Path) -> dict[str, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.schema.case import Case
+from collbench.schema.case import case_of
 from collbench.schema.manifest import Manifest, Protocol
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.store import RunWriter
@@ -63,13 +63,13 @@ def record(size: int, samples: NDArray[np.int64]) -> Record:
     largest = samples.max(axis=0)
     medians = np.median(np.abs(samples), axis=1) * 1e-9
     return Record(
-        case=Case(
-            collective="allreduce", backend="mpi", driver="native", thread_level="single", bytes=size, dtype="float32",
-            op="sum", root=None, ranks=ranks,
-        ),
+        case=case_of("allreduce", {
+            "backend": "mpi", "driver": "native", "thread_level": "single", "size": size, "dtype": "float32",
+            "op": "sum", "ranks": ranks,
+        }),
         launch=0,
         status="ok",
-        work=Work(bytes=size, count=size // 4, bus_factor=2 * (ranks - 1) / ranks),
+        work=Work(amount=size, count=size // 4, bus_factor=2 * (ranks - 1) / ranks),
         check=ResultCheck(wrong=0),
         samples=Samples(n=n, invalid=int((largest < 0).sum()), warmup=5),
         seconds=summarise(largest[largest > 0]),

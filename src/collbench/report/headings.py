@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
-from collbench.schema.axes import AXES, Axis
-from collbench.schema.case import Case
+from collbench.schema.axes import AXES, Axis, Value
+from collbench.schema.case import Case, Where
 
 #: Axes that are a row or a column, or a part of the place, and in no heading.
 _ROWS = ("size",)
@@ -46,6 +47,15 @@ def ranks(case: Case) -> str:
 
 def heading_key(case: Case) -> tuple[Any, ...]:
     """Equal for rows of one table, and ascending in the order of tables: all but the size and the place."""
+    what = frozenset(one for one in case.what.items() if one[0] not in _ROWS)
+    return _key_of(case.workload, what, frozenset(case.how.items()), case.where.ranks)
+
+
+@lru_cache(maxsize=4096)  # few headings, a hundred thousand cells
+def _key_of(
+    workload: str, what: frozenset[tuple[str, Value]], how: frozenset[tuple[str, Value]], ranks: int
+) -> tuple[Any, ...]:
+    case = Case(workload=workload, what=dict(what), how=dict(how), where=Where(ranks=ranks))
     own = sorted((axis for axis in case.axes if axis.name not in AXES), key=lambda axis: axis.name)
     known = (axis for axis in AXES.values() if axis.kind != "where" and axis.name not in _ROWS)
     return (case.workload, tuple((axis.name, *_order(axis, case)) for axis in own),
