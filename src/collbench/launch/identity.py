@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from collbench.machine.facts import machine_id
+
 #: How temporary folders begin, and the file in each that says who drives it.
 FOLDER, DRIVER = "collbench-", "driver"
 
@@ -34,7 +36,7 @@ def driver_identity() -> str:
 
 def boot() -> str:
     """Names this start of the machine."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return machine_id()
 
 
 def namespace() -> int:

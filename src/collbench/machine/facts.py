@@ -96,9 +96,19 @@ class RankFacts:
         return format_cores(self.cores)
 
 
+def boot_id() -> str | None:
+    """Names this start of the machine; None where the kernel does not tell."""
+    return _read("/proc/sys/kernel/random/boot_id")
+
+
+def machine_id() -> str:
+    """Equal for processes on one machine, whatever container they are in."""
+    return boot_id() or os.uname().nodename
+
+
 def rank_facts(gpu: str | None = None) -> RankFacts:
     """The facts of this process, with the UUID of the GPU that it uses."""
-    boot = _read("/proc/sys/kernel/random/boot_id") or os.uname().nodename
+    boot = machine_id()
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
     return RankFacts(
         host=os.uname().nodename,
@@ -147,7 +157,7 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
         cgroup_cpus=cgroup.cpu_quota(),
         cgroup_memory=cgroup.memory_limit(),
         governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        boot_id=_read("/proc/sys/kernel/random/boot_id"),
+        boot_id=boot_id(),
         clock_step=clock_step() * 1e-9,
         gpus=tuple(gpus),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from collbench.bindings.gpu import cupy_device
@@ -15,6 +14,7 @@ from collbench.bindings.gpu.nccl_library import Nccl, cupy_nccl
 from collbench.bindings.spec import Options, World, allgather
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, CollbenchError, RequestError, Unsupported
+from collbench.machine.facts import machine_id
 from collbench.schema import place as places
 
 Found = TypeVar("Found")
@@ -88,7 +88,7 @@ def take_seats(
     """
     plan = places.planned()
     mine = plan[world.rank].gpu if plan is not None and world.rank < len(plan) else None
-    machine = os.uname().nodename, _kernel_id()
+    machine = os.uname().nodename, machine_id()
     seats = tuple(allgather(world, Seat(*machine, () if why else visible(), mine, why)))
     try:
         seating = seat(seats, options.roles, options.share_gpu)
@@ -96,13 +96,6 @@ def take_seats(
         raise BackendUnavailable(f"backend {backend}: {error}") from error
     used = [(one.kernel_id, uuid) for one, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
     return AssignedGpu(seating.gpus[world.rank], seating, len(set(used)) < len(used))
-
-
-def _kernel_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return os.uname().nodename
 
 
 def on_all(world: World, backend: str, action: Callable[[], Found]) -> Found:

@@ -13,15 +13,12 @@ _ADVICE = "collbench launch --sweep removes them."
 
 
 @contextlib.contextmanager
-def nothing_left(engine: Docker | None) -> Iterator[None]:
+def nothing_left(engine: Docker) -> Iterator[None]:
     """Whatever ends this, what was made meanwhile is removed: a launch cannot remove its own where the engine is away.
 
     Raises:
         EngineError: something is left. Where another error ends this, its notes say so.
     """
-    if engine is None:
-        yield
-        return
     try:
         yield
     except KeyboardInterrupt as error:  # asked twice to stop: nothing is waited for any more
