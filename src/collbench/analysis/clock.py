@@ -7,14 +7,12 @@ the operation taking equally long, so no interval may be narrower than the step.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from collbench.schema.manifest import Manifest
-
-if TYPE_CHECKING:
-    from collbench.analysis.observations import Cell
 
 #: Steps that are looked for in medians, in s: rounding to whole nanoseconds is below, no clock in use is above.
 _FINEST, _COARSEST = 1.5e-9, 100e-9
@@ -23,7 +21,16 @@ _FINEST, _COARSEST = 1.5e-9, 100e-9
 _SHORT = 5e-6
 
 
-def set_clock_step(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None:
+class Timed(Protocol):
+    """A cell, as far as its times go: launch medians, the shortest and the longest sample, the clock's step (s)."""
+
+    medians: array[float]
+    least: float
+    most: float
+    clock_step: float
+
+
+def set_clock_step(cells: Iterable[Timed], manifests: Sequence[Manifest]) -> None:
     """Give every cell the coarsest clock step of its run's hosts; of older runs, which do not tell, what cells show."""
     cells = list(cells)
     told = [host.clock_step for manifest in manifests for host in manifest.hosts]
@@ -33,7 +40,7 @@ def set_clock_step(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None
         cell.clock_step = step
 
 
-def _shown(cells: Iterable[Cell]) -> float:
+def _shown(cells: Iterable[Timed]) -> float:
     """The least distance of two times of one cell, among cells half of whose launches agree to the nanosecond, in s.
 
     Where all launches of every such cell agree, it is at most the place of the last digit that any of them shows. 0.0

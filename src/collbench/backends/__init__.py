@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
 from collbench.errors import BackendUnavailable
+from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 @cache
 def names() -> tuple[str, ...]:
     """Every backend's name, without importing any."""
-    modules = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
-    return tuple(sorted(name.replace("_", "-") for name in modules))
+    return tuple(sorted(name.replace("_", "-") for name in modules_of(__path__)))
 
 
 def get(name: str) -> Backend:
@@ -29,7 +27,7 @@ def get(name: str) -> Backend:
     """
     if name not in names():
         raise BackendUnavailable(f"backend {name!r}: unknown. {suggestion(name, names())}")
-    backend: Backend = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").BACKEND
+    backend: Backend = defined(__name__, name.replace("-", "_"), "BACKEND")
     return backend
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
 from collbench.errors import RequestError
+from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ _ALIASES = {"broadcast": "bcast", "reducescatterblock": "reduce_scatter", "ring"
 @cache
 def names() -> tuple[str, ...]:
     """Every collective, in alphabetical order, without importing any."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NOT_ROWS))
+    return modules_of(__path__, _NOT_ROWS)
 
 
 def find(spelling: str) -> str | None:
@@ -44,5 +43,5 @@ def get(spelling: str) -> Collective:
     name = find(spelling)
     if name is None:
         raise RequestError(f"collective {spelling!r}: unknown. {suggestion(spelling, names())}")
-    row: Collective = importlib.import_module(f"{__name__}.{name}").ROW
+    row: Collective = defined(__name__, name, "ROW")
     return row

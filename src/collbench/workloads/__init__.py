@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
 from collbench.errors import RequestError
+from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ _NOT_ROWS = {"program", "case"}
 @cache
 def names() -> tuple[str, ...]:
     """Every workload, in alphabetical order, without importing any."""
-    modules = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
-    return tuple(sorted(name for name in modules if name not in _NOT_ROWS and not name.startswith("_")))
+    return modules_of(__path__, _NOT_ROWS)
 
 
 def get(name: str) -> Program:
@@ -31,5 +29,5 @@ def get(name: str) -> Program:
     """
     if name not in names():
         raise RequestError(f"workload {name!r}: unknown. {suggestion(name, names())}")
-    row: Program = importlib.import_module(f"{__name__}.{name}").WORKLOAD
+    row: Program = defined(__name__, name, "WORKLOAD")
     return row

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
 from collbench.errors import PlanError
 from collbench.launch.engines.spec import Engine
+from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
 #: What the files of this package have in common.
@@ -20,7 +19,7 @@ HOST = "host"
 @cache
 def names() -> tuple[str, ...]:
     """Every engine's name, without importing any."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_ENGINE))
+    return modules_of(__path__, _NO_ENGINE, packages=True)
 
 
 def get(name: str) -> Engine:
@@ -31,5 +30,5 @@ def get(name: str) -> Engine:
     """
     if name not in names():
         raise PlanError(f"engine {name!r}: unknown. {suggestion(name, names())}")
-    engine: Engine = importlib.import_module(f"{__name__}.{name}").ENGINE
+    engine: Engine = defined(__name__, name, "ENGINE")
     return engine
