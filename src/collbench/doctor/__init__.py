@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,18 +12,19 @@ if TYPE_CHECKING:
     from collbench.doctor.parts.finding import Check
     from collbench.doctor.parts.machine import Machine
 from collbench.errors import RequestError
+from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
 
 @cache
 def names() -> tuple[str, ...]:
     """Every check, in alphabetical order, without importing any."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg))
+    return modules_of(__path__)
 
 
 def get(name: str) -> Check:
     """The check of that name, which must be one of `names`."""
-    check: Check = importlib.import_module(f"{__name__}.{name}").CHECK
+    check: Check = defined(__name__, name, "CHECK")
     return check
 
 

@@ -6,7 +6,6 @@ A file `NAME.py` in this package defines `POLICY`. Another package adds a policy
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -15,6 +14,7 @@ from collbench.errors import PlanError
 from collbench.launch.placement.policy import Groups, Policy
 from collbench.launch.slots import Slot
 from collbench.machine.topology import Topology
+from collbench.registry import modules_of
 from collbench.schema.policy import is_spelling, name_and_number, policy_order
 from collbench.spelling import suggestion
 
@@ -29,7 +29,7 @@ _NO_POLICY = ("policy",)
 @cache
 def _registered() -> dict[str, tuple[EntryPoint, ...]]:
     """By name, where each policy is found: its own file, and what other packages define."""
-    own = (module.name for module in pkgutil.iter_modules(__path__) if module.name not in _NO_POLICY)
+    own = modules_of(__path__, _NO_POLICY)
     found = {name: [EntryPoint(name, f"{__name__}.{name}:POLICY", ENTRY_POINTS)] for name in own}
     for point in entry_points(group=ENTRY_POINTS):
         found.setdefault(point.name, []).append(point)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
 from collbench.launch.slots.slot import Kind, Slot, Wants
+from collbench.registry import defined, modules_of
 
 __all__ = ["Kind", "Slot", "Wants", "get", "names"]
 
@@ -14,10 +13,10 @@ __all__ = ["Kind", "Slot", "Wants", "get", "names"]
 @cache
 def names() -> tuple[str, ...]:
     """Every kind of device."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "slot"))
+    return modules_of(__path__, ("slot",))
 
 
 def get(device: str) -> Kind:
     """How the ranks of a world share a machine when the data lives on that device."""
-    kind: Kind = importlib.import_module(f"{__name__}.{device}").slots
+    kind: Kind = defined(__name__, device, "slots")
     return kind
