@@ -170,27 +170,6 @@ def own_axes(cases: Collection[Case]) -> tuple[str, ...]:
     return tuple(name for name in names_in(cases) if name not in AXES and name != "workload")
 
 
-def accepted(case: Case, what: str) -> Case:
-    """The case itself, or one that was read before and is equal: a run has few cases and many records of each.
-
-    Raises:
-        RunReadError: as `refuse_odd`.
-    """
-    known = _ACCEPTED.get(case)
-    if known is not None:
-        return known
-    refuse_odd(case, what)
-    if len(_ACCEPTED) >= MOST_ACCEPTED:
-        _ACCEPTED.clear()
-    _ACCEPTED[case] = case
-    return case
-
-
-#: Cases that were read, and how many of them are remembered: a cache, which changes no answer.
-_ACCEPTED: dict[Case, Case] = {}
-MOST_ACCEPTED = 1 << 18
-
-
 def refuse_odd(case: Case, what: str) -> None:
     """Raise for a case whose values are of another kind than their axes.
 

@@ -10,7 +10,7 @@ import msgspec
 from collbench.errors import RunReadError
 from collbench.schema.axes import Driver
 from collbench.schema.bounds import Amount, Burst, Count, Launch, Rank, Size
-from collbench.schema.case import Cadence, Case, Gate, accepted
+from collbench.schema.case import Cadence, Case, Gate, refuse_odd
 from collbench.schema.gpu import Reading
 from collbench.schema.migration import to_5
 from collbench.schema.summary import Seconds, Time, in_order
@@ -182,6 +182,9 @@ def encode(record: Record) -> bytes:
 
 _DECODER = msgspec.json.Decoder(Record)
 _CURRENT = b'"schema":%d' % SCHEMA
+_CASE, _NEXT = b'{"case":', b',"launch":'
+#: Stands for the case while the rest of a record is decoded.
+_BLANK = Case(workload="-")
 
 
 def decode(line: bytes, what: str = "record") -> Record:
@@ -192,21 +195,55 @@ def decode(line: bytes, what: str = "record") -> Record:
             contradicts itself; `what` names the place.
     """
     try:
-        # As we write them ourselves, in one step; everything else is looked at first.
-        record = _DECODER.decode(line) if _CURRENT in line and is_plain(line) else _decode_other(line, what)
-        if record.schema != SCHEMA:
+        record = _decode_current(line, what) if _CURRENT in line and is_plain(line) else None
+        if record is None or record.schema != SCHEMA:
             record = _decode_other(line, what)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunReadError(f"{what}: {error}") from error
     return _taken(record, what)
 
 
+def _decode_current(line: bytes, what: str) -> Record | None:
+    """A line as this program writes it: its case comes first, and is decoded once for all its launches.
+
+    None where the line was written by another program. No text in a plain line holds a quotation mark, so what stands
+    before the first `,"launch":` is the whole case if it is a JSON object at all.
+    """
+    head, _, rest = line.partition(_NEXT)
+    case = _CASES.get(head)
+    if case is None:
+        if not head.startswith(_CASE):
+            return None
+        try:
+            case = msgspec.json.decode(head.removeprefix(_CASE), type=Case)
+        except msgspec.DecodeError:
+            return None
+        refuse_odd(case, what)
+        if len(_CASES) >= MOST_CASES:
+            _CASES.clear()
+        _CASES[head] = case
+    record = _DECODER.decode(_BLANK_CASE + rest)
+    if record.case != _BLANK:  # a second case in the line
+        return None
+    msgspec.structs.force_setattr(record, "case", case)
+    return record
+
+
+_BLANK_CASE = _CASE + msgspec.json.encode(_BLANK) + _NEXT
+
+#: Cases that were read, by their text, and how many are remembered: a cache, which changes no answer.
+_CASES: dict[bytes, Case] = {}
+MOST_CASES = 1 << 18
+
+
 def _decode_other(line: bytes, what: str) -> Record:
-    """A record of an older schema, spelled by another hand, or with texts that must be written out."""
+    """A record of an older schema, written by another program, or with texts that must be written out."""
     document = decode_plain(line)
     if not isinstance(document, dict):
         raise RunReadError(f"{what}: not a record.")
-    return msgspec.convert(migrate(document, what), Record)
+    record = msgspec.convert(migrate(document, what), Record)
+    refuse_odd(record.case, what)
+    return record
 
 
 def _taken(record: Record, what: str) -> Record:
@@ -215,10 +252,7 @@ def _taken(record: Record, what: str) -> Record:
     Raises:
         RunReadError: a part contradicts another.
     """
-    case, samples = record.case, record.samples
-    if (known := accepted(case, what)) is not case:
-        msgspec.structs.force_setattr(record, "case", known)
-        case = known
+    samples = record.samples
     if samples is not None and samples.invalid > samples.n:
         raise RunReadError(f"{what}: {samples.invalid} of {samples.n} samples were late.")
     if record.status != "ok":
@@ -231,20 +265,25 @@ def _taken(record: Record, what: str) -> Record:
     if samples.invalid == samples.n:
         raise RunReadError(f"{what}: status ok without a valid sample.")
     if record.check is not None and record.check.wrong:
-        reason = f"wrong result: {record.check.wrong} elements are not what {case.workload} means"
+        reason = f"wrong result: {record.check.wrong} elements are not what {record.case.workload} means"
         return _without_times(msgspec.structs.replace(record, status="failed", reason=reason))
     return record
 
 
 def _refuse_disorder(record: Record, what: str) -> None:
     """Quantiles that fall: somebody changed a summary, or another program computed it wrongly."""
-    for name, seconds in {"seconds": record.seconds, "device": record.device, **record.legs}.items():
-        if seconds is not None and not in_order(seconds):
-            values = ", ".join(f"{field} {getattr(seconds, field):g}" for field in ("min", "p50", "p95", "p99", "max"))
-            low, high = seconds.ci95
-            raise RunReadError(
-                f"{what}: {name} are not in order: {values}, mean {seconds.mean:g}, ci95 {low:g} to {high:g} s."
-            )
+    _refuse_disorder_of("seconds", record.seconds, what)
+    _refuse_disorder_of("device", record.device, what)
+    for name, seconds in record.legs.items():
+        _refuse_disorder_of(name, seconds, what)
+
+
+def _refuse_disorder_of(name: str, seconds: Seconds | None, what: str) -> None:
+    if seconds is None or in_order(seconds):
+        return
+    values = ", ".join(f"{field} {getattr(seconds, field):g}" for field in ("min", "p50", "p95", "p99", "max"))
+    low, high = seconds.ci95
+    raise RunReadError(f"{what}: {name} are not in order: {values}, mean {seconds.mean:g}, ci95 {low:g} to {high:g} s.")
 
 
 def _without_times(record: Record) -> Record:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 #: A record of 4096 ranks takes some hundred kilobytes.
 LONGEST_LINE = 64 << 20
 
+#: Read at a time (bytes): a system call for each few records would cost as much as decoding them.
+READ_AHEAD = 1 << 20
+
 #: As long a manifest is one of many ranks (bytes).
 LARGEST_MANIFEST = 64 << 20
 
@@ -311,11 +314,12 @@ class RecordStream:
         self.truncated = False
 
     def __iter__(self) -> Iterator[Record]:
+        path = str(self._path)
         for number, line, complete in _lines(self._path):
             if not complete:
                 self.truncated = True
                 return
-            yield records.decode(line, f"{self._path} line {number}")
+            yield records.decode(line, f"{path} line {number}")
 
 
 def _refuse_irregular(path: Path) -> None:
@@ -326,7 +330,7 @@ def _refuse_irregular(path: Path) -> None:
 def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
     try:
         _refuse_irregular(path)
-        with path.open("rb") as file:
+        with path.open("rb", buffering=READ_AHEAD) as file:
             for number in itertools.count(1):
                 line = file.readline(LONGEST_LINE)
                 if len(line) == LONGEST_LINE:

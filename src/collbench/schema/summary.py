@@ -7,7 +7,6 @@ samples again.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -45,10 +44,20 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def in_order(seconds: Seconds) -> bool:
     """Whether quantiles rise, and the mean and the interval of the median lie where they can, but for rounding."""
-    low, high = seconds.ci95
-    rising = (seconds.min, seconds.p50, seconds.p95, seconds.p99, seconds.max)
-    chains = (rising, (seconds.min, seconds.mean, seconds.max), (seconds.min, low, seconds.p50, high, seconds.max))
-    return all(left <= right * (1 + _ROUNDING) for chain in chains for left, right in pairwise(chain))
+    least, median, most, (low, high) = seconds.min, seconds.p50, seconds.max, seconds.ci95
+    loose = 1 + _ROUNDING
+    return (
+        least <= median * loose
+        and median <= seconds.p95 * loose
+        and seconds.p95 <= seconds.p99 * loose
+        and seconds.p99 <= most * loose
+        and least <= seconds.mean * loose
+        and seconds.mean <= most * loose
+        and least <= low * loose
+        and low <= median * loose
+        and median <= high * loose
+        and high <= most * loose
+    )
 
 
 def median_interval_ranks(n: int, confidence: float = 0.95) -> tuple[int, int]:

@@ -1,0 +1,90 @@
+"""A line as this program writes it is decoded in two parts; what it says must not depend on that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from collbench.errors import RunReadError
+from collbench.schema import record as records
+from collbench.schema.case import Case
+from collbench.schema.record import Record
+
+
+@pytest.fixture
+def first(stored_run: Path) -> Record:
+    """A measured record."""
+    return records.decode((stored_run / "records.jsonl").read_bytes().splitlines()[0])
+
+
+def compact(document: object) -> bytes:
+    return msgspec.json.encode(document)
+
+
+def document_of(record: Record) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(records.encode(record))
+    return document
+
+
+def test_launches_of_one_case_share_it(first: Record) -> None:
+    line = records.encode(first)
+    later = records.encode(msgspec.structs.replace(first, launch=3))
+    one, other = records.decode(line), records.decode(later)
+    assert (one, other.launch) == (first, 3)
+    assert one.case is other.case
+
+
+def test_cases_that_differ_are_told_apart(first: Record) -> None:
+    sizes = [
+        records.decode(records.encode(msgspec.structs.replace(first, case=first.case.having(size=size)))).case["size"]
+        for size in (8, 16, 8)
+    ]
+    assert sizes == [8, 16, 8]
+
+
+def test_a_setting_called_launch_is_no_end_of_the_case(first: Record) -> None:
+    for number in (1, 2):
+        case = Case(workload="program", what={"first": "a", "launch": number})
+        line = records.encode(msgspec.structs.replace(first, case=case, launch=7))
+        assert (records.decode(line).case, records.decode(line).launch) == (case, 7)
+
+
+def test_the_last_of_two_cases_counts_as_in_any_json(first: Record) -> None:
+    document = document_of(first)
+    other = compact(document | {"case": {"workload": "other"}})
+    twice = records.encode(first)[:-1] + b"," + other[1:]
+    assert records.decode(twice).case == Case(workload="other")
+
+
+def test_a_document_that_begins_with_something_else_is_read_the_long_way(first: Record) -> None:
+    document = document_of(first)
+    backwards = compact(dict(reversed(document.items())))
+    assert records.decode(backwards) == first
+    headless = records.encode(first).removeprefix(b'{"case":')
+    with pytest.raises(RunReadError):
+        records.decode(headless)
+
+
+@pytest.mark.parametrize("case", [None, [], "allreduce", {"workload": "w", "where": {"ranks": 0}}, {"what": {}}])
+def test_a_case_that_is_none_is_refused(first: Record, case: object) -> None:
+    with pytest.raises(RunReadError, match=r"here: .*case"):
+        records.decode(compact(document_of(first) | {"case": case}), "here")
+
+
+def test_an_odd_case_is_refused_each_time(first: Record) -> None:
+    line = compact(document_of(first) | {"case": {"workload": "w", "what": {"size": -8}}})
+    for _ in range(2):
+        with pytest.raises(RunReadError, match="here: a size of -8 bytes"):
+            records.decode(line, "here")
+
+
+def test_more_cases_than_are_remembered_are_read(first: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MOST_CASES", 2)
+    for size in (8, 16, 24, 32, 8):
+        case = first.case.having(size=size)
+        assert records.decode(records.encode(msgspec.structs.replace(first, case=case))).case == case
+    assert len(records._CASES) <= 2
