@@ -163,7 +163,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_pages_that_other_files_name_exist() -> None:
-    named = {}
+    named: dict[str, Path] = {}
     for top in ("src", "bench", "launch", "containers", "tools"):
         for path in (ROOT / top).rglob("*.*"):
             if path.suffix in (".py", ".c", ".sh", ".toml", ".j2", ".Dockerfile"):
@@ -221,7 +221,7 @@ def test_fields_that_must_be_there() -> None:
             value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
             if not field.required and field.name not in ("schema", "where") and value:
                 said.add((field.name, str(value)))
-    assert set(re.findall(r"`(\w+)` is\s+`(\w+)`", text.partition("If a field occurs twice")[0])) == said
+    assert set(re.findall(r"`(\w+)`\s+is\s+`(\w+)`", text.partition("If a field occurs twice")[0])) == said
 
 
 #: A value of each type that the table of axes names.
@@ -350,7 +350,7 @@ def test_no_page_has_a_gap_left_to_fill() -> None:
 
 
 def test_the_table_of_the_readme_is_what_its_run_prints() -> None:
-    """Its first table: a run that is measured again, or a table that changes, requires to paste the README's again."""
+    """Its first table: a run that is measured again, or a changed table, must be pasted again."""
     (name,) = re.findall(r"`collbench show (results/[-\w]+)` prints\s+it\s+again", PAGES["README.md"])
     run = read_run(ROOT / name)
     printer = new_style("table")
