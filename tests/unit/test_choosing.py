@@ -19,7 +19,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(*names: str, **fields: str) -> Plan:
-    return Plan(collectives=("bcast",), backends=names, **fields)  # type: ignore[arg-type]
+    return Plan(collectives=("bcast",), backends=names, **fields)
 
 
 @pytest.mark.parametrize("unusable", ["refuse", "skip"])

@@ -28,8 +28,9 @@ from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.plan import Plan, Sizes, load_plan
+from collbench.schema.plan import Plan, load_plan
 from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
+from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 from collbench.workloads.program import Program

@@ -23,7 +23,8 @@ from collbench import collectives, workloads
 from collbench.collectives.row import fold
 from collbench.run.samples import valid_samples
 from collbench.schema.axes import OPS
-from collbench.schema.case import DTYPES, case_of
+from collbench.schema.case import case_of
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.pack import pack
 from collbench.schema.store import read_run
 

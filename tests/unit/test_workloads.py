@@ -191,7 +191,7 @@ def test_a_plan_file_names_workloads_and_their_axes(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text('workloads = ["stream"]\n[axes]\nlevel = [1, 2]\nmode = ["a"]\n', encoding="utf-8")
     plan = load_plan(path)
-    assert (plan.workloads, plan.collectives, plan.sizes) == (("stream",), (), None)
+    assert (plan.workloads, plan.collectives, plan["sizes"]) == (("stream",), (), None)
     assert plan.axes == {"level": (1, 2), "mode": ("a",)}
 
 

@@ -10,6 +10,7 @@ from collbench.errors import PlanError
 from collbench.schema.axes import Axis, Value
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan
+from collbench.schema.sizes import sizes_in_bytes
 from collbench.spelling import suggestion
 from collbench.units import parse_size
 from collbench.workloads.case import ProgramCase
@@ -43,7 +44,7 @@ def _refuse_other_kind(axis: Axis, value: Value) -> None:
 
 
 def _cases_of_row(row: Program, plan: Plan) -> Iterator[ProgramCase]:
-    sizes = () if not row.sizes else row.sizes if plan.sizes is None else plan.sizes_in_bytes()
+    sizes = () if not row.sizes else row.sizes if plan["sizes"] is None else sizes_in_bytes(plan["sizes"])
     sized = {"size": tuple(parse_size(size) for size in sizes)} if sizes else {}
     values = {axis.name: plan.axes.get(axis.name, (axis.neutral,)) for axis in row.axes} | sized
     how = {axis.name for axis in row.axes if axis.kind == "how"}
