@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from collbench.schema import choices
-from collbench.schema.choices import Choice, Flag, one_of
+from collbench.schema import axis_values
+from collbench.schema.choices import YES_NO_BOTH, Choice, Flag, one_of
 from collbench.schema.dtypes import DTYPE_ALIASES, DTYPES
 from collbench.schema.policy import policy_order
 from collbench.schema.sizes import Sizes, sizes_in_bytes
@@ -100,8 +100,8 @@ def _if_true(words: str) -> Callable[[Value], str]:
 
 
 #: What NCCL knows (nccl.h and its manual, 2.30); case does not matter to it.
-NCCL_ALGO = choices.nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
-NCCL_PROTO = choices.nccl_words("LL", "LL128", "Simple")
+NCCL_ALGO = axis_values.nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
+NCCL_PROTO = axis_values.nccl_words("LL", "LL128", "Simple")
 
 #: Every axis that is not a workload's own, in the order of tables.
 AXES: dict[str, Axis] = {
@@ -112,7 +112,7 @@ AXES: dict[str, Axis] = {
             "op", "what", "the reduction", words=_after(""),
             choice=Choice(
                 "ops", ("sum",), row=lambda row: row.reduces, nested=-1,
-                values=choices.named("op", OPS, lambda backend: backend.ops, {}),
+                values=axis_values.named("op", OPS, lambda backend: backend.ops, {}),
                 flag=Flag(("-o", "--op"), f"Reduction: {', '.join(OPS)}, or all.", "OP", commas=True),
             ),
         ),
@@ -120,7 +120,7 @@ AXES: dict[str, Axis] = {
             "dtype", "what", "the type of an element", "", words=_after(""),
             choice=Choice(
                 "dtypes", ("float32",), row=lambda row: row.moves_data, nested=-2,
-                values=choices.named("dtype", DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
+                values=axis_values.named("dtype", DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
                 flag=Flag(("-d", "--datatype"), "int8 to uint64, float16, bfloat16, float32, float64 (or half, float, "
                           "double), or all.", "TYPE", commas=True),
             ),
@@ -128,7 +128,7 @@ AXES: dict[str, Axis] = {
         Axis(
             "root", "what", "the rank that sends, receives or serves", of=int, words=_after("root "),
             choice=Choice(
-                "roots", (0,), row=lambda row: row.rooted, values=choices.roots,
+                "roots", (0,), row=lambda row: row.rooted, values=axis_values.roots,
                 flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"),
             ),
         ),
@@ -176,7 +176,7 @@ AXES: dict[str, Axis] = {
             "algorithm", "how", "what NCCL_ALGO is set to", words=_after("NCCL_ALGO="), advised=True,
             column="algorithm_asked",
             choice=Choice(
-                "algorithms", ("",), optional=True, values=choices.empty_is_none, check=NCCL_ALGO,
+                "algorithms", ("",), optional=True, values=axis_values.empty_is_none, check=NCCL_ALGO,
                 flag=Flag(("--algorithm",), "nccl: what NCCL_ALGO is set to.", "NAME", default="left to NCCL"),
             ),
         ),
@@ -184,7 +184,7 @@ AXES: dict[str, Axis] = {
             "protocol", "how", "what NCCL_PROTO is set to", words=_after("NCCL_PROTO="), advised=True,
             column="protocol_asked",
             choice=Choice(
-                "protocols", ("",), optional=True, values=choices.empty_is_none, check=NCCL_PROTO,
+                "protocols", ("",), optional=True, values=axis_values.empty_is_none, check=NCCL_PROTO,
                 flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"),
             ),
         ),
@@ -202,7 +202,7 @@ AXES: dict[str, Axis] = {
             words=lambda value: f"CUDA graph of {value}" if value else "", advised=True,
             choice=Choice(
                 "cudagraph", 0, row=lambda row: not row.has_server, optional=True,
-                values=choices.operations_of_graph, check=choices.within(0, 10_000_000),
+                values=axis_values.operations_of_graph, check=axis_values.within(0, 10_000_000),
                 flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
                           "N"),
             ),
@@ -211,20 +211,20 @@ AXES: dict[str, Axis] = {
             "in_place", "how", "the result takes the place of the input", False, of=bool, words=_if_true("in place"),
             advised=True,
             choice=Choice(
-                "in_place", (False,), values=choices.places, nested=1,
-                flag=Flag(("--in-place",), "Measure the in-place form.", words=choices.YES_NO_BOTH, alone="yes",
+                "in_place", (False,), values=axis_values.places, nested=1,
+                flag=Flag(("--in-place",), "Measure the in-place form.", words=YES_NO_BOTH, alone="yes",
                           default="no; both with --style nccl-tests"),
             ),
         ),
         Axis("engine", "where", "what the ranks were started in", "host"),
         Axis(
             "image", "where", "the image, on the host the environment beside it", implies=SOFTWARE,
-            choice=Choice("images", check=choices.image_name),
+            choice=Choice("images", check=axis_values.image_name),
         ),
         Axis(
             "policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
             implies=frozenset({"python", "packages", "image-id"}),
-            choice=Choice("policies", check=choices.policy_name),
+            choice=Choice("policies", check=axis_values.policy_name),
         ),
         Axis(
             "isolation", "where", "the step of the engine's ladder", label=lambda value: str(value or "none"),
