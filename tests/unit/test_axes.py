@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from collbench.cli.collective import make_command, plan_of
+from collbench.collectives.case import collective_case
 from collbench.schema.axes import AXES, STAGINGS, Axis, choices_of
 from collbench.schema.choices import Choice
 from collbench.schema.launch_plan import LaunchPlan
@@ -71,6 +72,15 @@ def test_one_more_entry_is_one_more_key(monkeypatch: pytest.MonkeyPatch) -> None
         msgspec.convert({"lanes": ["x"]}, made)
     with pytest.raises(msgspec.ValidationError, match="unknown field `rooms`"):
         msgspec.convert({"rooms": []}, made)
+
+
+def test_an_axis_without_a_field_is_in_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AXES, "lanes", Axis("lanes", "how", "", 1, of=int))
+    values = {"backend": "fake", "driver": "python", "thread_level": "single", "op": "sum", "ranks": 2}
+    case = collective_case("allreduce", values | {"lanes": 4})
+    assert (case["lanes"], case["op"], case.op, case["root"]) == (4, "sum", "sum", None)
+    assert case.identity.how["lanes"] == 4
+    assert collective_case("allreduce", values | {"lanes": 1}).identity == collective_case("allreduce", values).identity
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def plan(*names: str, **fields: str) -> Plan:
 
 @pytest.mark.parametrize("unusable", ["refuse", "skip"])
 def test_simulated_and_real_times_do_not_mix_even_where_the_real_ones_cannot_be_had(unusable: str) -> None:
-    with pytest.raises(RequestError, match="fake makes its times up"):
+    with pytest.raises(RequestError, match="the times of fake are simulated"):
         chosen_backends(plan("mpi", "fake", unusable=unusable))
 
 

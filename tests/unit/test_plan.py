@@ -64,6 +64,7 @@ def test_a_plan_is_read(tmp_path: Path) -> None:
         ("collectives = ['bcast']\niters = 0", "iters 0: must be at least 1"),
         ("collectives = ['bcast']\nwarmup = -1", "warmup -1: must be at least 0"),
         ("collectives = ['bcast']\ncudagraph = -1", "cudagraph -1: must be at least 0"),
+        ("collectives = ['bcast']\ncudagraph = 10000001", "cudagraph 10000001: at most 10,000,000"),
         ("collectives = ['bcast']\nops = []", "ops: the list is empty"),
         ("collectives = ['bcast']\nregistered = [1]", "bool"),
         ("collectives = ['bcast']\nalgorithm = ['Ring']", r"unknown key 'algorithm'. Did you mean algorithms\?"),

@@ -99,6 +99,7 @@ def check_plan(plan: Plan) -> Plan:
     Raises:
         PlanError, UnitError: the first that does not, with what would.
     """
+    check_values(plan)
     _check_numbers(plan)
     for name, choices in (
         ("gate", ("auto", "roundtime", "barrier", "none")),
@@ -108,7 +109,6 @@ def check_plan(plan: Plan) -> Plan:
             raise PlanError(f"{name} {getattr(plan, name)!r}: choose one of {', '.join(choices)}.")
     if not plan.collectives and not plan.workloads:
         raise PlanError("collectives: the list is empty, and so is workloads; nothing would be measured.")
-    check_values(plan)
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
         if not 0 < seconds <= LONGEST:
             raise PlanError(f"{name} {getattr(plan, name)}: must be longer than 0 s, and at most {LONGEST:g} s.")
@@ -124,8 +124,9 @@ def check_values(plan: Plan) -> None:
     """
     usual = {field.name: field.default for field in msgspec.structs.fields(plan)}
     choices = [choice for choice in choices_of("what", "how", "where").values() if choice.key in usual]
-    for key, values in (*((choice.key, plan[choice.key]) for choice in choices), *plan.axes.items()):
-        if values == () != usual.get(key):
+    lists = {choice.key: plan[choice.key] for choice in choices if usual[choice.key] != ()} | plan.axes
+    for key, values in lists.items():
+        if values == ():
             raise PlanError(f"{key}: the list is empty; nothing would be measured.")
     for choice in choices:
         for value in plan[choice.key] if choice.many else (plan[choice.key],):
