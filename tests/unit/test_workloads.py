@@ -178,7 +178,7 @@ def test_axes_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, ax
         (
             Plan(collectives=("bcast",), backends=("fake",), workloads=("stream",)),
             Options(),
-            "in no run with real ones",
+            "Measure it in a run of its own",
         ),
     ],
 )

@@ -21,7 +21,7 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     """The cases of all workloads, each once.
 
     Raises:
-        PlanError: more than one rank; an axis that none of the workloads has, or a value of another type than its default.
+        PlanError: more than one rank; an axis that none of the workloads has; a value of another type than its default.
         RequestError: an unknown workload.
     """
     rows = [workloads.get(name) for name in plan.workloads]

@@ -51,7 +51,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # the keys of axes are known when the table has been read
 
         def __init__(self, **keys: Any) -> None: ...
 

@@ -74,7 +74,7 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     share_gpu: bool = False
     unusable: Literal["refuse", "skip"] = "refuse"
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # the keys of axes are known when the table has been read
 
         def __init__(self, **keys: Any) -> None: ...
 
