@@ -13,7 +13,8 @@ from collbench.bindings.host_buffers import numpy_dtype
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import RunReadError
 from collbench.schema.axes import AXES
-from collbench.schema.case import DTYPE_ALIASES, DTYPES, Case, Where, case_of, names_in, refuse_odd
+from collbench.schema.case import Case, Where, case_of, names_in, refuse_odd
+from collbench.schema.dtypes import DTYPE_ALIASES, DTYPES
 
 CASE = CollectiveCase(
     collective="allreduce",

@@ -23,13 +23,15 @@ from collbench.launch.engines.docker.ladder import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
 from collbench.report.tables import FORMATS
-from collbench.schema.axes import AXES, OPS, Value
+from collbench.schema.axes import AXES, OPS, Axis, Value
 from collbench.schema.case import Case, Where, refuse_odd
+from collbench.schema.choices import Choice
 from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.plan import Plan, Sizes, load_plan
+from collbench.schema.plan import Plan, load_plan
 from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
+from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 from collbench.workloads.program import Program
@@ -39,8 +41,11 @@ PAGES = {
     path.name: path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md")))
 }
-#: Flags in the manual that belong to other programs: mpirun, torchrun, pytest, mypy, bench/.
-FOREIGN = {"--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env"}
+#: Flags in the manual that belong to other programs: mpirun, torchrun, pytest, mypy, bench/; and that of the axis that
+#: extending.md adds.
+FOREIGN = {
+    "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
+}  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
 
@@ -178,7 +183,10 @@ def test_pages_that_other_files_name_exist() -> None:
 
 
 #: The files that extending.md adds.
-NOT_HERE = {"collectives/scan.py", "backends/loopback.py", "scan.py", "site_policies.py", "workloads/dd.py"}
+NOT_HERE = {
+    "collectives/scan.py", "backends/loopback.py", "backends/chunked.py", "scan.py", "site_policies.py",
+    "workloads/dd.py",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
@@ -249,6 +257,15 @@ def test_the_table_of_axes() -> None:
         assert neutral == ("null" if axis.neutral is None else f"`{json.dumps(axis.neutral)}`"), name
         assert meaning.lower().startswith(axis.means.lower()), name
         assert [accepts(name, value) for value in KINDS.values()] == [one == of_type for one in KINDS], name
+
+
+def test_fields_of_an_axis() -> None:
+    for kind in (Axis, Choice):
+        documented = rows(
+            section("extending.md", "An axis"), f"field of `{kind.__name__}`", "in the example", "meaning"
+        )
+        named = [name for key in documented for name in re.findall(r"`(\w+)`", key)]
+        assert sorted(named) == sorted(field.name for field in dataclasses.fields(kind))
 
 
 def test_factors_are_those_of_the_table_of_axes() -> None:

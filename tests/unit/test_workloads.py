@@ -150,9 +150,9 @@ def test_cases_are_every_combination_of_sizes_and_own_axes(monkeypatch: pytest.M
     ("axes", "message"),
     [
         ({"levle": (1,)}, "axes: 'levle': other has no such axis. Did you mean level?"),
-        ({"level": ("high",)}, "axes: level: 'high' is of another kind than 6, its usual value."),
-        ({"level": (True,)}, "axes: level: True is of another kind than 6, its usual value."),
-        ({"mode": (1,)}, "axes: mode: 1 is of another kind than 'fast', its usual value."),
+        ({"level": ("high",)}, "axes: level: 'high' has another type than the default 6."),
+        ({"level": (True,)}, "axes: level: True has another type than the default 6."),
+        ({"mode": (1,)}, "axes: mode: 1 has another type than the default 'fast'."),
     ],
 )
 def test_axes_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, axes: Any, message: str) -> None:
@@ -178,7 +178,7 @@ def test_axes_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, ax
         (
             Plan(collectives=("bcast",), backends=("fake",), workloads=("stream",)),
             Options(),
-            "in no run with real ones",
+            "Measure it in a run of its own",
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_a_plan_file_names_workloads_and_their_axes(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text('workloads = ["stream"]\n[axes]\nlevel = [1, 2]\nmode = ["a"]\n', encoding="utf-8")
     plan = load_plan(path)
-    assert (plan.workloads, plan.collectives, plan.sizes) == (("stream",), (), None)
+    assert (plan.workloads, plan.collectives, plan["sizes"]) == (("stream",), (), None)
     assert plan.axes == {"level": (1, 2), "mode": ("a",)}
 
 

@@ -124,7 +124,7 @@ def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifes
         title=plan.title,
         ranks=ranks,
         protocol=protocol(plan, plan.gate, plan.cadence),
-        thread_level={"requested": plan.thread_level},
+        thread_level={"requested": plan["thread_level"]},
         launcher="collbench launch",
         libraries=tuple(libraries),
         hosts=(facts.host(range(ranks)),),

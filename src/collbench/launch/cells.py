@@ -76,7 +76,7 @@ def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | Progr
 
 
 def _collective_cases(inner: Plan, cell: LaunchCell) -> tuple[CollectiveCase, ...]:
-    cases = tuple(dict.fromkeys(case for name in inner.backends for case in cases_of(inner, name, cell.ranks)))
+    cases = tuple(dict.fromkeys(case for name in inner["backends"] for case in cases_of(inner, name, cell.ranks)))
     if all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
         raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks; nothing would be measured.")
     return cases
@@ -113,7 +113,7 @@ def inner_plan(plan: LaunchPlan, cell: LaunchCell) -> Plan:
 
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
     """What is measured with an image."""
-    return plan.image_backends.get(image, plan.backends) or DEFAULT_BACKENDS
+    return plan.image_backends.get(image, plan["backends"]) or DEFAULT_BACKENDS
 
 
 def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:

@@ -39,7 +39,7 @@ def manifest(
         ranks=session.world.size,
         protocol=protocol(plan, method.gate, method.cadence),
         rank_gpus=gpus if any(gpus := tuple(rank.gpu for rank in ranks)) else (),
-        thread_level={"requested": plan.thread_level, "granted": session.thread_level},
+        thread_level={"requested": plan["thread_level"], "granted": session.thread_level},
         launcher=launcher.detect().title,
         libraries=_libraries(backends),
         hosts=_hosts(session, ranks),

@@ -22,7 +22,7 @@ from collbench.run.failures import raise_on_all
 from collbench.run.results import calls_of, device_seconds, fill_results
 from collbench.run.samples import left_early
 from collbench.run.sampling import Method, Watch, sample
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.record import Record, ResultCheck, Work
 
 #: A barrier is checked with its last rank coming this late (ns).

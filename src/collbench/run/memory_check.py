@@ -11,7 +11,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import CollbenchError, DoesNotFit, Unsupported
 from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Watch
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.units import format_bytes
 
 

@@ -30,7 +30,7 @@ def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> 
         ranks=ranks,
         oversubscribed=oversubscribed,
         burst=plan.burst,
-        launches=plan.cudagraph,
+        launches=plan["cudagraph"],
     )
 
 

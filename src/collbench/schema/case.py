@@ -18,16 +18,6 @@ Cadence = Literal["isolated", "streaming"]
 GATES: tuple[Gate, ...] = get_args(Gate)
 CADENCES: tuple[Cadence, ...] = get_args(Cadence)
 
-#: Item size in bytes of every dtype that exists anywhere in collbench.
-DTYPES: dict[str, int] = {
-    "int8": 1, "int16": 2, "int32": 4, "int64": 8,
-    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
-
-#: What users of nccl-tests and C type instead.
-DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
-
 _Text = Annotated[str, msgspec.Meta(max_length=512)]
 _Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Settings = dict[Name, _Text | _Whole | float | bool | None]
@@ -181,15 +171,10 @@ def refuse_odd(case: Case, what: str) -> None:
             axis = AXES.get(name)
             if axis is not None and axis.kind != kind:
                 raise RunReadError(f"{what}: {name} stands in `{kind}`, and belongs in `{axis.kind}`.")
-            if axis is not None and type(value) is not _TYPES[name]:  # True is an int, and no size
+            if axis is not None and type(value) is not axis.of:  # True is an int, and no size
                 raise RunReadError(f"{what}: {name} {value!r} is of another kind than it should be.")
     root, size = case.what.get("root"), case.what.get("size", 0)
     if isinstance(root, int) and not 0 <= root < case.where.ranks:
         raise RunReadError(f"{what}: root {root} of {case.where.ranks} ranks.")
     if isinstance(size, int) and size < 0:
         raise RunReadError(f"{what}: a size of {size} bytes.")
-
-
-_TYPES: dict[str, type] = dict.fromkeys(AXES, str) | {
-    "root": int, "size": int, "ranks": int, "graph": int, "in_place": bool, "registered": bool,
-}  # fmt: skip
