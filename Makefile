@@ -8,7 +8,7 @@ VENVS ?= .venvs
 OPENMPI := $(VENVS)/openmpi
 MPICH := $(VENVS)/mpich
 DEMO := $(VENVS)/demo
-SOURCES := pyproject.toml setup.py constraints.txt src/collbench/timing/_loop.c src/collbench/workloads/_stream.c
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/collbench/*/_*.[ch])
 # The images to build, and what the site needs instead of the Dockerfiles' defaults: a base, certificates, a folder with
 # torch's wheel (the image torch is then built too).
 IMAGES ?= openmpi mpich

