@@ -14,13 +14,13 @@ import random
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.simulation import FakeWorld, Fault, Hub
-from collbench.bindings.spec import HostSession, Operation, Options, Session, World
+from collbench.bindings.simulation import FakeWorld, Fault, Hub, run_ranks
+from collbench.bindings.spec import HostBackend, HostSession, Operation, Options, Session, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
@@ -168,15 +168,12 @@ class FakeOperation:
         return self._row.meaning(inputs, self._case.root or 0, fold(self._case.op))[self._buffers.rank]
 
 
-class FakeBackend:
+class FakeBackend(HostBackend):
     """See the module."""
 
     name = "fake"
     summary = "in-process ranks with simulated times, for tests and demonstrations"
     simulated = True
-    device: Literal["cpu", "gpu"] = "cpu"
-    streams = False
-    axes: frozenset[str] = frozenset()
     ops: tuple[Op, ...] = OPS
 
     def missing(self) -> str | None:
@@ -205,28 +202,9 @@ class FakeBackend:
         return (Library(name="fake (simulated times)", version="1"),)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """Rank 0 in this thread, the others in daemon threads. The first error of any rank is raised here."""
         fault = None if options.fault is None else Fault.parse(options.fault)
-        ranks = self.world_size(options)
-        hub = Hub(ranks, options.timeout + 5.0)
-        errors: list[BaseException] = []
-
-        def run_rank(rank: int) -> None:
-            try:
-                body(FakeSession(hub, rank, options.thread_level, fault))
-            except BaseException as error:
-                errors.append(error)
-                hub.leave()
-
-        threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(1, ranks)]
-        for thread in threads:
-            thread.start()
-        run_rank(0)
-        for thread in threads:
-            thread.join(timeout=options.timeout)
-        first = next((error for error in errors if not isinstance(error, LostRankError)), None)
-        if first is not None or errors:
-            raise first or errors[0]
+        hub = Hub(self.world_size(options), options.timeout + 5.0)
+        run_ranks(hub, lambda rank: body(FakeSession(hub, rank, options.thread_level, fault)), options.timeout)
 
 
 BACKEND = FakeBackend()

@@ -18,7 +18,7 @@ class HostMpiBackend(MpiBackend):
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
         """One rank of MPI_COMM_WORLD."""
-        return MpiSession(mpi, level)
+        return MpiSession(self, mpi, level)
 
 
 BACKEND = HostMpiBackend()

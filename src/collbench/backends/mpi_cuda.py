@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collbench.bindings.calls import dialect_of, make_call
+from collbench.bindings.calls import binder_of, make_call
 from collbench.bindings.gpu.cuda_mpi import CudaMpiArguments
 from collbench.bindings.gpu.device import device_buffers
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
@@ -21,20 +21,18 @@ from collbench.schema.axes import ThreadLevel
 class CudaSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    backend = "mpi-cuda"
-
-    def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
-        super().__init__(mpi, level, options)
+    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(backend, mpi, level, options)
         reasons = allgather(self.world, None if self.gpu is None else refusal(mpi, self.gpu.uuid))
         for rank, reason in enumerate(reasons):
             if reason is not None:
-                raise BackendUnavailable(f"backend {self.backend}: rank {rank}: {reason}")
+                raise BackendUnavailable(f"backend {backend.name}: rank {rank}: {reason}")
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Device memory, and the row's MPI call on it. MPI returns when the data is where it belongs."""
         self.taken.refuse(row)
         arguments = CudaMpiArguments(self._mpi, case, row, count, self.device)
-        prepared = dialect_of(row, "mpi", "MPI")(arguments)
+        prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
         call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
         return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held)
 
@@ -66,7 +64,7 @@ class MpiCudaBackend(DeviceMpiBackend):
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
         """One rank's."""
-        return CudaSession(mpi, level, options)
+        return CudaSession(self, mpi, level, options)
 
 
 BACKEND = MpiCudaBackend()

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from collbench.bindings.calls import AllOf, dialect_of, make_call
+from collbench.bindings.calls import AllOf, binder_of, make_call
 from collbench.bindings.gpu.communicators import Communicators
 from collbench.bindings.gpu.device import Device, device_buffers
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.nccl_arguments import NcclArguments
-from collbench.bindings.gpu.nccl_library import DATATYPE, OP, Communicator, says_lost, settings
+from collbench.bindings.gpu.nccl_library import (
+    DATATYPE,
+    NCCL_PACKAGES,
+    NCCL_VARIABLES,
+    OP,
+    Communicator,
+    says_lost,
+    settings,
+)
 from collbench.bindings.gpu.nccl_log import NcclLog
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
-from collbench.bindings.gpu.runtime import agree, on_all, runtime
+from collbench.bindings.gpu.runtime import agree, on_all
 from collbench.bindings.gpu.sharing import share_variables
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.spec import Operation, Options, Session, allgather
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import C, Collective, Prepared
+from collbench.collectives.row import Binder, C, Collective, Prepared
 from collbench.errors import LibraryError
 from collbench.machine.own_variables import set_own
 from collbench.schema.axes import Op, ThreadLevel
@@ -35,35 +42,33 @@ CALLS_END = 0.5
 class NcclSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    backend = "nccl"
-
-    def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
-        super().__init__(mpi, level, options)
+    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(backend, mpi, level, options)
         self._log = NcclLog()
         self._log.begin()
-        self._nccl = on_all(self.world, self.backend, runtime().nccl)
+        self._nccl = on_all(self.world, backend.name, self.runtime.nccl)
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
-        agree(self.world, self.backend, "NCCL", f"{version} ({self._nccl.path})")
+        agree(self.world, backend.name, "NCCL", f"{version} ({self._nccl.path})")
         set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
         self._comms = Communicators()
         self._halt = Halt()
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
-        dialect = dialect_of(row, "nccl", "NCCL")
+        binder = binder_of(self.backend, row, "nccl", "NCCL")
         self.taken.refuse(row)
         comm, device = self._communicator(case, row), self.device
         if row.has_server:
-            return self._with_server(dialect, comm, case, row, count)
+            return self._with_server(binder, comm, case, row, count)
         assert comm is not None and device is not None
         observe = partial(self._log.observe, self._reread)
         arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
         if not case.graph:
-            prepared = dialect(arguments)
+            prepared = binder(arguments)
             call = self._call(prepared, device, arguments)
             return Operation(*device_buffers(prepared), call, prepared.in_place, 0, observe)
-        prepared = self._allocated(dialect, arguments)
+        prepared = self._allocated(binder, arguments)
         call = self._call(prepared, device, arguments)
         try:  # NCCL connects its ranks in the first call, which no graph should hold
             seen = observe(lambda: _perform(call))
@@ -73,12 +78,12 @@ class NcclSession(DeviceMpiSession):
             *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen
         )
 
-    def _allocated(self, dialect: Callable[[Any], Prepared], arguments: NcclArguments) -> Prepared:
+    def _allocated(self, binder: Binder, arguments: NcclArguments) -> Prepared:
         """The row's call with its buffers, on all ranks or on none: what follows is collective."""
         found: list[Prepared] = []
         mine: Exception | None = None
         try:
-            found.append(dialect(arguments))
+            found.append(binder(arguments))
         except (MemoryError, LibraryError) as error:
             mine = error.with_traceback(None)
         for heard in allgather(self.world, mine):
@@ -97,7 +102,7 @@ class NcclSession(DeviceMpiSession):
 
     def _with_server(
         self,
-        dialect: Callable[[Any], Prepared],
+        binder: Binder,
         comm: Communicator | None,
         case: CollectiveCase,
         row: Collective,
@@ -111,7 +116,7 @@ class NcclSession(DeviceMpiSession):
         else:
             assert comm is not None and device is not None
             arguments = WorkerArguments(self._mpi, self._nccl, comm, device, case, row, count, rank)
-        prepared = dialect(arguments)
+        prepared = binder(arguments)
         libraries = (MpiSymbols(self._mpi), self._nccl, *(() if device is None else (device,)))
         call = make_call(prepared, AllOf(libraries), (arguments,), halt=self._halt)
         observe = partial(self._log.observe, self._reread)
@@ -187,6 +192,8 @@ class NcclBackend(DeviceMpiBackend):
     streams = True
     axes: frozenset[str] = frozenset({"algorithm", "protocol", "registered", "graph", "server staging"})
     ops: tuple[Op, ...] = tuple(OP)
+    variables = (*DeviceMpiBackend.variables, *NCCL_VARIABLES)
+    packages = (*DeviceMpiBackend.packages, *NCCL_PACKAGES)
 
     def dtypes(self) -> tuple[str, ...]:
         """Those of ncclDataType_t."""
@@ -194,13 +201,13 @@ class NcclBackend(DeviceMpiBackend):
 
     def libraries(self) -> tuple[Library, ...]:
         """libnccl, and the MPI of the control plane and the server's leg."""
-        nccl = runtime().nccl()
+        nccl = self.runtime.nccl()
         own = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
         return (own, *super().libraries())
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
         """One rank's."""
-        return NcclSession(mpi, level, options)
+        return NcclSession(self, mpi, level, options)
 
 
 BACKEND = NcclBackend()

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import Literal
 
-from collbench.bindings.calls import dialect_of
+from collbench.bindings.calls import binder_of
 from collbench.bindings.host_buffers import as_parts
 from collbench.bindings.spec import Operation, Options, Session
 from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
@@ -35,13 +34,13 @@ class GlooSession(TorchSession):
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Tensors, and the call from the row's torch dialect."""
-        dialect = dialect_of(row, "torch", "torch.distributed")
+        binder = binder_of(self.backend, row, "torch", "torch.distributed")
         if case.dtype not in _GLOO_DTYPES and row.moves_data:
             raise Unsupported(f"gloo has no {case.dtype} (it has {', '.join(_GLOO_DTYPES)})")
         if case.op not in (None, *_OPS):
             raise Unsupported(f"gloo has no {case.op} (it has {', '.join(_OPS)})")
         arguments = TorchArguments(self._torch, case, row, count, self.world.rank)
-        prepared = dialect(arguments)
+        prepared = binder(arguments)
         stage = Stage(prepared.python)
         call = Call((stage,), why_not_native="torch has no C function to call", keep=(arguments, prepared))
         contributed = None if prepared.input is None else TorchBuffer(self._torch, prepared.input, case.dtype)
@@ -54,9 +53,6 @@ class TorchGlooBackend(TorchBackend):
 
     name = "torch-gloo"
     summary = "torch.distributed on CPU tensors over gloo"
-    device: Literal["cpu", "gpu"] = "cpu"
-    streams = False
-    axes: frozenset[str] = frozenset()
     ops = _OPS
 
     def missing(self) -> str | None:
@@ -79,7 +75,7 @@ class TorchGlooBackend(TorchBackend):
         if not torch.distributed.is_available():
             raise BackendUnavailable("backend torch-gloo: this torch was built without torch.distributed")
         level = join(self.name, torch.distributed, launcher.detect(), options)
-        body(GlooSession(torch, level))
+        body(GlooSession(self, torch, level))
         torch.distributed.destroy_process_group()
 
 

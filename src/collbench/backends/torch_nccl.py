@@ -11,15 +11,15 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
-from collbench.bindings.calls import dialect_of
+from collbench.bindings.calls import binder_of
 from collbench.bindings.gpu import torch_gpu
-from collbench.bindings.gpu.nccl_library import says_lost
+from collbench.bindings.gpu.nccl_library import NCCL_PACKAGES, NCCL_VARIABLES, says_lost
 from collbench.bindings.gpu.nccl_log import NcclLog
-from collbench.bindings.gpu.runtime import agree, on_all, take_seats
+from collbench.bindings.gpu.runtime import CUDA_VARIABLES, agree, on_all, take_seats
 from collbench.bindings.gpu.sharing import share_variables
 from collbench.bindings.gpu.torch_parameter_server import GpuTorchArguments, ServedTorchArguments
 from collbench.bindings.host_buffers import as_parts
-from collbench.bindings.spec import Operation, Options, Session
+from collbench.bindings.spec import Backend, Operation, Options, Session
 from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
 from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.case import CollectiveCase
@@ -38,16 +38,16 @@ _DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", 
 class TorchNcclSession(TorchSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    def __init__(self, torch: Any, level: ThreadLevel, options: Options) -> None:
-        super().__init__(torch, level)
-        self.taken = take_seats("torch-nccl", self.world, options, torch_gpu.missing(), torch_gpu.visible)
-        self._nccl = on_all(self.world, "torch-nccl", lambda: torch_gpu.nccl(torch))
-        agree(self.world, "torch-nccl", "NCCL", f"{self._nccl.version} ({self._nccl.path})")
+    def __init__(self, backend: Backend, torch: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(backend, torch, level)
+        self.taken = take_seats(backend.name, self.world, options, torch_gpu.missing(), torch_gpu.visible)
+        self._nccl = on_all(self.world, backend.name, lambda: torch_gpu.nccl(torch))
+        agree(self.world, backend.name, "NCCL", f"{self._nccl.version} ({self._nccl.path})")
         self._log = NcclLog()
         self._log.begin()
         self._nccl.reread_settings()  # it may be loaded already, with another log
         set_own(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
-        self.gpu = on_all(self.world, "torch-nccl", self._open)
+        self.gpu = on_all(self.world, backend.name, self._open)
         # Longer than the watchdog's, which knows what was being done.
         self._timeout = timedelta(seconds=options.timeout + 10)
         self._groups: dict[int | None, Any] = {}
@@ -69,13 +69,14 @@ class TorchNcclSession(TorchSession):
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Tensors on the GPU, the row's call, and a wait for the stream as its completion."""
-        dialect = dialect_of(row, "torch served" if row.has_server else "torch", "torch.distributed")
+        dialect = "torch served" if row.has_server else "torch"
+        binder = binder_of(self.backend, row, dialect, "torch.distributed")
         if case.dtype not in _DTYPES and row.moves_data:
             raise Unsupported(f"torch hands no {case.dtype} to NCCL (it hands {', '.join(_DTYPES)})")
         self.taken.refuse(row)
         group = self._group(case.root if row.has_server else None)
         arguments = self._arguments(case, row, count, group)
-        prepared = dialect(arguments)
+        prepared = binder(arguments)
         wait = None if row.has_server else Stage(self._wait)
         stopwatch = None if row.has_server else torch_gpu.stopwatch(self._torch)
         call = Call(
@@ -122,6 +123,8 @@ class TorchNcclBackend(TorchBackend):
     streams = True
     axes: frozenset[str] = frozenset({"server staging"})
     ops: tuple[Op, ...] = ("sum", "prod", "min", "max", "avg")
+    variables = (*TorchBackend.variables, *CUDA_VARIABLES, *NCCL_VARIABLES, "TORCH_NCCL_")
+    packages = (*TorchBackend.packages, *NCCL_PACKAGES)
 
     def missing(self) -> str | None:
         """Whether torch is installed, with CUDA and NCCL, and sees a GPU."""
@@ -152,7 +155,7 @@ class TorchNcclBackend(TorchBackend):
 
         level = join(self.name, torch.distributed, launcher.detect(), options)
         try:
-            session = TorchNcclSession(torch, level, options)
+            session = TorchNcclSession(self, torch, level, options)
         except BackendUnavailable:  # known to all ranks, and the next backend may be torch's too
             torch.distributed.destroy_process_group()
             raise

@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from collbench.collectives.row import C, Collective, Dialect, Part, Prepared
+from collbench.bindings.spec import Backend
+from collbench.collectives.row import Binder, C, Collective, Part, Prepared
 from collbench.errors import Unsupported
 from collbench.timing.call import Call, Native, Stage, Stopwatch
 from collbench.timing.halt import Halt
 
 
-def dialect_of(row: Collective, dialect: str, title: str) -> Dialect:
-    """How a row is called in a dialect.
+def binder_of(backend: Backend, row: Collective, dialect: str = "", title: str = "") -> Binder:
+    """What makes a backend's call of a row: its own binder, else the row's for the dialect (`title` in messages).
 
     Raises:
-        Unsupported: not at all.
+        Unsupported: there is neither.
     """
-    if dialect not in row.dialects:
-        raise Unsupported(f"{row.name} has no {title} form")
-    return row.dialects[dialect]
+    binder = backend.binders.get(row.name) or row.dialects.get(dialect)
+    if binder is None:
+        raise Unsupported(f"{row.name} has no {title or backend.name} form")
+    return binder
 
 
 class Symbols(Protocol):

@@ -1,9 +1,10 @@
-"""What the fake backend's ranks share: faults on demand, a place to meet, and virtual clocks."""
+"""Ranks as threads of one process: how they start and meet, their control plane, virtual clocks, faults on demand."""
 
 from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,3 +81,27 @@ class FakeWorld:
     def bcast(self, value: Any) -> Any:
         """Rank 0's value."""
         return self._hub.exchange(self.rank, value)[0]
+
+
+def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:
+    """The body for every rank: of rank 0 in this thread, of the others in daemon threads, given `timeout` s to end.
+
+    Raises the first error of any rank; that another one left is only what follows from it.
+    """
+    errors: list[BaseException] = []
+
+    def run_rank(rank: int) -> None:
+        try:
+            body(rank)
+        except BaseException as error:
+            errors.append(error)
+            hub.leave()
+
+    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(1, hub.ranks)]
+    for thread in threads:
+        thread.start()
+    run_rank(0)
+    for thread in threads:
+        thread.join(timeout=timeout)
+    for error in sorted(errors, key=lambda error: isinstance(error, LostRankError)):
+        raise error

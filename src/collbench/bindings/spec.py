@@ -6,14 +6,15 @@ rank of this process (once for MPI and torch, n times in threads for the fake). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective
+from collbench.collectives.row import Array, Binder, Collective
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call
@@ -219,6 +220,18 @@ class Backend(Protocol):
     def ops(self) -> tuple[Op, ...]:
         """The reductions that it has."""
 
+    @property
+    def binders(self) -> Mapping[str, Binder]:
+        """By the name of a collective, how it is called here; the others as their row says for the dialect spoken."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Prefixes of the environment variables by which users change what is measured; manifests hold these."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Distributions whose versions a manifest is to hold."""
+
     def missing(self) -> str | None:
         """Why it cannot be used here, with what would help; None when it can. Does not initialise anything."""
 
@@ -238,3 +251,15 @@ class Backend(Protocol):
             BackendUnavailable: as `missing`.
             WorldMismatch: the world is not the one that was started.
         """
+
+
+class HostBackend:
+    """What a backend says where only others have something to say: for data on the host, and a dialect that exists."""
+
+    simulated = False
+    device: Literal["cpu", "gpu"] = "cpu"
+    streams = False
+    axes: frozenset[str] = frozenset()
+    binders: Mapping[str, Binder] = MappingProxyType({})
+    variables: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()

@@ -129,7 +129,7 @@ class Prepared:
 
 
 #: From the arguments of one dialect to a prepared call. Raises `Unsupported` where the dialect has no such call.
-Dialect = Callable[[Any], Prepared]
+Binder = Callable[[Any], Prepared]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class Collective:
     blocks: Callable[[int, int, int], Blocks]
     bus_factor: Callable[[int], float]
     meaning: Meaning
-    dialects: Mapping[str, Dialect] = field(default_factory=dict)
+    dialects: Mapping[str, Binder] = field(default_factory=dict)
     split: bool = False
     reduces: bool = False
     rooted: bool = False

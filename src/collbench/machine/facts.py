@@ -14,11 +14,8 @@ from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
 from collbench.timing.resolution import clock_step
 
-#: Variables that change what is measured. Everything else stays out of the manifest: environments hold secrets.
-_ALLOWED = (
-    "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_", "NCCL_", "GLOO_", "TORCH_NCCL_", "OMP_",
-    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-)  # fmt: skip
+#: Prefixes of variables that change what any program does. Backends say which change what they do.
+_COMMON = ("OMP_", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _NEVER = ("URI", "TOKEN", "SECRET", "PASS", "KEY", "CRED", "AUTH", "PREFIXES", "INITIAL_WDIR")
 
 #: A share of the time above which tasks waiting for a CPU are called contention.
@@ -32,13 +29,17 @@ def _read(path: str) -> str | None:
         return None
 
 
-def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The allow-listed part of the environment, without what a backend set for its own ends."""
+def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables that begin in one of these ways or are common, without what a backend set for its own ends.
+
+    All others stay out of the manifest: environments hold secrets.
+    """
+    recorded = (*_COMMON, *prefixes)
     ours = own_names(environ)
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(_ALLOWED) and name not in ours and not any(word in name.upper() for word in _NEVER)
+        if name.startswith(recorded) and name not in ours and not any(word in name.upper() for word in _NEVER)
     }
 
 

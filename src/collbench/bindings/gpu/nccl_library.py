@@ -23,6 +23,10 @@ DATATYPE = {
 }  # fmt: skip
 SONAME = "libnccl.so.2"
 
+#: What a manifest says of backends over NCCL.
+NCCL_VARIABLES = ("NCCL_",)
+NCCL_PACKAGES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
+
 _REMOTE = re.compile(r"ncclRemoteError|NCCL_ERROR_REMOTE|remote process exit")
 
 OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}

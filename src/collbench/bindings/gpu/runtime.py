@@ -19,6 +19,10 @@ from collbench.schema import place as places
 
 Found = TypeVar("Found")
 
+#: What a manifest says of backends on GPUs.
+CUDA_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+CUPY_PACKAGES = ("cupy-cuda12x", "cupy-cuda13x")
+
 
 class Runtime(Protocol):
     """The package through which this process uses GPUs."""
@@ -54,14 +58,6 @@ class CupyRuntime:
     def nccl(self) -> Nccl:
         """Through CuPy."""
         return cupy_nccl()
-
-
-RUNTIME: list[Runtime] = [CupyRuntime()]
-
-
-def runtime() -> Runtime:
-    """The one in use."""
-    return RUNTIME[-1]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.mpi.loading import MpiWorld, initialise, load_mpi
-from collbench.bindings.spec import HostSession, Options, World
+from collbench.bindings.spec import Backend, HostBackend, HostSession, Options, World
 from collbench.errors import LostRankError, RequestError, WorldMismatch
 from collbench.machine import launcher
 from collbench.schema.axes import ThreadLevel
@@ -48,7 +48,8 @@ class TorchSession(HostSession):
 
     clock = staticmethod(time.monotonic_ns)
 
-    def __init__(self, torch: Any, thread_level: ThreadLevel) -> None:
+    def __init__(self, backend: Backend, torch: Any, thread_level: ThreadLevel) -> None:
+        self.backend = backend
         self._torch = torch
         self.thread_level = thread_level
         self.world: World = TorchWorld(torch.distributed)
@@ -75,11 +76,12 @@ class TorchSession(HostSession):
         os._exit(code)
 
 
-class TorchBackend:
+class TorchBackend(HostBackend):
     """What backends over torch.distributed have in common."""
 
     name: str
-    simulated = False
+    variables: tuple[str, ...] = ("GLOO_",)
+    packages: tuple[str, ...] = ("torch",)
 
     def world_size(self, options: Options) -> int:
         """As many as the launcher started.
