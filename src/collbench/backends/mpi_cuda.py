@@ -10,6 +10,7 @@ from collbench.bindings.gpu.device import device_buffers
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.arguments import MpiSymbols
+from collbench.bindings.mpi.cuda_aware import LEVELS, YES_NO
 from collbench.bindings.mpi.loading import library_path, load_mpi, version_line
 from collbench.bindings.spec import Operation, Options, Session, allgather
 from collbench.collectives.case import CollectiveCase
@@ -38,20 +39,17 @@ class CudaSession(DeviceMpiSession):
 
 
 def refusal(mpi: Any, gpu: str) -> str | None:
-    """Why this MPI is not given device pointers: it would crash on them, or copy without saying so.
+    """Why this MPI is not given device pointers: it would crash on them, or copy them to the host unnoticed.
 
-    Of three levels the last counts: built with CUDA, claims to take device pointers, and a device buffer really sent
-    and checked, in a child process, because a library that fails it may take the process along.
+    Of three levels the last one decides: built with CUDA, claims to take device pointers, and a device buffer sent and
+    checked, in a child process, because a library that cannot do it may crash.
     """
     levels = cuda_aware.levels(mpi.Get_library_version(), library_path(), gpu)
     if levels.works:
         return None
-    said = ", ".join(
-        f"{name}: {'unknown' if found is None else 'yes' if found else 'no'}"
-        for name, found in (("built", levels.built), ("claimed", levels.claimed), ("works", levels.works))
-    )
+    answers = ", ".join(f"{level}: {YES_NO[getattr(levels, level)]}" for level in LEVELS)
     return (
-        f"{version_line(load_mpi())} ({library_path()}) is not CUDA-aware ({said}; {levels.why}). Use an MPI built "
+        f"{version_line(load_mpi())} ({library_path()}) is not CUDA-aware ({answers}; {levels.why}). Use an MPI built "
         "with CUDA (the image openmpi-cuda), or --backend mpi-staged"
     )
 
@@ -63,7 +61,6 @@ class MpiCudaBackend(DeviceMpiBackend):
     summary = "CUDA-aware MPI on device buffers"
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
-        """One rank's."""
         return CudaSession(self, mpi, level, options)
 
 

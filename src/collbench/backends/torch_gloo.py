@@ -1,4 +1,4 @@
-"""Backend `torch-gloo`: torch.distributed on CPU tensors over gloo, as a DDP user without a GPU pays for it.
+"""Backend `torch-gloo`: torch.distributed on CPU tensors over gloo, as DDP without GPUs uses it.
 
 Started by torchrun, or by mpirun: then MPI only carries the address of the rendezvous, once.
 """
@@ -9,9 +9,8 @@ import importlib.util
 from collections.abc import Callable
 
 from collbench.bindings.calls import binder_of
-from collbench.bindings.host_buffers import as_parts
 from collbench.bindings.spec import Operation, Options, Session
-from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
+from collbench.bindings.torch.arguments import TorchArguments, torch_buffers, torch_call
 from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
@@ -20,7 +19,6 @@ from collbench.machine import launcher
 from collbench.schema.axes import Op
 from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Library
-from collbench.timing.call import Call, Stage
 
 #: What gloo's dispatch over scalar types accepts (torch 2.4 to 2.13); it refuses the others at the first call.
 _GLOO_DTYPES = ("int8", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64")
@@ -41,11 +39,9 @@ class GlooSession(TorchSession):
             raise Unsupported(f"gloo has no {case.op} (it has {', '.join(_OPS)})")
         arguments = TorchArguments(self._torch, case, row, count, self.world.rank)
         prepared = binder(arguments)
-        stage = Stage(prepared.python)
-        call = Call((stage,), why_not_native="torch has no C function to call", keep=(arguments, prepared))
-        contributed = None if prepared.input is None else TorchBuffer(self._torch, prepared.input, case.dtype)
-        received = tuple(TorchBuffer(self._torch, part, case.dtype) for part in as_parts(prepared.output))
-        return Operation(contributed, received, call, prepared.in_place, arguments.blocks_held)
+        call = torch_call(prepared, arguments)
+        buffers = torch_buffers(self._torch, prepared, case.dtype)
+        return Operation(*buffers, call, prepared.in_place, arguments.blocks_held)
 
 
 class TorchGlooBackend(TorchBackend):
@@ -56,11 +52,9 @@ class TorchGlooBackend(TorchBackend):
     ops = _OPS
 
     def missing(self) -> str | None:
-        """Whether torch is installed and we were started in a way that gives ranks an address."""
         return missing_torch()
 
     def dtypes(self) -> tuple[str, ...]:
-        """What gloo dispatches on."""
         return tuple(dtype for dtype in DTYPES if dtype in _GLOO_DTYPES)
 
     def libraries(self) -> tuple[Library, ...]:
@@ -69,7 +63,7 @@ class TorchGlooBackend(TorchBackend):
         return (Library(name="torch (gloo)", version=torch_version(), path=spec.origin if spec else None),)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """Rendezvous, body, and the group is taken down."""
+        """Rendezvous, the body, and destruction of the process group."""
         import torch
 
         if not torch.distributed.is_available():

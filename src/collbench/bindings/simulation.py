@@ -28,12 +28,12 @@ class Fault:
         """
         match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?", text)
         if match is None:
-            raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, then @N if you like.")
+            raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, optionally with @N.")
         return Fault(match[1], int(match[2]), int(match[3] or 0))
 
 
 class Hub:
-    """What the threads share: a barrier, a slot for each rank, and the virtual clocks."""
+    """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time."""
 
     def __init__(self, ranks: int, timeout: float) -> None:
         self.ranks = ranks
@@ -53,7 +53,7 @@ class Hub:
             raise LostRankError("fake: another rank left") from None
 
     def exchange(self, rank: int, value: Any) -> list[Any]:
-        """Everybody's value."""
+        """All ranks' values, by rank."""
         self.slots[rank] = value
         self.wait()
         values = list(self.slots)
@@ -61,12 +61,12 @@ class Hub:
         return values
 
     def leave(self) -> None:
-        """Make everybody who waits, or will, fail."""
+        """From now on every wait raises LostRankError, also those under way."""
         self._barrier.abort()
 
 
 class FakeWorld:
-    """The control plane through the hub."""
+    """The control plane over the hub."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self._hub = hub
@@ -74,12 +74,10 @@ class FakeWorld:
         self.size = hub.ranks
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Everybody's value on rank 0."""
         values = self._hub.exchange(self.rank, value)
         return values if self.rank == 0 else None
 
     def bcast(self, value: Any) -> Any:
-        """Rank 0's value."""
         return self._hub.exchange(self.rank, value)[0]
 
 

@@ -23,7 +23,7 @@ from collbench.schema.manifest import Library
 
 
 class MpiBackend(HostBackend, ABC):
-    """A backend over MPI. A subclass has a name and a summary, and makes the session."""
+    """A backend over MPI. A subclass has a name and a summary, and opens the session."""
 
     name: str
     summary: str
@@ -62,14 +62,14 @@ class MpiBackend(HostBackend, ABC):
         return (Library(name=name, version=version, path=library_path()),)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """MPI_Init_thread and the body; MPI_Finalize follows at exit."""
+        """MPI_Init_thread, then the body; MPI_Finalize at exit."""
         mpi = load_mpi()
         granted = initialise(mpi, launcher.detect(), options.thread_level)
         body(self.session(mpi, granted, options))
 
     @abstractmethod
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
-        """One rank's. Collective."""
+        """Open the session of this rank. Collective."""
 
 
 def _has(mpi: Any, dtype: str) -> bool:

@@ -40,16 +40,15 @@ class MpiSession(HostSession):
         return Operation(on_host(prepared.input), received, call, prepared.in_place, arguments.blocks_held)
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """Never: mpirun ends the job before a call returns with an error."""
+        """Never: mpirun ends the job before a call returns an error."""
         return False
 
     def abort(self, code: int) -> None:
-        """MPI_Abort."""
         self._mpi.COMM_WORLD.Abort(code)
 
 
 def signals_of(mpi: Any) -> Signals:
-    """Gates over MPI_COMM_WORLD."""
+    """Barrier and announcement over MPI_COMM_WORLD, for Python and for the C loop."""
     comm = mpi.COMM_WORLD
     start = np.zeros(1, np.int64)
     return Signals(
