@@ -181,7 +181,7 @@ class FakeBackend(HostBackend):
         return None
 
     def world_size(self, options: Options) -> int:
-        """`--ranks`, 4 unless told otherwise.
+        """`--ranks`, 4 without it.
 
         Raises:
             RequestError: too many for threads in one process.

@@ -1,4 +1,4 @@
-"""Backend `mpi-cuda`: data on GPUs, device pointers handed to a CUDA-aware MPI. Refused where it is not one."""
+"""Backend `mpi-cuda`: data on GPUs, device pointers passed to MPI. Refused where MPI is not CUDA-aware."""
 
 from __future__ import annotations
 

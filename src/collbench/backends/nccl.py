@@ -19,11 +19,11 @@ from collbench.bindings.gpu.nccl_library import (
     Communicator,
     says_lost,
     settings,
+    share_variables,
 )
 from collbench.bindings.gpu.nccl_log import NcclLog
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
 from collbench.bindings.gpu.runtime import agree, on_all
-from collbench.bindings.gpu.sharing import share_variables
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.spec import Operation, Options, Session, allgather
 from collbench.collectives.case import CollectiveCase

@@ -1,4 +1,4 @@
-"""From what a row prepared to what the timing loop takes: every C call as machine words of the library that has it."""
+"""From a prepared row to the call of the timing loop: every C call as machine words of the library that has it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a library was seen to do in one operation; None: it does not tell. `notes` are for the record."""
+    """What a library was seen to do in one operation; None where it does not say. `notes` are for the record."""
 
     algorithm: str | None = None
     protocol: str | None = None
@@ -77,7 +77,7 @@ class Buffer(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As NumPy has it."""
+        """The dtype in NumPy."""
 
     def load(self, block: int, start: int, stop: int) -> Array:
         """Elements `start` to `stop` of a block, to be read only."""
@@ -93,7 +93,7 @@ class Operation:
     `input` [blocks.send, count] is what this rank contributes; `output` are buffers whose blocks, one after the other,
     are what it receives [blocks.recv, count]. `in_place` says whether input and result really share memory.
     `blocks_held` is the size of all buffers in host memory, in blocks. `observe(once)` calls `once`, which performs the
-    operation, and says what the library was seen to do; collective, and None where it does not tell.
+    operation, and says what the library was seen to do; collective. None: it does not say.
     """
 
     input: Buffer | None
@@ -222,15 +222,15 @@ class Backend(Protocol):
 
     @property
     def binders(self) -> Mapping[str, Binder]:
-        """By the name of a collective, how it is called here; the others as their row says for the dialect spoken."""
+        """By the name of a collective, how it is called here instead of as its row says."""
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Prefixes of the environment variables by which users change what is measured; manifests hold these."""
+        """Prefixes of the environment variables by which users change what is measured, for the manifest."""
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Distributions whose versions a manifest is to hold."""
+        """Distributions whose versions matter, for the manifest."""
 
     def missing(self) -> str | None:
         """Why it cannot be used here, with what would help; None when it can. Does not initialise anything."""

@@ -25,7 +25,7 @@ class MpiArguments(Arguments, Protocol):
         """A status object that outlives the call."""
 
     def buffer(self, blocks: int) -> Any:
-        """A buffer [blocks, count] besides `send` and `recv`."""
+        """Another buffer [blocks, count] than `send` and `recv`."""
 
     def spec(self, buffer: Any) -> Any:
         """A buffer with its datatype, as mpi4py takes it; IN_PLACE and None pass through."""
@@ -43,7 +43,7 @@ class NcclDialectArguments(Arguments, Protocol):
     stream: int
 
     def buffer(self, blocks: int) -> Any:
-        """Device memory [blocks, count] besides `send` and `recv`."""
+        """Other device memory [blocks, count] than `send` and `recv`."""
 
     def send_to(self, blocks: Any, peer: int) -> Step:
         """ncclSend."""
@@ -112,7 +112,7 @@ class TorchServedArguments(TorchDialectArguments, Protocol):
     link: Any
 
     def buffer(self, blocks: int) -> Any:
-        """GPU memory [blocks, count] besides `send` and `recv`."""
+        """Other GPU memory [blocks, count] than `send` and `recv`."""
 
     def landing(self, blocks: int) -> Any:
         """The chief's host memory [blocks, count], for what goes to or comes from the server."""

@@ -10,7 +10,7 @@ from collbench.doctor.parts.machine import Machine
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
 
-#: How each MPI is told to look for CUDA when it starts, and shown what it finds.
+#: How each MPI is made to look for CUDA at its start, and to print what it finds.
 _CLAIM = {
     "openmpi": "export OMPI_MCA_accelerator=cuda (mpirun --mca accelerator_base_verbose 10 shows why it was not taken)",
     "mpich": "export MPIR_CVAR_ENABLE_GPU=1 MPICH_GPU_SUPPORT_ENABLED=1 (the second is Cray's)",

@@ -37,8 +37,8 @@ def assign(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
     Raises:
         RequestError: a rank sees no GPU, or two would use the same one, and `share` does not allow it.
     """
-    everybody = frozenset(range(len(seats)))
-    workers = everybody - roles.servers if len(roles.servers) == 1 else everybody
+    every_rank = frozenset(range(len(seats)))
+    workers = every_rank - roles.servers if len(roles.servers) == 1 else every_rank
     if not roles.all_work:
         try:
             return Seating(_assigned(seats, workers, share))
@@ -51,9 +51,9 @@ def assign(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
                 "(-r) needs one GPU less."
             ) from error
     try:
-        return Seating(_assigned(seats, everybody, share))
+        return Seating(_assigned(seats, every_rank, share))
     except RequestError as error:
-        if workers == everybody or len(seats) == 1:
+        if workers == every_rank or len(seats) == 1:
             raise
         return Seating(_assigned(seats, workers, share), refused=str(error).rstrip("."))
 

@@ -21,7 +21,7 @@ HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
 class Memory(Protocol):
-    """Device memory, held as long as this object lives."""
+    """Device memory, freed with this object."""
 
     @property
     def address(self) -> int:

@@ -39,6 +39,6 @@ class DeviceMpiBackend(MpiBackend):
         """Whether there is an MPI that belongs to our mpiexec, and a GPU that this process may use.
 
         A rank of a larger world may be a parameter server, which needs none: then `take_seats` refuses, when the ranks
-        have met, and knows who it is.
+        have exchanged what they see.
         """
         return super().missing() or (self.runtime.missing() if launcher.detect().size == 1 else None)

@@ -162,6 +162,16 @@ def explain(library: SharedLibrary, code: int) -> str:
     return f"{message}: {details}" if details else message
 
 
+def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
+    """Environment variables that let several ranks use one GPU, to be set before a rank's first communicator.
+
+    NCCL before 2.30 allows it only where ranks seem to be on different hosts; they then go through the network.
+    """
+    if version >= (2, 30, 0):
+        return {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    return {"NCCL_HOSTID": f"collbench-{rank}"}
+
+
 def says_lost(error: BaseException) -> bool:
     """Whether an error means that another rank is gone: ncclRemoteError, by a name of it or in NCCL's own words."""
     return isinstance(error, (LibraryError, RuntimeError)) and _REMOTE.search(str(error)) is not None

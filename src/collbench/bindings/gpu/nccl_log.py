@@ -16,7 +16,7 @@ from collbench.machine.own_variables import own_names, set_own
 #: What is logged outside of `observe`, and in it.
 _CONNECTIONS, _CHOICES = "INIT,P2P,SHM,NET", "TUNING"
 _SETTINGS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-#: Names behind the numbers that NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
+#: By number, which NCCL before 2.23 wrote (nccl.h and include/device.h of that time).
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _CHOICE = re.compile(r"Bytes -> Algo (\w+) proto (\w+)")

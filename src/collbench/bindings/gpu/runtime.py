@@ -58,7 +58,7 @@ class CupyRuntime:
 
 @dataclass(frozen=True)
 class AssignedGpu:
-    """The GPU of this rank (its UUID; None: it needs none), and everybody's."""
+    """The GPU of this rank (its UUID; None: it needs none), and those of all ranks."""
 
     gpu: str | None
     seating: Seating

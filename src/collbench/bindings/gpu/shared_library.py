@@ -112,7 +112,7 @@ def _from_wheels(_: str, soname: str) -> None:
 
 
 def _by_path_finder(name: str, _: str) -> None:
-    """Where CUDA's own finder looks: besides wheels, Conda's environments and toolkits. Of any version."""
+    """Where NVIDIA's cuda.pathfinder looks: wheels, Conda's environments, toolkits. Of any version."""
     try:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:
