@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit import made_packages
 
@@ -18,8 +19,11 @@ from collbench import backends, collectives
 from collbench.backends.fake import FakeBackend
 from collbench.bindings.calls import binder_of
 from collbench.collectives.row import Prepared
-from collbench.errors import BackendUnavailable, Unsupported
-from collbench.launch.probe import contents
+from collbench.errors import BackendUnavailable, PlanError, Unsupported
+from collbench.launch.engines.fake import contents
+from collbench.launch.engines.spec import Look
+from collbench.launch.stacks import refuse_missing
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.store import read_run
 
 Collbench = Callable[..., subprocess.CompletedProcess[str]]
@@ -125,14 +129,13 @@ def test_a_backend_of_another_package_is_measured_and_what_it_brings_stands_in_t
     assert [library.name for library in run.manifest.libraries] == ["NumPy"]
 
 
-def test_it_is_listed_and_named_in_plans_and_skips_what_it_has_no_binder_for(
+def test_it_is_named_in_plans_and_skips_what_it_has_no_binder_for(
     install: Install, collbench: Collbench, tmp_path: Path
 ) -> None:
     search = install(**{NAME: VALUE})
-    assert f"  yes {NAME:<12} threads of one process\n" in collbench("list", PYTHONPATH=search).stdout
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        f'collectives = {[*collectives.names()]}\nbackends = ["{NAME}"]\ndtypes = ["all"]\nops = ["all"]\n'
+        f'collectives = {[*collectives.names()]}\nbackends = ["{NAME}"]\ndtypes = ["uint8", "bfloat16"]\nops = ["max", "avg"]\n'
         'sizes = ["8", "7000"]\nin_place = [false, true]\niters = 2\n',
         encoding="utf-8",
     )
@@ -148,15 +151,26 @@ def test_it_is_listed_and_named_in_plans_and_skips_what_it_has_no_binder_for(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("member", ["variables", "packages"])
+def test_one_word_for_a_tuple_would_put_the_whole_environment_into_manifests(
+    shown: Callable[..., None], monkeypatch: pytest.MonkeyPatch, member: str
+) -> None:
+    shown(**{NAME: VALUE})
+    monkeypatch.setattr(backends.get(NAME), member, "THREADS_")
+    with pytest.raises(BackendUnavailable, match="its variables and packages must be tuples"):
+        backends.get(NAME)
+    assert "T" not in (*backends.variables(), *backends.packages())
+
+
 @pytest.mark.parametrize(
     ("points", "name", "message"),
     [
         ({"threads": "site_nowhere:BACKEND"}, "threads",
          "backend 'threads': site_nowhere:BACKEND cannot be loaded: ModuleNotFoundError: No module named"),
         ({"threads": "site_threads:OPS"}, "threads",
-         "backend 'threads': site_threads:OPS is no Backend of that name: it lacks name, summary, "),
+         "backend 'threads': site_threads:OPS is not a Backend of that name: it lacks name, summary, "),
         ({"fibres": "site_threads:BACKEND"}, "fibres",
-         "backend 'fibres': site_threads:BACKEND is no Backend of that name: its name is threads."),
+         "backend 'fibres': site_threads:BACKEND is not a Backend of that name: its name is threads."),
         ({"threads": "site_threads:BACKEND"}, "thread", "backend 'thread': unknown. Did you mean threads"),
     ],
 )  # fmt: skip
@@ -178,14 +192,19 @@ def test_one_name_in_two_packages_is_refused(shown: Callable[..., None], tmp_pat
         backends.get(NAME)
 
 
-def test_a_broken_package_is_listed_with_the_reason_and_stops_nothing_else(
-    install: Install, collbench: Collbench, tmp_path: Path
+@pytest.mark.slow
+def test_backends_of_other_packages_are_listed_broken_ones_with_the_reason(
+    install: Install, collbench: Collbench
 ) -> None:
-    search = install(broken="site_nowhere:BACKEND", fake=VALUE)
-    listed = collbench("list", PYTHONPATH=search).stdout
+    listed = collbench("list", PYTHONPATH=install(broken="site_nowhere:BACKEND", fake=VALUE, **{NAME: VALUE})).stdout
+    assert f"  yes {NAME:<12} threads of one process\n" in listed
     assert "  no  broken\n" in listed
     assert "backend 'broken': site_nowhere:BACKEND cannot be loaded: " in listed
     assert "in-process ranks with simulated times" in listed, "a name of collbench's own cannot be taken"
+
+
+def test_a_broken_package_stops_nothing_else(install: Install, collbench: Collbench, tmp_path: Path) -> None:
+    search = install(broken="site_nowhere:BACKEND")
     done = collbench("bcast", "--backend", "fake", "-e", "8", "-n", "2", "--out", tmp_path / "run", PYTHONPATH=search)
     assert (done.returncode, done.stderr) == (0, "")
     refused = collbench("bcast", "--backend", "broken", PYTHONPATH=search)
@@ -193,10 +212,17 @@ def test_a_broken_package_is_listed_with_the_reason_and_stops_nothing_else(
     assert "backend 'broken': site_nowhere:BACKEND cannot be loaded" in refused.stderr
 
 
-def test_an_image_without_the_package_lacks_its_backend(shown: Callable[..., None]) -> None:
-    inside = contents()
-    assert inside.lacks("fake") is None
-    assert inside.lacks("nccl") == inside.missing["nccl"]
+def test_an_image_without_the_package_lacks_its_backend() -> None:
+    inside = msgspec.structs.replace(contents(), backends=("fake", "nccl"), missing={"nccl": "no GPU"})
+    assert [inside.lacks(name) for name in ("fake", "nccl", NAME)] == [
+        None, "no GPU", "the package that adds it is not installed there"
+    ]  # fmt: skip
+
+
+def test_a_launch_plan_is_refused_where_an_image_lacks_the_package(shown: Callable[..., None]) -> None:
     shown(**{NAME: VALUE})
-    assert inside.lacks(NAME) == "the package that adds it is not installed there"
-    assert contents().lacks(NAME) is None
+    plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), image_backends={"openmpi": (NAME,)})
+    refuse_missing(plan, "openmpi", Look(contents(), "openmpi", "image openmpi"))
+    lacking = msgspec.structs.replace(contents(), backends=("mpi",))
+    with pytest.raises(PlanError, match=f"image openmpi: backend {NAME}: the package that adds it is not installed"):
+        refuse_missing(plan, "openmpi", Look(lacking, "openmpi", "image openmpi"))

@@ -8,7 +8,7 @@ packages takes longer than the rest of a start, and is done only for other names
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collbench.errors import BackendUnavailable, RequestError
 from collbench.registry import defined, entry_points_of, loaded, modules_of
@@ -54,17 +54,27 @@ def get(name: str) -> Backend:
 
 
 def _of_another_package(name: str, points: tuple[EntryPoint, ...]) -> Backend:
-    from collbench.bindings import spec
-
     try:
         backend: Backend = loaded(points)
     except RequestError as error:
         raise BackendUnavailable(f"backend {name!r}: {error}") from error
-    lacking = [member for member in vars(spec.Backend) if member[0] != "_" and not hasattr(backend, member)]
-    if lacking or backend.name != name:
-        why = f"it lacks {', '.join(lacking)}" if lacking else f"its name is {backend.name}"
-        raise BackendUnavailable(f"backend {name!r}: {points[0].value} is no Backend of that name: {why}.")
+    mistake = _mistake_in(backend, name)
+    if mistake is not None:
+        raise BackendUnavailable(f"backend {name!r}: {points[0].value} is not a Backend of that name: {mistake}.")
     return backend
+
+
+def _mistake_in(backend: Any, name: str) -> str | None:
+    from collbench.bindings import spec
+
+    lacking = [member for member in vars(spec.Backend) if member[0] != "_" and not hasattr(backend, member)]
+    if lacking:
+        return f"it lacks {', '.join(lacking)}"
+    if backend.name != name:
+        return f"its name is {backend.name}"
+    if isinstance(backend.variables, str) or isinstance(backend.packages, str):
+        return "its variables and packages must be tuples"  # else every letter would be a prefix
+    return None
 
 
 def every() -> tuple[Backend, ...]:
