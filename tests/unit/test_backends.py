@@ -135,8 +135,8 @@ def test_it_is_named_in_plans_and_skips_what_it_has_no_binder_for(
     search = install(**{NAME: VALUE})
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        f'collectives = {[*collectives.names()]}\nbackends = ["{NAME}"]\ndtypes = ["uint8", "bfloat16"]\nops = ["max", "avg"]\n'
-        'sizes = ["8", "7000"]\nin_place = [false, true]\niters = 2\n',
+        f'collectives = {[*collectives.names()]}\nbackends = ["{NAME}"]\ndtypes = ["uint8", "bfloat16"]\n'
+        'ops = ["max", "avg"]\nsizes = ["8", "7000"]\nin_place = [false, true]\niters = 2\n',
         encoding="utf-8",
     )
     done = collbench("run", plan, "--ranks", "2", "--style", "json", PYTHONPATH=search)

@@ -68,7 +68,7 @@ def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
     """
     for load_from in (lambda *_: None, _from_wheels, _by_path_finder, _by_linker):
         load_from(name, soname)
-        if paths := _found(name, soname, only):
+        if paths := _loaded_paths(name, soname, only):
             break
     else:
         others = f" (in this process: {', '.join(loaded(name))})" if loaded(name) else ""
@@ -92,7 +92,7 @@ def package_folders(package: str) -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in (spec.submodule_search_locations or ())) if spec else ()
 
 
-def _found(name: str, soname: str, only: bool) -> tuple[str, ...]:
+def _loaded_paths(name: str, soname: str, only: bool) -> tuple[str, ...]:
     """Paths of those in this process; with `only` of any version, because a second one is refused."""
     major = re.escape(soname.partition(".so.")[2])
     return tuple(path for path in loaded(name) if only or re.search(rf"\.so\.{major}(\.|$)", path))
