@@ -17,9 +17,9 @@ from pathlib import Path
 
 def nccl_of_collbench() -> dict[str, str]:
     """The file that backend nccl loads, and its version."""
-    from collbench.bindings.gpu.runtime import runtime
+    from collbench.bindings.gpu.nccl_library import cupy_nccl
 
-    found = runtime().nccl()
+    found = cupy_nccl()
     return {"nccl": found.path, "version": ".".join(map(str, found.version))}
 
 

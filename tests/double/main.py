@@ -14,7 +14,7 @@ import os
 import sys
 
 from collbench.backends import mpi_cuda
-from collbench.bindings.gpu import runtime as opening
+from collbench.bindings.gpu.device_session import DeviceMpiBackend
 from collbench.cli import main
 from collbench.errors import BackendUnavailable
 from collbench.machine import launcher
@@ -53,7 +53,7 @@ class DoubleRuntime:
 if __name__ == "__main__":
     # What a test limits by -T is what comes later; on a busy machine ranks start far apart.
     vars(experiment)["StartLimit"] = lambda limit, backend: StartLimit(3600.0, backend)
-    opening.RUNTIME.append(DoubleRuntime())
+    DeviceMpiBackend.runtime = DoubleRuntime()
     if READABLE:
         vars(mpi_cuda)["refusal"] = lambda *_: None
     spoil(os.environ.get("DOUBLE_SPOIL", ""))

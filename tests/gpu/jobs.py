@@ -24,9 +24,9 @@ LIMIT = 150.0
 
 _LOOK = """
 import json
-from collbench.bindings.gpu.runtime import runtime
-why = runtime().missing()
-print(json.dumps([why, [] if why else runtime().visible()]))
+from collbench.bindings.gpu import cupy_device
+why = cupy_device.missing()
+print(json.dumps([why, [] if why else cupy_device.visible()]))
 """
 _TORCH = "from collbench.bindings.gpu import torch_gpu; print(torch_gpu.missing() or '')"
 

@@ -17,7 +17,7 @@ SERVED = {"ps_bcast", "ps_gather"}
 #: Parts of the reasons for which a case may be skipped.
 ALLOWED = (
     "ranks or more", "no NCCL form", "no in-place form", "no torch.distributed form", "cannot send to its own rank",
-    "torch hands no", "no datatype for", "MPI has no average",
+    "torch passes no", "no datatype for", "MPI has no average",
 )  # fmt: skip
 
 

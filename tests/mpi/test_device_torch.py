@@ -29,7 +29,7 @@ def test_every_case_of_torch_nccl(mpirun: Command, torchrun: object, tmp_path: P
     records = run(mpirun(ranks, "run", str(path), program=TORCH), tmp_path)
     skipped = {record["reason"] for record in records if record["status"] == "skipped"}
     assert {reason.partition("(")[0] for reason in skipped if "in-place" not in reason} == {
-        "torch hands no uint64 to NCCL "
+        "torch passes no uint64 to NCCL "
     }
     measured = [record for record in records if record["status"] == "ok"]
     assert {record["case"]["workload"] for record in measured} == set(collectives.names())

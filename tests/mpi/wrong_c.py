@@ -1,4 +1,4 @@
-"""collbench with wrong C forms in its rows: `python wrong_c.py KIND collbench-arguments...`.
+"""collbench with binders whose C form is wrong: `python wrong_c.py KIND collbench-arguments...`.
 
 `function` calls another function of the same signature, `count` moves half of the elements, `op` reduces with another
 operation, `refused` passes a count that the library refuses. The Python forms stay as they are, so only what looks at
@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from collbench import collectives
+from collbench.backends.mpi import HostMpiBackend
 from collbench.cli import main
-from collbench.collectives.row import C, Dialect, Prepared
+from collbench.collectives.row import Binder, C, Prepared
 
 #: Of the same signature. MPI_Comm_test_inter(comm, &flag) returns at once: a barrier that is none.
 OTHERS = {"MPI_Allreduce": "MPI_Scan", "MPI_Barrier": "MPI_Comm_test_inter"}
@@ -30,9 +31,9 @@ def changed(kind: str, argument: Any, a: Any) -> Any:
     return argument
 
 
-def wrong(dialect: Dialect, kind: str) -> Dialect:
+def wrong(binder: Binder, kind: str) -> Binder:
     def prepare(a: Any) -> Prepared:
-        prepared = dialect(a)
+        prepared = binder(a)
         assert prepared.c is not None
         (call,) = prepared.c
         function = call.function
@@ -46,9 +47,8 @@ def wrong(dialect: Dialect, kind: str) -> Dialect:
 
 
 if __name__ == "__main__":
-    for name in collectives.names():
-        row = collectives.get(name)
-        assert isinstance(row.dialects, dict)
-        row.dialects["mpi"] = wrong(row.dialects["mpi"], sys.argv[1])
+    HostMpiBackend.binders = {
+        name: wrong(collectives.get(name).dialects["mpi"], sys.argv[1]) for name in collectives.names()
+    }
     sys.argv = ["collbench", *sys.argv[2:]]
     main()

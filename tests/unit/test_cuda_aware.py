@@ -94,7 +94,7 @@ def test_levels_are_asked_in_turn(told: Callable[..., list[str]]) -> None:
     assert cuda_aware.look("", "/lib", gpus) == Levels(None, None, True, levels_of.NOT_TRIED)
     assert asked == ["claimed", "GPU-a"]
     asked = told(True, False, True)
-    assert cuda_aware.look("", "/lib", gpus) == Levels(True, False, why="its CUDA part did not start")
+    assert cuda_aware.look("", "/lib", gpus) == Levels(True, False, why="its CUDA component did not start")
     assert asked == ["claimed"]
     asked = told(False, True, True)
     assert cuda_aware.look("", "/lib", gpus) == Levels(

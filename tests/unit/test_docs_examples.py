@@ -1,4 +1,7 @@
-"""The examples of the manual, as they stand there, do what it says: reading a run, a new collective, a new backend."""
+"""The examples of the manual, as they stand there, do what it says: reading a run, a new collective, a new workload.
+
+What other packages add is tested in test_backends.py and test_policies.py.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ import pytest
 from tests.contract import oracle
 from tests.mpi.jobs import BIN, finish, mpi_vendor
 from tests.processes import LIMIT
+from tests.unit import made_packages
 
 from collbench import collectives, workloads
 from collbench.collectives.row import fold
@@ -118,6 +122,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     for package, name, code in FILES:
         (folder / package).mkdir(exist_ok=True)
         (folder / package / f"{name}.py").write_text(code, encoding="utf-8")
+    (folder / "site_threads.py").write_text(made_packages.example("A backend")[0], encoding="utf-8")
     (folder / "axis.txt").write_text(ENTRY, encoding="utf-8")
     (folder / "extended.py").write_text(EXTENDED, encoding="utf-8")
     return str(folder / "extended.py"), str(folder)
@@ -139,9 +144,9 @@ def right(record: dict[str, Any]) -> bool:
     return bool(record["status"] == "ok" and record["check"] == {"wrong": 0})
 
 
-def test_the_page_shows_one_collective_one_workload_two_backends_and_an_axis() -> None:
+def test_the_page_shows_one_collective_one_workload_and_an_axis_of_a_backend() -> None:
     assert [(package, name) for package, name, _ in FILES] == [
-        ("collectives", "scan"), ("workloads", "dd"), ("backends", "loopback"), ("backends", "chunked")
+        ("collectives", "scan"), ("workloads", "dd"), ("backends", "chunked")
     ]  # fmt: skip
     assert "chunk" not in AXES
     assert "scan" not in collectives.names()
@@ -224,26 +229,6 @@ def test_the_new_collective_on_mpi(extended: tuple[str, str], driver: str) -> No
     assert ended.code == 0, ended.err
     assert all(map(right, ended.records))
     assert {record["driver"] for record in ended.records} == {driver}
-
-
-def test_the_new_backend_measures_every_collective(
-    extended: tuple[str, str], bare_environment: dict[str, str], tmp_path: Path
-) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        f'collectives = {[*collectives.names(), "scan"]}\nbackends = ["loopback"]\ndtypes = ["all"]\nops = ["all"]\n'
-        'sizes = ["0", "8", "70000"]\niters = 2\ngate = "none"\n',
-        encoding="utf-8",
-    )
-    done, records = start(extended, bare_environment, "run", str(plan))
-    assert done.returncode == 0, done.stderr
-    reasons = {record["reason"] for record in records if not right(record)}
-    assert reasons == {"ps_bcast needs 2 ranks or more", "ps_gather needs 2 ranks or more"}
-    measured = {record["case"]["workload"] for record in records if right(record)}
-    assert measured == {*collectives.names(), "scan"} - {"ps_bcast", "ps_gather"}
-    done, _ = start(extended, bare_environment, "allreduce", "--backend", "loopback", "--ranks", "2")
-    assert done.returncode == 2
-    assert "loopback has one rank" in done.stderr
 
 
 def told(extended: tuple[str, str], environment: dict[str, str], *arguments: str) -> CompletedProcess[str]:

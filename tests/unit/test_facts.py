@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collbench import backends
 from collbench.machine import facts, own_variables
 from collbench.machine.confinement import confinement
 from collbench.machine.facts import RankFacts
@@ -36,6 +38,11 @@ def test_printed_cores_can_be_read_back(cores: set[int]) -> None:
     assert read == sorted(cores)
 
 
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """What a manifest says of them."""
+    return facts.environment(backends.variables(), variables)
+
+
 def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
     kept = {
         "OMPI_MCA_btl": "self,sm",
@@ -47,6 +54,11 @@ def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "PRTE_MCA_hwloc_default_binding_policy": "core",
+        "TORCH_NCCL_BLOCKING_WAIT": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
     }
     left_out = {
         "HOME": "/root",
@@ -66,13 +78,13 @@ def test_of_the_environment_only_what_changes_a_measurement_is_kept() -> None:
         "NCCL_FOO_CREDENTIAL": "s3cr3t",
         "MY_UCX_TLS": "x",
     }
-    assert facts.environment(kept | left_out) == kept
-    assert list(facts.environment(kept)) == sorted(kept)
+    assert environment(kept | left_out) == kept
+    assert list(environment(kept)) == sorted(kept)
 
 
 def test_a_variable_that_is_no_text_can_be_written_as_json() -> None:
     odd = os.fsdecode(b"caf\xe9 \xc3\xa9")
-    assert facts.environment({"UCX_TLS": odd}) == {"UCX_TLS": "caf\ufffd \u00e9"}
+    assert environment({"UCX_TLS": odd}) == {"UCX_TLS": "caf\ufffd \u00e9"}
 
 
 def rank(kernel: str = "k", clock: str = "k 0", cores: tuple[int, ...] = (0,)) -> RankFacts:
@@ -149,4 +161,4 @@ def test_what_a_backend_set_for_its_own_ends_is_not_the_users(monkeypatch: pytes
     own_variables.set_own({"NCCL_HOSTID": "collbench-0"})
     own_variables.set_own({"NCCL_DEBUG": "INFO"})
     assert os.environ["NCCL_HOSTID"] == "collbench-0"
-    assert facts.environment(os.environ) == {"NCCL_ALGO": "Ring"}
+    assert environment(os.environ) == {"NCCL_ALGO": "Ring"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit import made_packages
 
 from collbench.cli import dry_run
 from collbench.errors import PlanError
@@ -135,10 +135,7 @@ def test_policies_stand_from_the_least_isolated_to_the_most_and_unknown_ones_bet
 # Policies of other packages -------------------------------------------------------------------------------------------
 
 #: The example of the manual: a module, and the entry point in its package's pyproject.toml.
-EXTENDING = Path(__file__).parents[2].joinpath("docs", "extending.md").read_text(encoding="utf-8")
-MODULE, POINTS = re.findall(
-    r"^```(?:python|toml)\n(.*?)^```", EXTENDING.split("\n## A policy\n")[1], re.MULTILINE | re.DOTALL
-)
+MODULE, POINTS = made_packages.example("A policy")
 ((NAME, VALUE),) = tomllib.loads(POINTS)["project"]["entry-points"][placement.ENTRY_POINTS].items()
 
 Install = Callable[[str, str], Path]
@@ -149,14 +146,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     """Puts the example beside the other packages, as pip would, with one entry point (name, value); its folder."""
 
     def installed(name: str, value: str) -> Path:
-        about = tmp_path / "site_policies-1.0.dist-info"
-        about.mkdir()
-        for path, text in (
-            (tmp_path / "site_policies.py", MODULE),
-            (about / "METADATA", "Metadata-Version: 2.1\nName: site-policies\nVersion: 1.0\n"),
-            (about / "entry_points.txt", f"[{placement.ENTRY_POINTS}]\n{name} = {value}\n"),
-        ):
-            path.write_text(text, encoding="utf-8")
+        made_packages.install(tmp_path, "site_policies", MODULE, placement.ENTRY_POINTS, **{name: value})
         monkeypatch.syspath_prepend(tmp_path)
         placement._registered.cache_clear()
         return tmp_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.bindings.gpu.assignment import Seat, Seating, seat
+from collbench.bindings.gpu.assignment import Seat, Seating, assign
 from collbench.bindings.spec import Roles
 from collbench.errors import RequestError
 
@@ -21,106 +21,106 @@ def sees(*visible: str, host: str = "one", planned: str | None = None, why: str 
 
 
 def test_one_each_in_cudas_order() -> None:
-    assert seat((sees(*FOUR),) * 4, EVERYBODY, share=False) == Seating(FOUR)
-    assert seat((sees(*FOUR),) * 2, EVERYBODY, share=False) == Seating(FOUR[:2])
+    assert assign((sees(*FOUR),) * 4, EVERYBODY, share=False) == Seating(FOUR)
+    assert assign((sees(*FOUR),) * 2, EVERYBODY, share=False) == Seating(FOUR[:2])
 
 
 def test_machines_are_seated_by_themselves() -> None:
     """Two machines may name their GPUs alike."""
     hosts = (sees(*FOUR[:2]), sees(*FOUR[:2], host="two")) * 2
-    assert seat(hosts, EVERYBODY, share=False).gpus == ("GPU-a", "GPU-a", "GPU-b", "GPU-b")
+    assert assign(hosts, EVERYBODY, share=False).gpus == ("GPU-a", "GPU-a", "GPU-b", "GPU-b")
 
 
 def test_each_rank_was_shown_its_own() -> None:
     """CUDA_VISIBLE_DEVICES of each rank, in any order; or a container with one GPU for each."""
-    assert seat(tuple(map(sees, reversed(FOUR))), EVERYBODY, share=False).gpus == tuple(reversed(FOUR))
+    assert assign(tuple(map(sees, reversed(FOUR))), EVERYBODY, share=False).gpus == tuple(reversed(FOUR))
     boxes = tuple(Seat(f"box-{gpu}", "one kernel", (gpu,)) for gpu in FOUR)
-    assert seat(boxes, EVERYBODY, share=False).gpus == FOUR
+    assert assign(boxes, EVERYBODY, share=False).gpus == FOUR
 
 
 def test_two_containers_with_two_gpus_each() -> None:
     boxes = (sees(*FOUR[:2]), sees(*FOUR[:2]), sees(*FOUR[2:]), sees(*FOUR[2:]))
-    assert seat(boxes, EVERYBODY, share=False).gpus == FOUR
+    assert assign(boxes, EVERYBODY, share=False).gpus == FOUR
 
 
 def test_what_a_launcher_planned_is_kept() -> None:
     planned = ("GPU-c", "GPU-a", "GPU-d")
-    assert seat(tuple(sees(*FOUR, planned=gpu) for gpu in planned), EVERYBODY, share=False).gpus == planned
+    assert assign(tuple(sees(*FOUR, planned=gpu) for gpu in planned), EVERYBODY, share=False).gpus == planned
 
 
 @pytest.mark.parametrize(("visible", "named"), [(FOUR[:2], "GPU-a, GPU-b"), ((), "none")])
 def test_a_planned_gpu_that_the_rank_does_not_see(visible: tuple[str, ...], named: str) -> None:
     seats = (sees(*FOUR, planned="GPU-a"), sees(*visible, planned="GPU-c"))
     with pytest.raises(RequestError, match=rf"rank 1 was planned on GPU GPU-c, and sees {named}\.$"):
-        seat(seats, EVERYBODY, share=False)
+        assign(seats, EVERYBODY, share=False)
 
 
 def test_two_ranks_on_one_gpu_are_refused_unless_told() -> None:
     seats = (sees("GPU-a"),) * 2
     with pytest.raises(RequestError) as refused:
-        seat(seats, EVERYBODY, share=False)
+        assign(seats, EVERYBODY, share=False)
     said = str(refused.value)
     assert said.startswith("ranks 0 and 1 on one would use one GPU (GPU-a): 2 ranks and 1 GPU. ")
     assert "--share-gpu" in said
     assert "share_gpu = true" in said
-    assert seat(seats, EVERYBODY, share=True) == Seating(("GPU-a", "GPU-a"))
+    assert assign(seats, EVERYBODY, share=True) == Seating(("GPU-a", "GPU-a"))
 
 
 def test_shared_gpus_are_shared_out_evenly() -> None:
-    assert seat((sees(*FOUR[:2]),) * 5, EVERYBODY, share=True).gpus == ("GPU-a", "GPU-b", "GPU-a", "GPU-b", "GPU-a")
+    assert assign((sees(*FOUR[:2]),) * 5, EVERYBODY, share=True).gpus == ("GPU-a", "GPU-b", "GPU-a", "GPU-b", "GPU-a")
     with pytest.raises(RequestError, match=r"ranks 0 and 2 on one would use one GPU .*: 3 ranks and 2 GPUs"):
-        seat((sees(*FOUR[:2]),) * 3, EVERYBODY, share=False)
+        assign((sees(*FOUR[:2]),) * 3, EVERYBODY, share=False)
 
 
 def test_one_name_on_two_machines_is_two_gpus() -> None:
-    assert seat((sees("GPU-a"), sees("GPU-a", host="two")), EVERYBODY, share=False).gpus == ("GPU-a",) * 2
+    assert assign((sees("GPU-a"), sees("GPU-a", host="two")), EVERYBODY, share=False).gpus == ("GPU-a",) * 2
     with pytest.raises(RequestError, match="ranks 1 and 2 on two would use one GPU"):
-        seat((sees("GPU-a"), sees("GPU-a", host="two"), sees("GPU-a", host="two")), EVERYBODY, share=False)
+        assign((sees("GPU-a"), sees("GPU-a", host="two"), sees("GPU-a", host="two")), EVERYBODY, share=False)
 
 
 @pytest.mark.parametrize("share", [False, True])
 def test_no_gpu_is_refused_with_the_reason(share: bool) -> None:
     reason = "the driver is too old"
     with pytest.raises(RequestError, match=f"rank 1 on two has no GPU to use: {reason}. See: collbench doctor"):
-        seat((sees("GPU-a"), sees(host="two", why=reason)), EVERYBODY, share)
+        assign((sees("GPU-a"), sees(host="two", why=reason)), EVERYBODY, share)
     with pytest.raises(RequestError, match="rank 0 on one has no GPU to use: no CUDA device is visible"):
-        seat((sees(),), EVERYBODY, share)
+        assign((sees(),), EVERYBODY, share)
 
 
 def test_a_server_takes_no_gpu() -> None:
     """The first GPU goes to the first worker, whether the server sees GPUs or not."""
-    assert seat((sees(*FOUR),) * 3, SERVED, share=False).gpus == (None, "GPU-a", "GPU-b")
-    assert seat((sees(why="none"), sees(*FOUR), sees(*FOUR)), SERVED, share=False).gpus == (None, "GPU-a", "GPU-b")
+    assert assign((sees(*FOUR),) * 3, SERVED, share=False).gpus == (None, "GPU-a", "GPU-b")
+    assert assign((sees(why="none"), sees(*FOUR), sees(*FOUR)), SERVED, share=False).gpus == (None, "GPU-a", "GPU-b")
     last = Roles(all_work=False, servers=frozenset({2}))
-    assert seat((sees(*FOUR),) * 3, last, share=False).gpus == ("GPU-a", "GPU-b", None)
+    assert assign((sees(*FOUR),) * 3, last, share=False).gpus == ("GPU-a", "GPU-b", None)
 
 
 def test_workers_of_a_server_need_theirs() -> None:
     with pytest.raises(RequestError, match="ranks 1 and 2 on one would use one GPU"):
-        seat((sees("GPU-a"),) * 3, SERVED, share=False)
+        assign((sees("GPU-a"),) * 3, SERVED, share=False)
     with pytest.raises(RequestError, match="rank 2 on one has no GPU"):
-        seat((sees(), sees("GPU-a"), sees()), SERVED, share=False)
+        assign((sees(), sees("GPU-a"), sees()), SERVED, share=False)
 
 
 def test_two_servers_in_turn_are_workers_too() -> None:
     roles = Roles(all_work=False, servers=frozenset({0, 1}))
-    assert seat((sees(*FOUR),) * 3, roles, share=False).gpus == FOUR[:3]
+    assert assign((sees(*FOUR),) * 3, roles, share=False).gpus == FOUR[:3]
     with pytest.raises(RequestError, match="rank 0 on one has no GPU"):
-        seat((sees(), sees(*FOUR), sees(*FOUR)), roles, share=False)
+        assign((sees(), sees(*FOUR), sees(*FOUR)), roles, share=False)
     with pytest.raises(RequestError, match=r"2 GPUs\..* Ranks 0, 1 are the server in turn, .* one root \(-r\) needs"):
-        seat((sees(*FOUR[:2]),) * 3, roles, share=False)
+        assign((sees(*FOUR[:2]),) * 3, roles, share=False)
 
 
 def test_a_mixed_plan_has_a_gpu_for_everybody_where_there_is_one() -> None:
-    assert seat((sees(*FOUR),) * 4, MIXED, share=False) == Seating(FOUR)
+    assert assign((sees(*FOUR),) * 4, MIXED, share=False) == Seating(FOUR)
 
 
 def test_a_mixed_plan_falls_back_to_the_workers_and_says_what_it_refuses() -> None:
     """Cases with a server can be measured, and the others say why not."""
-    found = seat((sees(why="no device"), sees(*FOUR), sees(*FOUR)), MIXED, share=False)
+    found = assign((sees(why="no device"), sees(*FOUR), sees(*FOUR)), MIXED, share=False)
     assert found.gpus == (None, "GPU-a", "GPU-b")
     assert found.refused == "rank 0 on one has no GPU to use: no device. See: collbench doctor"
-    found = seat((sees(*FOUR[:2]),) * 3, MIXED, share=False)
+    found = assign((sees(*FOUR[:2]),) * 3, MIXED, share=False)
     assert found.gpus == (None, "GPU-a", "GPU-b")
     assert found.refused is not None
     assert found.refused.startswith("ranks 0 and 2 on one would use one GPU (GPU-a)")
@@ -128,6 +128,6 @@ def test_a_mixed_plan_falls_back_to_the_workers_and_says_what_it_refuses() -> No
 
 def test_a_mixed_plan_without_gpus_is_refused() -> None:
     with pytest.raises(RequestError, match="rank 1 on one has no GPU"):
-        seat((sees(),) * 2, MIXED, share=False)
+        assign((sees(),) * 2, MIXED, share=False)
     with pytest.raises(RequestError, match="rank 0 on one has no GPU"):
-        seat((sees(),), MIXED, share=False)
+        assign((sees(),), MIXED, share=False)

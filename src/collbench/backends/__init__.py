@@ -1,34 +1,99 @@
-"""The backends: one file each, found by being here. A file `NAME.py` in this package defines `BACKEND`."""
+"""The backends. A file `NAME.py` in this package defines `BACKEND`.
+
+Another package adds a backend by an entry point of the group `collbench.backends` that names such an object; the name
+of the entry point is the backend's. The names of this package's backends cannot be taken: looking through all installed
+packages takes longer than the rest of a start, and is done only for other names, or where all backends are asked.
+"""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from collbench.errors import BackendUnavailable
-from collbench.registry import defined, modules_of
+from collbench.errors import BackendUnavailable, RequestError
+from collbench.registry import defined, entry_points_of, loaded, modules_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from collbench.bindings.spec import Backend
+
+#: The group of entry points by which other packages add backends.
+ENTRY_POINTS = "collbench.backends"
 
 
 @cache
+def _own() -> tuple[str, ...]:
+    return tuple(name.replace("_", "-") for name in modules_of(__path__))
+
+
+@cache
+def _added() -> dict[str, tuple[EntryPoint, ...]]:
+    """By name, the entry points of other packages."""
+    return {name: points for name, points in entry_points_of(ENTRY_POINTS).items() if name not in _own()}
+
+
 def names() -> tuple[str, ...]:
     """Every backend's name, without importing any."""
-    return tuple(sorted(name.replace("_", "-") for name in modules_of(__path__)))
+    return tuple(sorted((*_own(), *_added())))
 
 
 def get(name: str) -> Backend:
     """The backend of that name, usable here or not.
 
     Raises:
-        BackendUnavailable: no such backend; the message names the nearest.
+        BackendUnavailable: there is none, and the message names the nearest; or that of another package is broken.
     """
-    if name not in names():
+    if name in _own():
+        own: Backend = defined(__name__, name.replace("-", "_"), "BACKEND")
+        return own
+    if name not in _added():
         raise BackendUnavailable(f"backend {name!r}: unknown. {suggestion(name, names())}")
-    backend: Backend = defined(__name__, name.replace("-", "_"), "BACKEND")
+    return _of_another_package(name, _added()[name])
+
+
+def _of_another_package(name: str, points: tuple[EntryPoint, ...]) -> Backend:
+    try:
+        backend: Backend = loaded(points)
+    except RequestError as error:
+        raise BackendUnavailable(f"backend {name!r}: {error}") from error
+    mistake = _mistake_in(backend, name)
+    if mistake is not None:
+        raise BackendUnavailable(f"backend {name!r}: {points[0].value} is not a Backend of that name: {mistake}.")
     return backend
+
+
+def _mistake_in(backend: Any, name: str) -> str | None:
+    from collbench.bindings import spec
+
+    lacking = [member for member in vars(spec.Backend) if member[0] != "_" and not hasattr(backend, member)]
+    if lacking:
+        return f"it lacks {', '.join(lacking)}"
+    if backend.name != name:
+        return f"its name is {backend.name}"
+    if isinstance(backend.variables, str) or isinstance(backend.packages, str):
+        return "its variables and packages must be tuples"  # else every letter would be a prefix
+    return None
+
+
+def every() -> tuple[Backend, ...]:
+    """All backends, usable here or not, without those of other packages that are broken."""
+    working = []
+    for name in names():
+        try:
+            working.append(get(name))
+        except BackendUnavailable:  # `get` says why to those who ask for it
+            continue
+    return tuple(working)
+
+
+def missing(name: str) -> str | None:
+    """Why the backend of that name cannot be used here; None when it can."""
+    try:
+        return get(name).missing()
+    except BackendUnavailable as error:
+        return str(error)
 
 
 def usable(name: str) -> Backend:
@@ -40,8 +105,18 @@ def usable(name: str) -> Backend:
     backend = get(name)
     reason = backend.missing()
     if reason is not None:
-        others = [other for other in names() if other != name and get(other).missing() is None]
+        others = [other.name for other in every() if other.name != name and other.missing() is None]
         raise BackendUnavailable(
             f"backend {name}: {reason}. Usable here: {', '.join(others) or 'none'}. See: collbench doctor"
         )
     return backend
+
+
+def variables() -> tuple[str, ...]:
+    """Prefixes of the environment variables that matter to any backend."""
+    return tuple(dict.fromkeys(prefix for backend in every() for prefix in backend.variables))
+
+
+def packages() -> tuple[str, ...]:
+    """Distributions whose versions matter to any backend."""
+    return tuple(dict.fromkeys(package for backend in every() for package in backend.packages))

@@ -1,8 +1,8 @@
-"""Backend `fake`: n ranks in one process, exact results, made-up but repeatable times. For tests and tools.
+"""Backend `fake`: n ranks in one process, exact results, simulated and repeatable times. For tests and tools.
 
 Ranks are threads; data really moves, by way of the collective's meaning. Time is virtual: every rank has a clock that
-only advances when it is read or when something happens, by a latency-bandwidth model with seeded noise. Nothing a user
-could take for a measurement: every record says `simulated`.
+only advances when it is read or when something happens, by a latency-bandwidth model with seeded noise. No run can be
+taken for a measurement: its manifest says `simulated`.
 
 Faults on demand (`--fault KIND:RANK@N`, from the N-th operation of that rank on): `corrupt` changes one element of the
 result (a barrier leaves early), `raise` raises, `hang` never returns.
@@ -14,13 +14,13 @@ import random
 import threading
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
-from collbench.bindings.simulation import FakeWorld, Fault, Hub
-from collbench.bindings.spec import HostSession, Operation, Options, Session, World
+from collbench.bindings.simulation import FakeWorld, Fault, Hub, run_ranks
+from collbench.bindings.spec import HostBackend, HostSession, Operation, Options, Session, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
@@ -38,7 +38,7 @@ _LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 3
 
 
 class FakeSession(HostSession):
-    """One thread's rank."""
+    """One rank, which is a thread."""
 
     transport: str | None = "simulated"
 
@@ -57,7 +57,7 @@ class FakeSession(HostSession):
         return self._hub.clocks[self._rank]
 
     def _meet(self, value: Any, cost: float) -> list[Any]:
-        """Exchange values; then everybody's clock stands `cost` ns after the latest arrival, rank r 10 r ns later."""
+        """Exchange values; then all clocks are `cost` ns after the latest arrival, that of rank r 10 r ns more."""
         values = self._hub.exchange(self._rank, (value, self._hub.clocks[self._rank]))
         latest = max(clock for _, clock in values)
         self._hub.clocks[self._rank] = latest + int(cost) + 10 * self._rank
@@ -83,21 +83,21 @@ class FakeSession(HostSession):
         buffers = FakeBuffers(case, row, count, self._rank)
         operation = FakeOperation(self, case, row, buffers)
         call = whole(operation, why_not_native="the fake backend has no C function")
-        given, received = on_host(buffers.input), tuple(HostBuffer(part) for part in buffers.output)
-        return Operation(given, received, call, case.in_place, buffers.blocks_held)
+        received = tuple(map(HostBuffer, buffers.output))
+        return Operation(on_host(buffers.input), received, call, case.in_place, buffers.blocks_held)
 
     def due(self) -> str | None:
         """The fault of the operation that starts now, if any."""
         self._operations += 1
-        due = self._fault is not None and self._operations > self._fault.at
-        return self._fault.kind if due and self._fault is not None else None
+        if self._fault is None or self._operations <= self._fault.at:
+            return None
+        return self._fault.kind
 
     def perform(self, contribution: Array | None, cost: float) -> list[Array]:
         """Everybody's contribution, after `cost` ns of virtual time."""
         return self._meet(contribution, cost)
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """The hub says so itself."""
         return isinstance(error, LostRankError)
 
     def turn_back(self, clock: int) -> None:
@@ -105,7 +105,7 @@ class FakeSession(HostSession):
         self._hub.clocks[self._rank] = clock
 
     def abort(self, code: int) -> None:
-        """Ends this thread; the others find it gone."""
+        """Ends this thread; the hub tells the others."""
         raise SystemExit(code)
 
 
@@ -143,7 +143,7 @@ class FakeOperation:
         self._cost = _LATENCY + moved * max(row.bus_factor(case.ranks), 0.0) / _BANDWIDTH
 
     def __call__(self) -> None:
-        """Perform it, with the fault that is due."""
+        """Perform it once, with the fault that is due."""
         fault = self._session.due()
         if fault == "raise":
             raise RuntimeError("fake: raised on demand")
@@ -162,29 +162,26 @@ class FakeOperation:
 
     def _arrive(self) -> Array | None:
         noise = 1.0 + abs(self._random.gauss(0.0, _NOISE))
-        nothing = np.empty((0, self._buffers.count))
-        mine = self._buffers.input
-        inputs = self._session.perform(nothing if mine is None else mine.copy(), self._cost * noise)
+        contribution = np.empty((0, self._buffers.count))
+        if self._buffers.input is not None:
+            contribution = self._buffers.input.copy()
+        inputs = self._session.perform(contribution, self._cost * noise)
         return self._row.meaning(inputs, self._case.root or 0, fold(self._case.op))[self._buffers.rank]
 
 
-class FakeBackend:
+class FakeBackend(HostBackend):
     """See the module."""
 
     name = "fake"
     summary = "in-process ranks with simulated times, for tests and demonstrations"
     simulated = True
-    device: Literal["cpu", "gpu"] = "cpu"
-    streams = False
-    axes: frozenset[str] = frozenset()
     ops: tuple[Op, ...] = OPS
 
     def missing(self) -> str | None:
-        """Always there."""
         return None
 
     def world_size(self, options: Options) -> int:
-        """`--ranks`, 4 unless told otherwise.
+        """`--ranks`, 4 without it.
 
         Raises:
             RequestError: too many for threads in one process.
@@ -197,36 +194,15 @@ class FakeBackend:
         return ranks
 
     def dtypes(self) -> tuple[str, ...]:
-        """All."""
         return tuple(DTYPES)
 
     def libraries(self) -> tuple[Library, ...]:
-        """Only itself."""
         return (Library(name="fake (simulated times)", version="1"),)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """Rank 0 in this thread, the others in daemon threads. The first error of any rank is raised here."""
         fault = None if options.fault is None else Fault.parse(options.fault)
-        ranks = self.world_size(options)
-        hub = Hub(ranks, options.timeout + 5.0)
-        errors: list[BaseException] = []
-
-        def run_rank(rank: int) -> None:
-            try:
-                body(FakeSession(hub, rank, options.thread_level, fault))
-            except BaseException as error:
-                errors.append(error)
-                hub.leave()
-
-        threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(1, ranks)]
-        for thread in threads:
-            thread.start()
-        run_rank(0)
-        for thread in threads:
-            thread.join(timeout=options.timeout)
-        first = next((error for error in errors if not isinstance(error, LostRankError)), None)
-        if first is not None or errors:
-            raise first or errors[0]
+        hub = Hub(self.world_size(options), options.timeout + 5.0)
+        run_ranks(hub, lambda rank: body(FakeSession(hub, rank, options.thread_level, fault)), options.timeout)
 
 
 BACKEND = FakeBackend()

@@ -17,8 +17,7 @@ class HostMpiBackend(MpiBackend):
     summary = "MPI on host memory: the library's C functions, or mpi4py"
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
-        """One rank of MPI_COMM_WORLD."""
-        return MpiSession(mpi, level)
+        return MpiSession(self, mpi, level)
 
 
 BACKEND = HostMpiBackend()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from collbench.bindings.calls import AllOf, dialect_of, make_call
+from collbench.bindings.calls import AllOf, binder_of, make_call
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.staging import StagedArguments, buffers_of, staged_parts
 from collbench.bindings.mpi.arguments import MpiSymbols
@@ -18,20 +18,17 @@ from collbench.schema.axes import ThreadLevel
 class StagedSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    backend = "mpi-staged"
-
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Host buffers with twins on the device; the row's MPI call between copies."""
+        """Host buffers, each with a twin on the device; the row's MPI call between copies."""
         self.taken.refuse(row)
         device = self.device
         arguments = StagedArguments(self._mpi, case, row, count, device)
-        prepared = dialect_of(row, "mpi", "MPI")(arguments)
+        prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
         if row.moves_data:
             prepared = replace(prepared, parts=staged_parts(prepared, arguments, device))
-        libraries = (MpiSymbols(self._mpi), *(() if device is None else (device,)))
-        call = make_call(prepared, AllOf(libraries), (arguments,))
-        given, received = buffers_of(prepared, arguments, device)
-        return Operation(given, received, call, prepared.in_place, arguments.blocks_held)
+        call = make_call(prepared, AllOf(MpiSymbols(self._mpi), device), (arguments,))
+        buffers = buffers_of(prepared, arguments, device)
+        return Operation(*buffers, call, prepared.in_place, arguments.blocks_held)
 
 
 class MpiStagedBackend(DeviceMpiBackend):
@@ -42,8 +39,7 @@ class MpiStagedBackend(DeviceMpiBackend):
     axes: frozenset[str] = frozenset({"staging"})
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
-        """One rank's."""
-        return StagedSession(mpi, level, options)
+        return StagedSession(self, mpi, level, options)
 
 
 BACKEND = MpiStagedBackend()

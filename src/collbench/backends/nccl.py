@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from collbench.bindings.calls import AllOf, dialect_of, make_call
+from collbench.bindings.calls import AllOf, binder_of, make_call
 from collbench.bindings.gpu.communicators import Communicators
 from collbench.bindings.gpu.device import Device, device_buffers
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.nccl_arguments import NcclArguments
-from collbench.bindings.gpu.nccl_library import DATATYPE, OP, Communicator, says_lost, settings
+from collbench.bindings.gpu.nccl_library import (
+    DATATYPE,
+    NCCL_PACKAGES,
+    NCCL_VARIABLES,
+    OP,
+    Communicator,
+    says_lost,
+    settings,
+    share_variables,
+)
 from collbench.bindings.gpu.nccl_log import NcclLog
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
-from collbench.bindings.gpu.runtime import agree, on_all, runtime
-from collbench.bindings.gpu.sharing import share_variables
+from collbench.bindings.gpu.runtime import agree, on_all
 from collbench.bindings.mpi.arguments import MpiSymbols
 from collbench.bindings.spec import Operation, Options, Session, allgather
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import C, Collective, Prepared
+from collbench.collectives.row import Binder, C, Collective, Prepared
 from collbench.errors import LibraryError
 from collbench.machine.own_variables import set_own
 from collbench.schema.axes import Op, ThreadLevel
@@ -28,44 +35,42 @@ from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
 from collbench.timing.halt import Halt
 
-#: A call of the library that waits for nobody has this long to return before communicators are aborted (s).
+#: Before communicators are aborted, a call that does not wait for other ranks has this long to return (s).
 CALLS_END = 0.5
 
 
 class NcclSession(DeviceMpiSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    backend = "nccl"
-
-    def __init__(self, mpi: Any, level: ThreadLevel, options: Options) -> None:
-        super().__init__(mpi, level, options)
+    def __init__(self, backend: DeviceMpiBackend, mpi: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(backend, mpi, level, options)
         self._log = NcclLog()
         self._log.begin()
-        self._nccl = on_all(self.world, self.backend, runtime().nccl)
+        self._nccl = on_all(self.world, backend.name, self.runtime.nccl)
         self._reread()  # it may be loaded already, with another log
         version = ".".join(map(str, self._nccl.version))
-        agree(self.world, self.backend, "NCCL", f"{version} ({self._nccl.path})")
+        agree(self.world, backend.name, "NCCL", f"{version} ({self._nccl.path})")
         set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
         self._comms = Communicators()
         self._halt = Halt()
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Buffers on the device, the row's NCCL call, and a wait for the stream as its completion."""
-        dialect = dialect_of(row, "nccl", "NCCL")
+        """Buffers on the device, the row's NCCL call, completed by a wait for the stream."""
+        binder = binder_of(self.backend, row, "nccl", "NCCL")
         self.taken.refuse(row)
         comm, device = self._communicator(case, row), self.device
         if row.has_server:
-            return self._with_server(dialect, comm, case, row, count)
+            return self._with_server(binder, comm, case, row, count)
         assert comm is not None and device is not None
         observe = partial(self._log.observe, self._reread)
         arguments = NcclArguments(self._nccl, comm, device, case, row, count, self.world.rank)
         if not case.graph:
-            prepared = dialect(arguments)
+            prepared = binder(arguments)
             call = self._call(prepared, device, arguments)
             return Operation(*device_buffers(prepared), call, prepared.in_place, 0, observe)
-        prepared = self._allocated(dialect, arguments)
+        prepared = self._allocated(binder, arguments)
         call = self._call(prepared, device, arguments)
-        try:  # NCCL connects its ranks in the first call, which no graph should hold
+        try:  # NCCL connects its ranks in the first call, which must not be captured
             seen = observe(lambda: _perform(call))
         except RuntimeError as error:
             raise LibraryError(f"{row.name} cannot be performed: {error}") from error
@@ -73,18 +78,18 @@ class NcclSession(DeviceMpiSession):
             *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen
         )
 
-    def _allocated(self, dialect: Callable[[Any], Prepared], arguments: NcclArguments) -> Prepared:
+    def _allocated(self, binder: Binder, arguments: NcclArguments) -> Prepared:
         """The row's call with its buffers, on all ranks or on none: what follows is collective."""
-        found: list[Prepared] = []
-        mine: Exception | None = None
+        prepared: list[Prepared] = []
+        failure: Exception | None = None
         try:
-            found.append(dialect(arguments))
+            prepared.append(binder(arguments))
         except (MemoryError, LibraryError) as error:
-            mine = error.with_traceback(None)
-        for heard in allgather(self.world, mine):
-            if heard is not None:
-                raise heard
-        return found[0]
+            failure = error.with_traceback(None)
+        for error_of_rank in allgather(self.world, failure):
+            if error_of_rank is not None:
+                raise error_of_rank
+        return prepared[0]
 
     def _reread(self) -> bool:
         return self._nccl.call("ncclResetDebugInit") is not None
@@ -92,18 +97,18 @@ class NcclSession(DeviceMpiSession):
     def _call(self, prepared: Prepared, device: Device, arguments: NcclArguments) -> Call:
         wait = device.native(C("cudaStreamSynchronize", device.stream))
         completion = Stage(device.synchronize, None if wait is None else (wait,))
-        libraries = AllOf((self._nccl, device))
-        return make_call(prepared, libraries, (arguments,), completion, device.stopwatch(), self._halt)
+        symbols = AllOf(self._nccl, device)
+        return make_call(prepared, symbols, (arguments,), completion, device.stopwatch(), self._halt)
 
     def _with_server(
         self,
-        dialect: Callable[[Any], Prepared],
+        binder: Binder,
         comm: Communicator | None,
         case: CollectiveCase,
         row: Collective,
         count: int,
     ) -> Operation:
-        """Complete when the call returns: its last part waits for the stream."""
+        """A call that is complete when it returns: its last part waits for the stream."""
         device, rank = self.device, self.world.rank
         arguments: ServerArguments | WorkerArguments
         if rank == case.root:
@@ -111,9 +116,9 @@ class NcclSession(DeviceMpiSession):
         else:
             assert comm is not None and device is not None
             arguments = WorkerArguments(self._mpi, self._nccl, comm, device, case, row, count, rank)
-        prepared = dialect(arguments)
-        libraries = (MpiSymbols(self._mpi), self._nccl, *(() if device is None else (device,)))
-        call = make_call(prepared, AllOf(libraries), (arguments,), halt=self._halt)
+        prepared = binder(arguments)
+        symbols = AllOf(MpiSymbols(self._mpi), self._nccl, device)
+        call = make_call(prepared, symbols, (arguments,), halt=self._halt)
         observe = partial(self._log.observe, self._reread)
         return Operation(*device_buffers(prepared), call, prepared.in_place, arguments.blocks_held, observe)
 
@@ -125,26 +130,23 @@ class NcclSession(DeviceMpiSession):
 
     def _made_for(self, server: int | None, algorithm: str | None, protocol: str | None) -> Communicator | None:
         members = [rank for rank in range(self.world.size) if rank != server]
-        mine = self._nccl.unique_id() if self.world.rank == members[0] else None
-        unique_id = allgather(self.world, mine)[members[0]]
+        unique_id = self._nccl.unique_id() if self.world.rank == members[0] else None
+        unique_id = allgather(self.world, unique_id)[members[0]]
         if self.world.rank not in members:
             return None
-        wanted = {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol}
-        with settings({name: value for name, value in wanted.items() if value is not None}):
-            return self._meet(len(members), unique_id, members.index(self.world.rank))
+        variables = {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol}
+        with settings({name: value for name, value in variables.items() if value is not None}):
+            return self._join(len(members), unique_id, members.index(self.world.rank))
 
-    def _meet(self, size: int, unique_id: Any, rank: int) -> Communicator:
+    def _join(self, size: int, unique_id: Any, rank: int) -> Communicator:
         try:
             return self._nccl.communicator(size, unique_id, rank)
         except RuntimeError as error:
-            warning = self._log.last_warning()
-            raise LibraryError(
-                f"no communicator of {size} ranks: {error}{f'; {warning}' if warning else ''}"
-            ) from error
+            reasons = "; ".join(filter(None, (str(error), self._log.last_warning())))
+            raise LibraryError(f"no communicator of {size} ranks: {reasons}") from error
 
     @property
     def transport(self) -> str | None:  # type: ignore[override]
-        """Ways that connections took, from NCCL's log."""
         return self._log.transport()
 
     def trouble(self) -> str | None:
@@ -156,14 +158,14 @@ class NcclSession(DeviceMpiSession):
     def break_off(self) -> None:
         """ncclCommAbort, of the communicator in use first: kernels that wait for a lost rank end.
 
-        It also frees the communicator, and lets the main thread out of its wait: that one must not make another call.
+        It also frees the communicator, and ends the wait of the main thread, which must not make another call.
         """
         self._halt.set()
         self._halt.wait_for_caller(CALLS_END)
         self._comms.abort()
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """Of an operation that was given up, or one in which NCCL heard that a remote process is gone."""
+        """True for operations that were aborted, and where NCCL reports that a remote process is gone."""
         return self._halt.is_set or says_lost(error)
 
 
@@ -174,7 +176,7 @@ def _perform(call: Call) -> None:
 
 
 def _captured(call: Call, device: Device, operations: int) -> Call:
-    """The call in a graph that holds it so many times; launching the graph takes the call's place."""
+    """The call captured in a graph that holds it `operations` times; the stage launches the graph."""
     (stage,) = call.stages
     return replace(call, stages=(device.capture(stage.python, operations),), keep=(call,))
 
@@ -187,20 +189,20 @@ class NcclBackend(DeviceMpiBackend):
     streams = True
     axes: frozenset[str] = frozenset({"algorithm", "protocol", "registered", "graph", "server staging"})
     ops: tuple[Op, ...] = tuple(OP)
+    variables = (*DeviceMpiBackend.variables, *NCCL_VARIABLES)
+    packages = (*DeviceMpiBackend.packages, *NCCL_PACKAGES)
 
     def dtypes(self) -> tuple[str, ...]:
-        """Those of ncclDataType_t."""
         return tuple(DATATYPE)
 
     def libraries(self) -> tuple[Library, ...]:
-        """libnccl, and the MPI of the control plane and the server's leg."""
-        nccl = runtime().nccl()
+        """NCCL, and the MPI of the control plane and of the server's messages."""
+        nccl = self.runtime.nccl()
         own = Library(name="NCCL", version=".".join(map(str, nccl.version)), path=nccl.path)
         return (own, *super().libraries())
 
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
-        """One rank's."""
-        return NcclSession(mpi, level, options)
+        return NcclSession(self, mpi, level, options)
 
 
 BACKEND = NcclBackend()

@@ -1,59 +1,58 @@
-"""Backend `torch-nccl`: torch.distributed on GPU tensors over NCCL, as a DDP user pays for it.
+"""Backend `torch-nccl`: torch.distributed on GPU tensors over NCCL, as DDP uses it.
 
-Control plane and gates are gloo's, and so is a parameter server's leg: torch has no MPI. Started as torch-gloo.
+Control plane, gates and the messages of a parameter server go over gloo: torch has no MPI. Started as torch-gloo.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
-from collbench.bindings.calls import dialect_of
+from collbench.bindings.calls import binder_of
 from collbench.bindings.gpu import torch_gpu
-from collbench.bindings.gpu.nccl_library import says_lost
+from collbench.bindings.gpu.nccl_library import NCCL_PACKAGES, NCCL_VARIABLES, says_lost, share_variables
 from collbench.bindings.gpu.nccl_log import NcclLog
-from collbench.bindings.gpu.runtime import agree, on_all, take_seats
-from collbench.bindings.gpu.sharing import share_variables
+from collbench.bindings.gpu.runtime import CUDA_VARIABLES, agree, on_all, take_seats
 from collbench.bindings.gpu.torch_parameter_server import GpuTorchArguments, ServedTorchArguments
-from collbench.bindings.host_buffers import as_parts
-from collbench.bindings.spec import Operation, Options, Session
-from collbench.bindings.torch.arguments import TorchArguments, TorchBuffer
+from collbench.bindings.spec import Backend, Operation, Options, Session
+from collbench.bindings.torch.arguments import TorchArguments, torch_buffers, torch_call
 from collbench.bindings.torch.world import TorchBackend, TorchSession, join, missing_torch, torch_version
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Collective, Part
+from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher
 from collbench.machine.own_variables import set_own
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
-from collbench.timing.call import Call, Stage
+from collbench.timing.call import Stage
 
-#: What torch's process group hands to NCCL (torch 2.4 to 2.13).
+#: The dtypes that torch's process group passes to NCCL (torch 2.4 to 2.13).
 _DTYPES = ("int8", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 
 class TorchNcclSession(TorchSession):
     """One rank, with a GPU or as parameter server without one."""
 
-    def __init__(self, torch: Any, level: ThreadLevel, options: Options) -> None:
-        super().__init__(torch, level)
-        self.taken = take_seats("torch-nccl", self.world, options, torch_gpu.missing(), torch_gpu.visible)
-        self._nccl = on_all(self.world, "torch-nccl", lambda: torch_gpu.nccl(torch))
-        agree(self.world, "torch-nccl", "NCCL", f"{self._nccl.version} ({self._nccl.path})")
+    def __init__(self, backend: Backend, torch: Any, level: ThreadLevel, options: Options) -> None:
+        super().__init__(backend, torch, level)
+        self.taken = take_seats(backend.name, self.world, options, torch_gpu.missing(), torch_gpu.visible)
+        self._nccl = on_all(self.world, backend.name, lambda: torch_gpu.nccl(torch))
+        agree(self.world, backend.name, "NCCL", f"{self._nccl.version} ({self._nccl.path})")
         self._log = NcclLog()
         self._log.begin()
         self._nccl.reread_settings()  # it may be loaded already, with another log
         set_own(share_variables(self._nccl.numbers, self.world.rank) if self.taken.shared else {})
-        self.gpu = on_all(self.world, "torch-nccl", self._open)
-        # Longer than the watchdog's, which knows what was being done.
+        self.gpu = on_all(self.world, backend.name, self._open)
+        # Longer than the watchdog's, which can say what was being done.
         self._timeout = timedelta(seconds=options.timeout + 10)
         self._groups: dict[int | None, Any] = {}
 
     def _open(self) -> Gpu | None:
-        """Make the GPU current; a context shows now whether it can be used."""
+        """Make the GPU current; the synchronisation makes a context, and fails where the GPU cannot be used."""
         if self.taken.gpu is None:
             return None
         self._torch.cuda.set_device(torch_gpu.visible().index(self.taken.gpu))
@@ -61,34 +60,28 @@ class TorchNcclSession(TorchSession):
         return torch_gpu.facts(self._torch, self.taken.gpu)
 
     def _group(self, server: int | None) -> Any:
-        """The NCCL group of everybody, or of the workers. Collective."""
+        """The NCCL group of all ranks, or of the workers. Collective."""
         if server not in self._groups:
             members = [rank for rank in range(self.world.size) if rank != server]
             self._groups[server] = self._torch.distributed.new_group(members, backend="nccl", timeout=self._timeout)
         return self._groups[server]
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """Tensors on the GPU, the row's call, and a wait for the stream as its completion."""
-        dialect = dialect_of(row, "torch served" if row.has_server else "torch", "torch.distributed")
+        """Tensors on the GPU, the row's call, completed by a wait for the stream."""
+        dialect = "torch served" if row.has_server else "torch"
+        binder = binder_of(self.backend, row, dialect, "torch.distributed")
         if case.dtype not in _DTYPES and row.moves_data:
-            raise Unsupported(f"torch hands no {case.dtype} to NCCL (it hands {', '.join(_DTYPES)})")
+            raise Unsupported(f"torch passes no {case.dtype} to NCCL (it passes {', '.join(_DTYPES)})")
         self.taken.refuse(row)
         group = self._group(case.root if row.has_server else None)
         arguments = self._arguments(case, row, count, group)
-        prepared = dialect(arguments)
-        wait = None if row.has_server else Stage(self._wait)
-        stopwatch = None if row.has_server else torch_gpu.stopwatch(self._torch)
-        call = Call(
-            tuple(map(_stage, prepared.all_parts)),
-            wait,
-            stopwatch,
-            "torch has no C function to call",
-            (arguments, prepared),
-        )
-        given = None if prepared.input is None else TorchBuffer(self._torch, prepared.input, case.dtype)
-        received = tuple(TorchBuffer(self._torch, part, case.dtype) for part in as_parts(prepared.output))
+        prepared = binder(arguments)
+        call = torch_call(prepared, arguments)
+        if not row.has_server:
+            call = replace(call, completion=Stage(self._wait), stopwatch=torch_gpu.stopwatch(self._torch))
+        buffers = torch_buffers(self._torch, prepared, case.dtype)
         observe = partial(self._log.observe, self._nccl.reread_settings)
-        return Operation(given, received, call, prepared.in_place, arguments.blocks_held, observe)
+        return Operation(*buffers, call, prepared.in_place, arguments.blocks_held, observe)
 
     def _arguments(self, case: CollectiveCase, row: Collective, count: int, group: Any) -> TorchArguments:
         torch, rank = self._torch, self.world.rank
@@ -100,17 +93,11 @@ class TorchNcclSession(TorchSession):
         self._torch.cuda.current_stream().synchronize()
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """Gloo's words, or NCCL's."""
         return super().is_lost_rank(error) or says_lost(error)
 
     @property
     def transport(self) -> str | None:
-        """Ways that connections took, from NCCL's log."""
         return self._log.transport()
-
-
-def _stage(part: Part) -> Stage:
-    return Stage(part.python, None, part.name)
 
 
 class TorchNcclBackend(TorchBackend):
@@ -122,9 +109,10 @@ class TorchNcclBackend(TorchBackend):
     streams = True
     axes: frozenset[str] = frozenset({"server staging"})
     ops: tuple[Op, ...] = ("sum", "prod", "min", "max", "avg")
+    variables = (*TorchBackend.variables, *CUDA_VARIABLES, *NCCL_VARIABLES, "TORCH_NCCL_")
+    packages = (*TorchBackend.packages, *NCCL_PACKAGES)
 
     def missing(self) -> str | None:
-        """Whether torch is installed, with CUDA and NCCL, and sees a GPU."""
         if (reason := missing_torch()) is not None:
             return reason
         import torch
@@ -134,7 +122,6 @@ class TorchNcclBackend(TorchBackend):
         return None
 
     def dtypes(self) -> tuple[str, ...]:
-        """What torch hands to NCCL."""
         return _DTYPES
 
     def libraries(self) -> tuple[Library, ...]:
@@ -147,18 +134,18 @@ class TorchNcclBackend(TorchBackend):
         return (own, Library(name="NCCL", version=nccl.version, path=nccl.path))
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """Rendezvous over gloo, body, and the group is taken down, with the memory that torch's allocator kept."""
+        """Rendezvous over gloo, the body, destruction of the process group and of the allocator's cache."""
         import torch
 
         level = join(self.name, torch.distributed, launcher.detect(), options)
         try:
-            session = TorchNcclSession(torch, level, options)
-        except BackendUnavailable:  # known to all ranks, and the next backend may be torch's too
+            session = TorchNcclSession(self, torch, level, options)
+        except BackendUnavailable:  # raised on all ranks; the next backend may use torch, too
             torch.distributed.destroy_process_group()
             raise
         body(session)
         torch.distributed.destroy_process_group()
-        torch.cuda.empty_cache()  # else it is missing to the next backend on this GPU
+        torch.cuda.empty_cache()  # the next backend on this GPU needs the memory
 
 
 BACKEND = TorchNcclBackend()

@@ -1,26 +1,27 @@
-"""From what a row prepared to what the timing loop takes: every C call as machine words of the library that has it."""
+"""From a prepared row to the call of the timing loop: every C call as machine words of the library that has it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from collbench.collectives.row import C, Collective, Dialect, Part, Prepared
+from collbench.bindings.spec import Backend
+from collbench.collectives.row import Binder, C, Collective, Part, Prepared
 from collbench.errors import Unsupported
 from collbench.timing.call import Call, Native, Stage, Stopwatch
 from collbench.timing.halt import Halt
 
 
-def dialect_of(row: Collective, dialect: str, title: str) -> Dialect:
-    """How a row is called in a dialect.
+def binder_of(backend: Backend, row: Collective, dialect: str = "", title: str = "") -> Binder:
+    """What makes a backend's call of a row: its own binder, else the row's for the dialect (`title` in messages).
 
     Raises:
-        Unsupported: not at all.
+        Unsupported: there is neither.
     """
-    if dialect not in row.dialects:
-        raise Unsupported(f"{row.name} has no {title} form")
-    return row.dialects[dialect]
+    binder = backend.binders.get(row.name) or row.dialects.get(dialect)
+    if binder is None:
+        raise Unsupported(f"{row.name} has no {title or backend.name} form")
+    return binder
 
 
 class Symbols(Protocol):
@@ -47,24 +48,25 @@ def make_call(
 
 def stage_of(part: Part, symbols: Symbols) -> Stage:
     """A part with its C calls as words."""
-    found = None if part.c is None else tuple(_native(call, symbols) for call in part.c)
-    native = None if found is None or None in found else tuple(call for call in found if call is not None)
-    return Stage(part.python, native, part.name)
+    if part.c is None:
+        return Stage(part.python, None, part.name)
+    calls = tuple(native for call in part.c if (native := _native(call, symbols)) is not None)
+    return Stage(part.python, calls if len(calls) == len(part.c) else None, part.name)
 
 
 def _native(call: C, symbols: Symbols) -> Native | None:
-    found = symbols.native(call)
-    if found is None or call.after_error is None:
-        return found
-    return replace(found, after_error=symbols.native(call.after_error))
+    native = symbols.native(call)
+    if native is None or call.after_error is None:
+        return native
+    return replace(native, after_error=symbols.native(call.after_error))
 
 
 class AllOf:
-    """Several libraries as one: a function is taken from the first that has it."""
+    """Several libraries as one: a function is taken from the first that has it. None is one that is not used."""
 
-    def __init__(self, libraries: Sequence[Symbols]) -> None:
-        self._libraries = libraries
+    def __init__(self, *libraries: Symbols | None) -> None:
+        self._libraries = tuple(library for library in libraries if library is not None)
 
     def native(self, call: C) -> Native | None:
-        """The call as words."""
-        return next((found for library in self._libraries if (found := library.native(call)) is not None), None)
+        calls = (library.native(call) for library in self._libraries)
+        return next((native for native in calls if native is not None), None)

@@ -1,4 +1,4 @@
-"""Buffers in host memory, and how much of it there is."""
+"""Buffers in host memory, and how much of it is free."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return found
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(name)
 
 
@@ -38,9 +38,9 @@ def page_aligned(blocks: int, count: int, dtype: str) -> Array:
 
 
 def available_bytes() -> int | None:
-    """What the kernel thinks can be allocated without swapping, within the cgroup's limit; None if it does not tell."""
-    found = [_meminfo_available(), cgroup.memory_left()]
-    return min((size for size in found if size is not None), default=None)
+    """What can be allocated without swapping, within the cgroup's limit; None where the kernel does not say."""
+    limits = [_meminfo_available(), cgroup.memory_left()]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _meminfo_available() -> int | None:
@@ -71,12 +71,10 @@ class HostArguments:
 
     @cached_property
     def send(self) -> Array:
-        """[blocks.send, count]."""
         return self.buffer(self._blocks.send)
 
     @cached_property
     def recv(self) -> Array:
-        """[blocks.recv, count]."""
         return self.buffer(self._blocks.recv)
 
 
@@ -89,22 +87,19 @@ class HostBuffer:
         self.dtype = array.dtype
 
     def load(self, block: int, start: int, stop: int) -> Array:
-        """A view."""
-        found: Array = self.array[block, start:stop]
-        return found
+        view: Array = self.array[block, start:stop]
+        return view
 
     def store(self, block: int, start: int, values: Array) -> None:
-        """Write in place."""
         self.array[block, start : start + len(values)] = values
 
 
 def as_parts(output: Any) -> tuple[Any, ...]:
-    """A row's output as a tuple of what the dialect has for arrays."""
+    """A row's output as a tuple of arrays of its dialect."""
     if output is None:
         return ()
     return output if isinstance(output, tuple) else (output,)
 
 
-def on_host(given: Array | None) -> HostBuffer | None:
-    """A row's input as a buffer."""
-    return None if given is None else HostBuffer(given)
+def on_host(array: Array | None) -> HostBuffer | None:
+    return None if array is None else HostBuffer(array)

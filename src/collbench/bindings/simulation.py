@@ -1,9 +1,10 @@
-"""What the fake backend's ranks share: faults on demand, a place to meet, and virtual clocks."""
+"""Ranks as threads of one process: how they start and meet, their control plane, virtual clocks, faults on demand."""
 
 from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +28,12 @@ class Fault:
         """
         match = re.fullmatch(r"(corrupt|raise|hang):(\d+)(?:@(\d+))?", text)
         if match is None:
-            raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, then @N if you like.")
+            raise RequestError(f"--fault {text!r}: write corrupt:RANK, raise:RANK or hang:RANK, optionally with @N.")
         return Fault(match[1], int(match[2]), int(match[3] or 0))
 
 
 class Hub:
-    """What the threads share: a barrier, a slot for each rank, and the virtual clocks."""
+    """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time."""
 
     def __init__(self, ranks: int, timeout: float) -> None:
         self.ranks = ranks
@@ -52,7 +53,7 @@ class Hub:
             raise LostRankError("fake: another rank left") from None
 
     def exchange(self, rank: int, value: Any) -> list[Any]:
-        """Everybody's value."""
+        """All ranks' values, by rank."""
         self.slots[rank] = value
         self.wait()
         values = list(self.slots)
@@ -60,12 +61,12 @@ class Hub:
         return values
 
     def leave(self) -> None:
-        """Make everybody who waits, or will, fail."""
+        """From now on every wait raises LostRankError, also those under way."""
         self._barrier.abort()
 
 
 class FakeWorld:
-    """The control plane through the hub."""
+    """The control plane over the hub."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
         self._hub = hub
@@ -73,10 +74,32 @@ class FakeWorld:
         self.size = hub.ranks
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Everybody's value on rank 0."""
         values = self._hub.exchange(self.rank, value)
         return values if self.rank == 0 else None
 
     def bcast(self, value: Any) -> Any:
-        """Rank 0's value."""
         return self._hub.exchange(self.rank, value)[0]
+
+
+def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:
+    """The body for every rank: of rank 0 in this thread, of the others in daemon threads, given `timeout` s to end.
+
+    Raises the first error of any rank; that another one left is only what follows from it.
+    """
+    errors: list[BaseException] = []
+
+    def run_rank(rank: int) -> None:
+        try:
+            body(rank)
+        except BaseException as error:
+            errors.append(error)
+            hub.leave()
+
+    threads = [threading.Thread(target=run_rank, args=(rank,), daemon=True) for rank in range(1, hub.ranks)]
+    for thread in threads:
+        thread.start()
+    run_rank(0)
+    for thread in threads:
+        thread.join(timeout=timeout)
+    for error in sorted(errors, key=lambda error: isinstance(error, LostRankError)):
+        raise error

@@ -6,14 +6,15 @@ rank of this process (once for MPI and torch, n times in threads for the fake). 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective
+from collbench.collectives.row import Array, Binder, Collective
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
 from collbench.timing.call import Call
@@ -30,7 +31,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a library was seen to do in one operation; None: it does not tell. `notes` are for the record."""
+    """What a library was seen to do in one operation; None where it does not say. `notes` are for the record."""
 
     algorithm: str | None = None
     protocol: str | None = None
@@ -38,23 +39,23 @@ class Seen:
     notes: tuple[str, ...] = ()
 
 
-def merged(seen: Sequence[Seen]) -> Seen:
+def merged(by_rank: Sequence[Seen]) -> Seen:
     """What all ranks saw, as one: distinct words side by side."""
 
-    def together(words: list[str | None]) -> str | None:
+    def distinct(words: Iterable[str | None]) -> str | None:
         return ", ".join(dict.fromkeys(word for word in words if word)) or None
 
     return Seen(
-        together([one.algorithm for one in seen]),
-        together([one.protocol for one in seen]),
-        together([one.transport for one in seen]),
-        tuple(dict.fromkeys(note for one in seen for note in one.notes)),
+        distinct(seen.algorithm for seen in by_rank),
+        distinct(seen.protocol for seen in by_rank),
+        distinct(seen.transport for seen in by_rank),
+        tuple(dict.fromkeys(note for seen in by_rank for note in seen.notes)),
     )
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a world is to be started. `ranks` is used by backends that start their own; `fault` by the fake alone.
+    """How a world is to be started. `ranks` is used by backends that start their own ranks; `fault` by `fake` alone.
 
     `roles` and `share_gpu` (several ranks may use one GPU) matter to backends whose data is on GPUs.
     """
@@ -76,7 +77,7 @@ class Buffer(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's."""
+        """The dtype in NumPy."""
 
     def load(self, block: int, start: int, stop: int) -> Array:
         """Elements `start` to `stop` of a block, to be read only."""
@@ -87,12 +88,12 @@ class Buffer(Protocol):
 
 @dataclass(frozen=True)
 class Operation:
-    """A case made ready on one rank.
+    """A case, ready to be performed on one rank.
 
     `input` [blocks.send, count] is what this rank contributes; `output` are buffers whose blocks, one after the other,
     are what it receives [blocks.recv, count]. `in_place` says whether input and result really share memory.
     `blocks_held` is the size of all buffers in host memory, in blocks. `observe(once)` calls `once`, which performs the
-    operation, and says what the library was seen to do; collective, and None where it does not tell.
+    operation, and says what the library was seen to do; collective. None: it does not say.
     """
 
     input: Buffer | None
@@ -108,21 +109,21 @@ class World(Protocol):
 
     @property
     def rank(self) -> int:
-        """The own rank, from 0."""
+        """Rank of this process, from 0."""
 
     @property
     def size(self) -> int:
         """Number of ranks."""
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Everybody's value on rank 0, None elsewhere."""
+        """The values of all ranks on rank 0, None elsewhere."""
 
     def bcast(self, value: Any) -> Any:
-        """Rank 0's value, everywhere."""
+        """Rank 0's value, on every rank."""
 
 
 def allgather(world: World, value: Any) -> list[Any]:
-    """Everybody's value, everywhere."""
+    """The values of all ranks, on every rank."""
     gathered: list[Any] = world.bcast(world.gather(value))
     return gathered
 
@@ -148,7 +149,7 @@ class Session(Protocol):
 
     @property
     def transport(self) -> str | None:
-        """How bytes travel, when the library tells."""
+        """How bytes travel; None where the library does not say."""
 
     @property
     def gpu(self) -> Gpu | None:
@@ -166,34 +167,34 @@ class Session(Protocol):
         """Whether an error of the library means that another rank is gone."""
 
     def trouble(self) -> str | None:
-        """An error that the library met behind the back of the call that is under way. From any thread; cheap."""
+        """An asynchronous error of the library, which no call has returned. From any thread; cheap."""
 
     def break_off(self) -> None:
-        """Make a call that waits for a lost rank return, or let go of it, before this process ends. From any thread."""
+        """Make a call that waits for a lost rank return, before this process ends. From any thread."""
 
     def abort(self, code: int) -> None:
         """End every rank of the job with `code`; does not return."""
 
 
 class HostSession:
-    """What a session on host memory answers where only devices have something to say."""
+    """Answers of a session whose calls report their own errors and end with the process."""
 
     gpu: Gpu | None = None
 
     def trouble(self) -> str | None:
-        """Calls report their errors themselves."""
+        """There are no asynchronous errors."""
         return None
 
     def break_off(self) -> None:
-        """The end of the process is enough."""
+        """Calls end with the process."""
 
 
 class Backend(Protocol):
-    """A row of `backends`."""
+    """What `backends` finds by its name."""
 
     @property
     def name(self) -> str:
-        """As the user types it."""
+        """That of its file or entry point."""
 
     @property
     def summary(self) -> str:
@@ -201,7 +202,7 @@ class Backend(Protocol):
 
     @property
     def simulated(self) -> bool:
-        """Whether its times are made up."""
+        """Whether its times are simulated."""
 
     @property
     def device(self) -> Literal["cpu", "gpu"]:
@@ -219,22 +220,46 @@ class Backend(Protocol):
     def ops(self) -> tuple[Op, ...]:
         """The reductions that it has."""
 
+    @property
+    def binders(self) -> Mapping[str, Binder]:
+        """By the name of a collective, how it is called here instead of as its row says."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Prefixes of the environment variables by which users change what is measured, for the manifest."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Distributions whose versions matter, for the manifest."""
+
     def missing(self) -> str | None:
         """Why it cannot be used here, with what would help; None when it can. Does not initialise anything."""
 
     def world_size(self, options: Options) -> int:
-        """Number of ranks that `run` will have, known before it starts."""
+        """Number of ranks that `run` will start."""
 
     def dtypes(self) -> tuple[str, ...]:
-        """What it can move."""
+        """Names of the dtypes that it can move (`schema.case.DTYPES`)."""
 
     def libraries(self) -> tuple[Library, ...]:
         """The libraries that move the data."""
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """Start the world, call `body` for every rank of this process, leave the world.
+        """Start the world, call `body` for every rank of this process, shut the world down.
 
         Raises:
             BackendUnavailable: as `missing`.
             WorldMismatch: the world is not the one that was started.
         """
+
+
+class HostBackend:
+    """Defaults of a backend: data on the host, an existing dialect, nothing of its own."""
+
+    simulated = False
+    device: Literal["cpu", "gpu"] = "cpu"
+    streams = False
+    axes: frozenset[str] = frozenset()
+    binders: Mapping[str, Binder] = MappingProxyType({})
+    variables: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()

@@ -100,6 +100,6 @@ def _backend_on(device: str | None, backend: str | None) -> str | None:
     if backend is None:
         return default_backend(device)
     if backends.get(backend).device != device:
-        usable = ", ".join(name for name in backends.names() if backends.get(name).device == device)
+        usable = ", ".join(other.name for other in backends.every() if other.device == device)
         raise RequestError(f"--device {device}: {backend} has its data on the {_OTHER[device]}. There are: {usable}.")
     return backend

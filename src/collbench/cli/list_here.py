@@ -17,16 +17,17 @@ def command() -> None:
 
     click.echo("backends")
     for name in backends.names():
-        backend = backends.get(name)
+        summary = detail = ""
         try:
-            reason, detail = backend.missing(), ""
+            backend = backends.get(name)
+            summary, reason = backend.summary, backend.missing()
             if reason is None:
                 libraries = ", ".join(f"{library.name} {library.version}" for library in backend.libraries())
                 detail = f"{libraries}; dtypes {', '.join(backend.dtypes())}"
         except RequestError as error:  # a library is found to be missing only when it is loaded
             reason = str(error)
-        click.echo(f"  {'yes' if reason is None else 'no '} {name:<12} {backend.summary}")
-        click.echo(f"      {'':<12} {reason or detail}")
+        click.echo(harmless(f"  {'yes' if reason is None else 'no '} {name:<12} {summary}".rstrip()))
+        click.echo(harmless(f"      {'':<12} {reason or detail}"))
     click.echo("drivers")
     built = native_loop() is not None
     hint = "" if built else " (not built: no C compiler or no Python.h at installation; reinstall with them)"

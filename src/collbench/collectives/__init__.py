@@ -1,4 +1,4 @@
-"""The collectives: one file each, found by being here. A file `NAME.py` in this package defines `ROW`."""
+"""The collectives: a file `NAME.py` in this package defines `ROW`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _NOT_ROWS = {"row", "dialects", "case"}
 
-#: Other spellings, after `_`, `-` and case are taken out.
+#: Other names, in lower case without `_` and `-`.
 _ALIASES = {"broadcast": "bcast", "reducescatterblock": "reduce_scatter", "ring": "sendrecv"}
 
 
@@ -25,12 +25,12 @@ def names() -> tuple[str, ...]:
 
 
 def find(spelling: str) -> str | None:
-    """The name behind a spelling (`all-reduce`, `All_Reduce`, `broadcast`), or None."""
-    squeezed = _squeeze(spelling)
-    return next((name for name in names() if _squeeze(name) == squeezed), _ALIASES.get(squeezed))
+    """The name that is meant by `all-reduce`, `All_Reduce` or `broadcast`; None if there is none."""
+    letters = _letters(spelling)
+    return next((name for name in names() if _letters(name) == letters), _ALIASES.get(letters))
 
 
-def _squeeze(name: str) -> str:
+def _letters(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 

@@ -1,4 +1,4 @@
-"""alltoall: every rank has a block for every rank; rank r ends with everybody's block r."""
+"""alltoall: every rank has a block for every rank; rank r ends with block r of every rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collbench.errors import Unsupported
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
-    """Everybody's block r in rank order, on rank r."""
+    """Block r of every rank in rank order, on rank r."""
     return [np.concatenate([blocks[rank : rank + 1] for blocks in inputs]) for rank in range(len(inputs))]
 
 
@@ -30,7 +30,7 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
-    """A send to and a receive from every rank in one group, as nccl-tests has it."""
+    """A send to and a receive from every rank in one group, as in nccl-tests."""
     if a.in_place:
         raise Unsupported("NCCL's sends and receives have no in-place form")
     sent = [a.send_to(a.send[rank : rank + 1], rank) for rank in range(a.ranks)]

@@ -1,4 +1,4 @@
-"""barrier: nobody leaves before everybody has come. Moves no data, so it has a time and no bandwidth."""
+"""barrier: no rank leaves before every rank has entered. Moves no data, so it has a time and no bandwidth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def torch(a: TorchDialectArguments) -> Prepared:
 ROW = Collective(
     name="barrier",
     title="Barrier",
-    summary="wait until every rank has come",
+    summary="wait until every rank has entered",
     blocks=lambda rank, ranks, root: Blocks(0, 0),
     bus_factor=lambda ranks: 0.0,
     meaning=meaning,

@@ -1,4 +1,4 @@
-"""A collective's case, as those see it who perform it: every field with its type."""
+"""The case of a collective for the code that performs it: every field with its type."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `size` in bytes is as asked for. `op` is None where nothing is reduced, `root` where no rank is special, and `dtype`
     is int8 where no data moves. Only where a backend has the choice: `staging` is the host memory that device data
-    passes through; `algorithm` and `protocol` are what NCCL_ALGO and NCCL_PROTO are set to (None: left to the library);
-    `registered` buffers are known to the communicator beforehand; `graph` is how many operations a CUDA graph holds
-    that is launched in place of calls (0: none). `others` are values on axes without a field: `case["chunk"]`.
+    passes through; `algorithm` and `protocol` are the values of NCCL_ALGO and NCCL_PROTO (None: the library chooses);
+    `registered` buffers are registered with the communicator; `graph` is how many operations the CUDA graph holds that
+    is launched instead of calls (0: none). `others` are values on axes without a field: `case["chunk"]`.
     """
 
     collective: Name

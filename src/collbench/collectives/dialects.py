@@ -1,4 +1,4 @@
-"""What each dialect hands to a row. The backends that speak a dialect implement these; no library is imported here.
+"""The arguments that each dialect gives to a row's binder. Backends implement these; no library is imported here.
 
 Buffers are [blocks, count] of the dialect's own kind (NumPy arrays for mpi, or device memory for mpi and nccl, tensors
 for torch).
@@ -25,7 +25,7 @@ class MpiArguments(Arguments, Protocol):
         """A status object that outlives the call."""
 
     def buffer(self, blocks: int) -> Any:
-        """A buffer [blocks, count] besides `send` and `recv`."""
+        """Another buffer [blocks, count] than `send` and `recv`."""
 
     def spec(self, buffer: Any) -> Any:
         """A buffer with its datatype, as mpi4py takes it; IN_PLACE and None pass through."""
@@ -43,7 +43,7 @@ class NcclDialectArguments(Arguments, Protocol):
     stream: int
 
     def buffer(self, blocks: int) -> Any:
-        """Device memory [blocks, count] besides `send` and `recv`."""
+        """Other device memory [blocks, count] than `send` and `recv`."""
 
     def send_to(self, blocks: Any, peer: int) -> Step:
         """ncclSend."""
@@ -56,7 +56,7 @@ class NcclDialectArguments(Arguments, Protocol):
 
 
 class ServedArguments(NcclDialectArguments, Protocol):
-    """Of a collective with a server: `rank`, `ranks` and `root` are the world's, `comm` is the workers' alone.
+    """For a collective with a server: `rank`, `ranks` and `root` are those of the world, `comm` is the workers'.
 
     The chief is the first worker, rank 0 of `comm`. `send` and `recv` of the server are in host memory.
     """
@@ -71,7 +71,7 @@ class ServedArguments(NcclDialectArguments, Protocol):
         """MPI_Send of host memory, from the server to the chief or from the chief to the server."""
 
     def link_recv(self, blocks: Any) -> Step:
-        """MPI_Recv into host memory, likewise."""
+        """MPI_Recv into host memory, between the same two."""
 
     def copy_in(self, target: Any, source: Any) -> Step:
         """Host memory to device memory, in the stream."""
@@ -93,14 +93,14 @@ class TorchDialectArguments(Arguments, Protocol):
         """The first of these names that this version of torch.distributed has."""
 
     def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
-        """A send to one rank and a receive from another that are under way together."""
+        """A send to one rank and a receive from another at the same time."""
 
     def out_of_place_only(self, function: str) -> None:
-        """Raises `Unsupported` when the case asks for the in-place form, which `function` does not have."""
+        """Raises `Unsupported` in in-place cases: `function` has no in-place form."""
 
 
 class TorchServedArguments(TorchDialectArguments, Protocol):
-    """Of a collective with a server, where workers have GPUs: `dist` is the workers' group, `link` is for host memory.
+    """For a collective with a server, where workers have GPUs: `dist` is the workers' group, `link` for host memory.
 
     `chief` says whether this rank is the first worker, `chief_rank` who that is; `send` and `recv` of the server are in
     host memory.
@@ -112,7 +112,7 @@ class TorchServedArguments(TorchDialectArguments, Protocol):
     link: Any
 
     def buffer(self, blocks: int) -> Any:
-        """GPU memory [blocks, count] besides `send` and `recv`."""
+        """Other GPU memory [blocks, count] than `send` and `recv`."""
 
     def landing(self, blocks: int) -> Any:
         """The chief's host memory [blocks, count], for what goes to or comes from the server."""

@@ -32,7 +32,7 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
-    """Sends and receives in one group, as nccl-tests has it; in place the root's block stays where it is."""
+    """Sends and receives in one group, as in nccl-tests; in place the root's block is not moved."""
     at_root = a.rank == a.root
     stays = a.in_place and at_root
     own = a.recv[a.root : a.root + 1] if stays else a.send

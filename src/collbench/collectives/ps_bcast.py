@@ -8,7 +8,7 @@ from functools import partial
 from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchDialectArguments, TorchServedArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
 
-#: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
+#: The parts of an operation: messages between server and chief, and the work on the workers' GPUs.
 LINK, GPUS = "server link", "gpus"
 
 
@@ -30,7 +30,7 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: ServedArguments) -> Prepared:
-    """As the paper has it: the server sends to the chief's host memory, the chief copies, and ncclBroadcast follows."""
+    """As in the paper: the server sends to the chief's host memory, the chief copies, and ncclBroadcast follows."""
     if a.serving:
         return Prepared(a.send, None, parts=(part(LINK, a.link_send(a.send)), part(GPUS)))
     buffer, numbers = a.recv, (a.count, a.datatype, 0)
@@ -57,7 +57,7 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 def torch_served(a: TorchServedArguments) -> Prepared:
-    """As `nccl`, in torch: the server's leg over gloo, then a broadcast among the workers."""
+    """As `nccl`, in torch: a message of the server over gloo, then a broadcast among the workers."""
     if a.serving:
         return Prepared(a.send, None, parts=(Part(LINK, partial(a.link.send, a.send, a.chief_rank), None), part(GPUS)))
     broadcast = partial(a.dist.broadcast, a.recv, a.chief_rank)

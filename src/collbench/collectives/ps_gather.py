@@ -13,7 +13,7 @@ import numpy as np
 from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchDialectArguments, TorchServedArguments
 from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
 
-#: The parts of an operation: what passes between server and chief, and what the workers' GPUs do.
+#: The parts of an operation: messages between server and chief, and the work on the workers' GPUs.
 LINK, GPUS = "server link", "gpus"
 
 
@@ -24,7 +24,7 @@ def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array
 
 
 def mpi(a: MpiArguments) -> Prepared:
-    """MPI_Gather, as in the paper. The server passes MPI_IN_PLACE: its own place in the result stays empty."""
+    """MPI_Gather, as in the paper. The server passes MPI_IN_PLACE: its own block of the result stays empty."""
     if a.rank != a.root:
         arguments = (a.send, a.count, a.datatype, None, a.count, a.datatype, a.root, a.comm)
         python = partial(a.comm.Gather, a.spec(a.send), None, a.root)
@@ -39,7 +39,7 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: ServedArguments) -> Prepared:
-    """As the paper has it: ncclAllGather among the workers, the chief copies to host memory and sends to the server."""
+    """As in the paper: ncclAllGather among the workers, the chief copies to host memory and sends to the server."""
     if a.serving:
         return Prepared(None, a.recv, parts=(part(GPUS), part(LINK, a.link_recv(a.recv))))
     gathered, numbers = a.buffer(a.ranks - 1), (a.count, a.datatype)
@@ -69,7 +69,7 @@ def torch(a: TorchDialectArguments) -> Prepared:
 
 
 def torch_served(a: TorchServedArguments) -> Prepared:
-    """As `nccl`, in torch: an all-gather among the workers, then the server's leg over gloo."""
+    """As `nccl`, in torch: an all-gather among the workers, then a message to the server over gloo."""
     if a.serving:
         return Prepared(None, a.recv, parts=(part(GPUS), Part(LINK, partial(a.link.recv, a.recv, a.chief_rank), None)))
     gathered = a.buffer(a.ranks - 1)

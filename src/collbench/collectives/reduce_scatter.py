@@ -10,7 +10,7 @@ from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ri
 
 
 def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
-    """The reduction of everybody's block r, on rank r."""
+    """The reduction of block r of every rank, on rank r."""
     return [reduce([blocks[rank : rank + 1] for blocks in inputs]) for rank in range(len(inputs))]
 
 

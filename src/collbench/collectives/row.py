@@ -34,8 +34,8 @@ class Blocks(NamedTuple):
 class Arguments(Protocol):
     """What a dialect offers to a row: buffers on demand, and the handles of its library.
 
-    `send` and `recv` are allocated when first asked for, with the number of blocks that `Collective.blocks` gives for
-    this rank. In `in_place` cases a row asks for one of them only.
+    `send` and `recv` are allocated when first used, with the number of blocks that `Collective.blocks` gives for
+    this rank. In `in_place` cases a row uses only one of them.
     """
 
     rank: int
@@ -56,7 +56,7 @@ class Arguments(Protocol):
 class C:
     """A call of a C function: its name, and its arguments in C's order.
 
-    `after_error` is to be called once if this one fails, where the library would be left in the middle of something.
+    `after_error` is called once if this call fails, where the library must leave a state (such as an NCCL group).
     """
 
     def __init__(self, function: str, *arguments: Any, after_error: C | None = None) -> None:
@@ -67,7 +67,7 @@ class C:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a call that is timed apart from the others; `name` says what it does.
+    """A part of a call that is timed separately; `name` says what it does.
 
     Every rank names the same parts; one that has nothing to do in a part gives `idle` and no C calls.
     """
@@ -78,19 +78,19 @@ class Part:
 
 
 def idle() -> None:
-    """What a rank does in a part in which it has nothing to do."""
+    """A part in which this rank has nothing to do."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something small to do, in both forms: a Python callable and the C calls that do the same."""
+    """An action in both forms: a Python callable, and the C calls that do the same."""
 
     python: Callable[[], object]
     c: tuple[C, ...]
 
 
 def in_turn(*steps: Callable[[], object]) -> Callable[[], None]:
-    """All steps, one after the other, as one."""
+    """One callable that performs all steps, one after the other."""
 
     def perform() -> None:
         for step in steps:
@@ -100,7 +100,7 @@ def in_turn(*steps: Callable[[], object]) -> Callable[[], None]:
 
 
 def part(name: str, *steps: Step) -> Part:
-    """Steps, one after the other, as a part that is timed apart."""
+    """A part that performs these steps, one after the other."""
     python = in_turn(*(step.python for step in steps)) if steps else idle
     return Part(name, python, tuple(call for step in steps for call in step.c))
 
@@ -109,9 +109,9 @@ def part(name: str, *steps: Step) -> Part:
 class Prepared:
     """What a row makes of `Arguments`: where the input goes, where the result appears, and the call in two forms.
 
-    `c` are C calls, one after the other; `python` is what a Python user would call. `parts` stand in their place where
-    the parts of a call are told apart. `input` and `output` are None on ranks that contribute or receive nothing.
-    `untouched`: this rank's result is its input, and the call leaves it as it is.
+    `c` are C calls, one after the other; `python` is what a Python user would call. `parts` replace them where the
+    parts of a call are timed separately. `input` and `output` are None on ranks that contribute or receive nothing.
+    `untouched`: this rank's result is its input, which the call does not change.
     """
 
     input: Any
@@ -129,12 +129,12 @@ class Prepared:
 
 
 #: From the arguments of one dialect to a prepared call. Raises `Unsupported` where the dialect has no such call.
-Dialect = Callable[[Any], Prepared]
+Binder = Callable[[Any], Prepared]
 
 
 @dataclass(frozen=True, eq=False)
 class Collective:
-    """One operation, independent of any library. `split`: the size asked for is shared out over the ranks.
+    """One operation, independent of any library. `split`: the size asked for is divided among the ranks.
 
     `has_server`: the root is a parameter server, which keeps its data in host memory and is no worker.
     """
@@ -145,7 +145,7 @@ class Collective:
     blocks: Callable[[int, int, int], Blocks]
     bus_factor: Callable[[int], float]
     meaning: Meaning
-    dialects: Mapping[str, Dialect] = field(default_factory=dict)
+    dialects: Mapping[str, Binder] = field(default_factory=dict)
     split: bool = False
     reduces: bool = False
     rooted: bool = False
@@ -157,13 +157,16 @@ class Collective:
     def count(self, size: int, itemsize: int, ranks: int) -> int:
         """Elements per block for a size in bytes, rounded down as nccl-tests does.
 
-        Split operations share the elements out over the ranks and round a share down to 16 bytes
+        Split operations divide the elements among the ranks and round a share down to 16 bytes
         (nccl-tests, `*GetCollByteCount`).
         """
         if not self.moves_data:
             return 0
         elements = size // itemsize
-        return elements // ranks // (16 // itemsize) * (16 // itemsize) if self.split else elements
+        if not self.split:
+            return elements
+        unit = 16 // itemsize
+        return elements // ranks // unit * unit
 
     def size(self, count: int, itemsize: int, ranks: int) -> int:
         """Bytes that move with a count per block: the size asked for, rounded to whole blocks."""
@@ -187,28 +190,28 @@ def fold(op: Op | None) -> Callable[[Sequence[Array]], Array]:
 
     def folded(arrays: Sequence[Array]) -> Array:
         with np.errstate(all="ignore"):
-            found: Array = reduce(ufunc, arrays)
+            reduced: Array = reduce(ufunc, arrays)
             if op != "avg":
-                return found
-            if np.issubdtype(found.dtype, np.integer):  # in a dtype that holds the number of ranks
-                return (found.astype(np.int64) // len(arrays)).astype(found.dtype)
-            return (found / len(arrays)).astype(found.dtype)
+                return reduced
+            if np.issubdtype(reduced.dtype, np.integer):  # in a dtype that holds the number of ranks
+                return (reduced.astype(np.int64) // len(arrays)).astype(reduced.dtype)
+            return (reduced / len(arrays)).astype(reduced.dtype)
 
     return folded
 
 
 # Bus factors: how much more the busiest link carries than the bytes that move, so that bandwidths of different
-# operations and rank counts can be held against the hardware. Derived in docs/method.md; the first two are those of
+# operations and rank counts can be compared with the hardware's. Derived in docs/method.md; the first two are those of
 # nccl-tests' PERFORMANCE page.
 
 
 def ring_twice(ranks: int) -> float:
-    """2(n-1)/n: every byte goes around once to be reduced and once to be spread."""
+    """2(n-1)/n: every byte goes around the ring once to be reduced and once to be distributed."""
     return 2 * (ranks - 1) / ranks
 
 
 def ring_once(ranks: int) -> float:
-    """(n-1)/n: a rank's own share does not travel."""
+    """(n-1)/n: a rank's own share is not sent."""
     return (ranks - 1) / ranks
 
 

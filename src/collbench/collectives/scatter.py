@@ -1,4 +1,4 @@
-"""scatter: the root's blocks are dealt out, one to each rank in rank order."""
+"""scatter: one block of the root to each rank, in rank order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mpi(a: MpiArguments) -> Prepared:
 
 
 def nccl(a: NcclDialectArguments) -> Prepared:
-    """Sends and receives in one group, as nccl-tests has it; in place the root's block stays where it is."""
+    """Sends and receives in one group, as in nccl-tests; in place the root's block is not moved."""
     at_root = a.rank == a.root
     stays = a.in_place and at_root
     own = a.send[a.root : a.root + 1] if stays else a.recv
@@ -56,7 +56,7 @@ def torch(a: TorchDialectArguments) -> Prepared:
 ROW = Collective(
     name="scatter",
     title="Scatter",
-    summary="deal the root's blocks out to the ranks",
+    summary="one block of the root to each rank",
     blocks=lambda rank, ranks, root: Blocks(ranks if rank == root else 0, 1),
     bus_factor=ring_once,
     meaning=meaning,

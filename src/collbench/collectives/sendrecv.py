@@ -45,7 +45,7 @@ def nccl(a: NcclDialectArguments) -> Prepared:
 
 
 def torch(a: TorchDialectArguments) -> Prepared:
-    """A send and a receive of torch.distributed that are under way together."""
+    """A send and a receive of torch.distributed at the same time."""
     a.out_of_place_only("isend")
     if a.ranks == 1:
         raise Unsupported("torch.distributed cannot send to its own rank; use 2 ranks or more")

@@ -1,18 +1,16 @@
-"""Check `cuda_aware`: the MPI of mpi4py and device pointers: built for them, claims to take them, takes them."""
+"""Check `cuda_aware`: whether the MPI of mpi4py is built for device pointers, claims to take them, and takes them."""
 
 from __future__ import annotations
 
 from collbench.bindings.mpi import cuda_aware
-from collbench.bindings.mpi.cuda_aware import Levels
+from collbench.bindings.mpi.cuda_aware import LEVELS, YES_NO, Levels
 from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
 from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 from collbench.errors import BackendUnavailable
 from collbench.machine import nvml
 
-_WORDS = {True: "yes", False: "no", None: "unknown"}
-
-#: How each MPI is told to look for CUDA when it starts, and shown what it finds.
+#: How each MPI is made to look for CUDA at its start, and to print what it finds.
 _CLAIM = {
     "openmpi": "export OMPI_MCA_accelerator=cuda (mpirun --mca accelerator_base_verbose 10 shows why it was not taken)",
     "mpich": "export MPIR_CVAR_ENABLE_GPU=1 MPICH_GPU_SUPPORT_ENABLED=1 (the second is Cray's)",
@@ -22,7 +20,7 @@ _STAGED = "--backend mpi-staged (measures copies through the host instead)"
 
 
 def judge(library: str, name: str, levels: Levels, gpu: bool) -> Finding:
-    """`library` is its vendor, `name` with its version. Without a GPU no level is missed."""
+    """`library` is the MPI's vendor, `name` with its version. Without a GPU no level is a problem."""
     seen = f"{name}: {', '.join(_known(levels))}" + (f" ({levels.why})" if levels.why else "")
     if not gpu:
         return found(seen)
@@ -30,11 +28,11 @@ def judge(library: str, name: str, levels: Levels, gpu: bool) -> Finding:
 
 
 def _known(levels: Levels) -> list[str]:
-    """Level by level, down to the first that is not reached: the next ones follow from it."""
+    """The levels up to the first that is not reached, which decides the others."""
     words = []
-    for level in ("built", "claimed", "works"):
+    for level in LEVELS:
         reached = getattr(levels, level)
-        words.append(f"{level}: {_WORDS[reached]}")
+        words.append(f"{level}: {YES_NO[reached]}")
         if not reached:
             break
     return words
@@ -43,19 +41,19 @@ def _known(levels: Levels) -> list[str]:
 def _unclaimed(library: str, name: str, levels: Levels) -> Problem | None:
     if not (levels.built and levels.claimed is False):
         return None
-    cause = f"{name} was built with CUDA, and says here that it takes no device pointers: its CUDA part did not start"
+    cause = f"{name} was built with CUDA, and says that it takes no device pointers: its CUDA component did not start"
     return Problem("warn", cause, _REFUSED, f"{_CLAIM.get(library, _CLAIM['mpich'])}; or {_STAGED}")
 
 
 def _untrue(name: str, levels: Levels) -> Problem | None:
     if not levels.claimed or levels.works is not False:
         return None
-    cause = f"{name} says that it takes device pointers, and did not send a device buffer correctly"
+    cause = f"{name} says that it takes device pointers, but did not send a device buffer correctly"
     return Problem("warn", cause, _REFUSED, f"{_STAGED}; ucx_info -d | grep -i cuda shows whether its UCX knows CUDA")
 
 
 def look(version: str, library: str | None, gpus: tuple[str, ...]) -> Levels:
-    """As far as it can be found out here. `version` is the text of MPI_Get_library_version, `gpus` are UUIDs."""
+    """What can be found out here. `version` is the text of MPI_Get_library_version, `gpus` are UUIDs."""
     built = cuda_aware.built(version)
     if built is False:
         return Levels(built, why="backend mpi-cuda needs an MPI that is built with CUDA")
@@ -65,7 +63,6 @@ def look(version: str, library: str | None, gpus: tuple[str, ...]) -> Levels:
 
 
 def run(machine: Machine) -> Finding:
-    """Load the library, ask it, judge."""
     try:
         mpi = load_mpi()
     except BackendUnavailable:

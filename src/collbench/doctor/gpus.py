@@ -1,4 +1,4 @@
-"""Check `gpus`: driver, GPUs and the memory nodes they hang on, MIG, what slows them down, whether CUDA starts."""
+"""Check `gpus`: driver, GPUs and their memory nodes, MIG, throttling, whether CUDA starts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from collbench.units import format_bytes
 
 _NODES = "sys/devices/system/node"
 
-#: How each launcher spreads its ranks over the memory nodes. A rank gets all cores of its node: on a single one NCCL's
-#: threads would wait for it.
+#: How each launcher distributes its ranks over the memory nodes. A rank gets all cores of its node: on a single core
+#: NCCL's threads would compete with it.
 _SPREAD = {
     "openmpi": "mpirun --map-by numa --bind-to numa",
     "mpich": "mpiexec -bind-to numa -map-by numa",
@@ -29,14 +29,14 @@ _SPREAD = {
 
 
 def judge(machine: Machine, gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> Finding:
-    """The GPUs that NVML shows, against this machine and what they say of themselves now."""
+    """`gpus` are those that NVML shows, `readings` their clocks and throttling now."""
     version, cuda = nvml.driver()
     cores = _reach(machine)
     nodes = nodes_of(machine, cores)
     kinds: dict[str, list[int]] = defaultdict(list)
     for gpu in gpus:
         kinds[_describe(gpu)].append(gpu.index)
-    titles = (f"GPU{'s' if len(same) > 1 else ''} {format_cores(same)}: {kind}" for kind, same in kinds.items())
+    titles = (f"GPU{'s' if len(alike) > 1 else ''} {format_cores(alike)}: {kind}" for kind, alike in kinds.items())
     where = f"cores {format_cores(cores)}" + (f" on node {format_cores(nodes)}" if nodes else "")
     seen = "; ".join((f"driver {version or 'unknown'} (CUDA up to {cuda or 'unknown'})", *titles, where))
     far = _far(machine, used(machine, gpus), nodes)
@@ -50,14 +50,14 @@ def _describe(gpu: GpuFacts) -> str:
 
 
 def _reach(machine: Machine) -> frozenset[int]:
-    """The cores that the ranks share: those of the launcher, where it is seen; this rank alone is bound to fewer."""
+    """The cores that all ranks may use: those of the launcher where known; this rank may be bound to fewer."""
     return launcher_cores(machine) or allowed(machine)
 
 
 def nodes_of(machine: Machine, cores: Iterable[int]) -> frozenset[int]:
-    """The memory nodes of the cores; none where the kernel does not tell."""
-    there = {*cores}
-    return frozenset(node for node, those in _cores_of_nodes(machine).items() if those & there)
+    """The memory nodes of the cores; none where the kernel does not say."""
+    wanted = {*cores}
+    return frozenset(node for node, own in _cores_of_nodes(machine).items() if own & wanted)
 
 
 def _cores_of_nodes(machine: Machine) -> dict[int, frozenset[int]]:
@@ -66,18 +66,18 @@ def _cores_of_nodes(machine: Machine) -> dict[int, frozenset[int]]:
 
 
 def used(machine: Machine, gpus: tuple[GpuFacts, ...]) -> tuple[GpuFacts, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, by index or by the beginning of a UUID; all where it is not set."""
-    told = machine.environ.get("CUDA_VISIBLE_DEVICES")
-    if told is None:
+    """Those that CUDA_VISIBLE_DEVICES names by index or by the beginning of a UUID; all where it is not set."""
+    visible = machine.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
         return gpus
-    words = [word.strip() for word in told.split(",") if word.strip()]
-    return tuple(gpu for gpu in gpus if any(word == str(gpu.index) or gpu.uuid.startswith(word) for word in words))
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    return tuple(gpu for gpu in gpus if any(name == str(gpu.index) or gpu.uuid.startswith(name) for name in names))
 
 
 def _far(machine: Machine, gpus: tuple[GpuFacts, ...], nodes: frozenset[int]) -> list[Problem]:
-    """A problem for each node with GPUs and without cores. Which GPU a rank takes is not known here."""
-    unseen = machine.launcher.kind != "none" and launcher_cores(machine) is None
-    if unseen or not nodes:
+    """A problem for each node with GPUs and without cores. Which GPU a rank will use is not known here."""
+    unknown = machine.launcher.kind != "none" and launcher_cores(machine) is None
+    if unknown or not nodes:
         return []
     far: dict[int, list[int]] = defaultdict(list)
     for gpu in gpus:
@@ -86,12 +86,12 @@ def _far(machine: Machine, gpus: tuple[GpuFacts, ...], nodes: frozenset[int]) ->
     return [
         Problem(
             "warn",
-            f"GPU {format_cores(those)} hangs on memory node {node}, and all cores that may be used are on node "
+            f"GPU {format_cores(indices)} is on memory node {node}, and all cores that may be used are on node "
             f"{format_cores(nodes)}",
-            "copies between host and device cross to another node: they lose bandwidth and gain latency",
+            "copies between host and device cross to another node: less bandwidth, more latency",
             _nearer(machine, node, nodes),
         )
-        for node, those in sorted(far.items())
+        for node, indices in sorted(far.items())
     ]
 
 
@@ -112,14 +112,14 @@ def _mig(gpus: tuple[GpuFacts, ...]) -> Problem | None:
     return Problem(
         "warn",
         f"MIG is on for GPU {format_cores(split)}",
-        "NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: a part of a GPU "
-        "is measured",
+        "NCCL cannot use peer-to-peer between MIG instances, and a process sees one instance only: what is measured is "
+        "a part of a GPU",
         f"sudo nvidia-smi -i {','.join(map(str, split))} -mig 0 (while nothing runs on it)",
     )
 
 
 def _slowed(gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[Problem]:
-    """A problem for each set of reasons, with the GPUs that it slows."""
+    """A problem for each set of reasons, with the GPUs that are throttled by it."""
     number = {gpu.uuid: gpu.index for gpu in gpus}
     slow: dict[str, list[int]] = defaultdict(list)
     for reading in readings:
@@ -128,21 +128,20 @@ def _slowed(gpus: tuple[GpuFacts, ...], readings: tuple[Reading, ...]) -> list[P
     return [
         Problem(
             "warn",
-            f"GPU {format_cores(those)} is slowed down now: {reasons}",
-            "its clocks are below what they could be and change while it is measured: times are longer and spread",
-            f"nvidia-smi -i {','.join(map(str, those))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is hit: "
-            "end what else runs there, and let it cool",
+            f"GPU {format_cores(indices)} is throttled now: {reasons}",
+            "its clocks are lower and change while it is measured: times are longer and vary more",
+            f"nvidia-smi -i {','.join(map(str, indices))} -q -d PERFORMANCE,POWER,TEMPERATURE shows which limit is "
+            "hit: stop other programs on it, and let it cool",
         )
-        for reasons, those in slow.items()
+        for reasons, indices in slow.items()
     ]
 
 
 def run(machine: Machine) -> Finding:
-    """Ask NVML, then judge, or say why it shows no GPU."""
     gpus, reason = nvml.gpus(machine.root)
     if not gpus:
         return explain(machine, reason)
     return judge(machine, gpus, nvml.readings([gpu.uuid for gpu in gpus]))
 
 
-CHECK = Check("gpus", "NVIDIA GPUs can be used, hang on the memory node of the cores, and are not slowed down", run)
+CHECK = Check("gpus", "NVIDIA GPUs can be used, are on the memory node of the cores, and are not throttled", run)

@@ -1,6 +1,6 @@
 """Check `nccl`: which libnccl a process here would load, whether there are several, and whether the driver is too old.
 
-A library is loaded in a child process only: two of them in one process are what is to be found out.
+Libraries are loaded in child processes only, because two in one process would disturb each other.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _TRY = """
 import ctypes, json, re, sys
 library, version = ctypes.CDLL(sys.argv[1]), ctypes.c_int()
 error = library.ncclGetVersion(ctypes.byref(version))
-found = re.search(r"(/.*/libnccl\\.so.*)$", open("/proc/self/maps").read(), re.MULTILINE)
-print(json.dumps([found and found[1], None if error else version.value]))
+path = re.search(r"(/.*/libnccl\\.so.*)$", open("/proc/self/maps").read(), re.MULTILINE)
+print(json.dumps([path and path[1], None if error else version.value]))
 """
 
 #: Distributions that are built for one CUDA, by the number in their name.
@@ -35,9 +35,9 @@ _BUILT_FOR = re.compile(r"(?:cupy-cuda|nvidia-nccl-cu)(\d+)x?")
 
 @dataclass(frozen=True)
 class NcclInstallation:
-    """A libnccl: who brings it (`nvidia-nccl wheel`, `torch`, `dynamic linker`), its file, its version.
+    """A libnccl: where it comes from (`nvidia-nccl wheel`, `torch`, `dynamic linker`), its file, its version.
 
-    The version is None where the library cannot be loaded or asked.
+    The version is None where the library cannot be loaded or does not say it.
     """
 
     origin: str
@@ -47,18 +47,19 @@ class NcclInstallation:
 
 def installed() -> frozenset[str]:
     """The installed distributions that are built for one CUDA: `cupy-cuda12x`, `nvidia-nccl-cu12`."""
-    names = (str(one.metadata["Name"]).lower().replace("_", "-") for one in importlib.metadata.distributions())
+    distributions = importlib.metadata.distributions()
+    names = (str(distribution.metadata["Name"]).lower().replace("_", "-") for distribution in distributions)
     return frozenset(name for name in names if _BUILT_FOR.fullmatch(name))
 
 
 def libraries(machine: Machine) -> tuple[NcclInstallation, ...]:
     """Those of Python packages, then what the dynamic linker finds; each file once."""
-    there: dict[str, NcclInstallation] = {}
+    by_path: dict[str, NcclInstallation] = {}
     for origin, name in _candidates():
         path, version = _ask(machine, name)
         if path is not None:
-            there.setdefault(path, NcclInstallation(origin, path, version))
-    return tuple(there.values())
+            by_path.setdefault(path, NcclInstallation(origin, path, version))
+    return tuple(by_path.values())
 
 
 def _candidates() -> Iterator[tuple[str, str]]:
@@ -71,7 +72,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
 
 
 def _ask(machine: Machine, name: str) -> tuple[str | None, str | None]:
-    """The file that was loaded by that name, and its version. A path that is not loaded is still there."""
+    """The file that is loaded under that name, and its version. A path that cannot be loaded is kept."""
     try:
         output = machine.execute((sys.executable, "-I", "-S", "-c", _TRY, name))
         path, code = json.loads(output.text.strip().splitlines()[-1])
@@ -81,21 +82,21 @@ def _ask(machine: Machine, name: str) -> tuple[str | None, str | None]:
 
 
 def spell(code: int) -> str:
-    """`2.27.5` for 22705. Before NCCL 2.9 a digit less was between them: 2804."""
+    """`2.27.5` for 22705. Before NCCL 2.9 the minor version had one digit less: 2804."""
     unit = 10000 if code >= 10000 else 1000
     return f"{code // unit}.{code % unit // 100}.{code % 100}"
 
 
-def judge(there: tuple[NcclInstallation, ...], wheels: frozenset[str], cuda: str | None, gpu: bool) -> Finding:
-    """`cuda` is the highest version that the driver supports, None where there is none; `gpu`: there is one."""
+def judge(installations: tuple[NcclInstallation, ...], wheels: frozenset[str], cuda: str | None, gpu: bool) -> Finding:
+    """`cuda` is the highest version that the driver supports, None without a driver; `gpu`: there is one."""
     major = int(cuda.partition(".")[0]) if cuda else None
-    seen = "; ".join(f"{one.version or 'version unknown'} ({one.origin}: {one.path})" for one in there)
+    seen = "; ".join(f"{nccl.version or 'version unknown'} ({nccl.origin}: {nccl.path})" for nccl in installations)
     return found(
         "; ".join(filter(None, (seen or "not installed", ", ".join(sorted(wheels))))),
-        _missing(major) if gpu and not there else None,
+        _missing(major) if gpu and not installations else None,
         _several_wheels(wheels, major),
-        _several_files(there),
-        *(_unloadable(one) for one in there if one.version is None),
+        _several_files(installations),
+        *(_unloadable(nccl) for nccl in installations if nccl.version is None),
         *(_too_old(name, cuda, major) for name in sorted(wheels)),
     )
 
@@ -103,8 +104,8 @@ def judge(there: tuple[NcclInstallation, ...], wheels: frozenset[str], cuda: str
 def _missing(major: int | None) -> Problem:
     return Problem(
         "warn",
-        f"there is a GPU, and no {SONAME} that can be loaded",
-        "backends nccl and torch-nccl are not usable (a torch that has NCCL built in is not looked into)",
+        f"there is a GPU, but no {SONAME} that can be loaded",
+        "backends nccl and torch-nccl are not usable (unless NCCL is built into torch, which is not checked)",
         f"pip install nvidia-nccl-cu{major or 12}",
     )
 
@@ -116,28 +117,28 @@ def _several_wheels(wheels: frozenset[str], major: int | None) -> Problem | None
     kept = next((name for name in reversed(names) if major and int(name[-2:]) <= major), names[0])
     return Problem(
         "warn",
-        f"{' and '.join(names)} are installed, into the same folder",
+        f"{' and '.join(names)} are installed in the same folder",
         "the one that was installed last has overwritten the other: which NCCL is measured depends on the order",
         f"pip uninstall -y {' '.join(names)} && pip install {kept}",
     )
 
 
-def _several_files(there: tuple[NcclInstallation, ...]) -> Problem | None:
-    if len(there) < 2:
+def _several_files(installations: tuple[NcclInstallation, ...]) -> Problem | None:
+    if len(installations) < 2:
         return None
     return Problem(
         "warn",
-        f"{len(there)} different libraries: {', '.join(one.path for one in there)}",
+        f"{len(installations)} different libraries: {', '.join(nccl.path for nccl in installations)}",
         "two backends could measure different libraries; collbench refuses two in one process",
-        f"export LD_LIBRARY_PATH={Path(there[0].path).parent}:$LD_LIBRARY_PATH",
+        f"export LD_LIBRARY_PATH={Path(installations[0].path).parent}:$LD_LIBRARY_PATH",
     )
 
 
 def _unloadable(library: NcclInstallation) -> Problem:
     return Problem(
         "warn",
-        f"{library.path} ({library.origin}) cannot be loaded, or does not tell its version",
-        "a backend that takes it does not start",
+        f"{library.path} ({library.origin}) cannot be loaded, or does not say its version",
+        "a backend that uses it does not start",
         f"{sys.executable} -c 'import ctypes; ctypes.CDLL(\"{library.path}\").ncclGetVersion'",
     )
 
@@ -150,13 +151,12 @@ def _too_old(name: str, cuda: str | None, major: int | None) -> Problem | None:
     return Problem(
         "fail",
         f"{name} is built for CUDA {match[1]}, and the driver supports CUDA up to {cuda}: the driver is too old",
-        "nothing of it starts on a GPU (cudaErrorInsufficientDriver)",
+        "it cannot use a GPU (cudaErrorInsufficientDriver)",
         f"pip uninstall -y {name} && pip install {fitting}, or update the driver",
     )
 
 
 def run(machine: Machine) -> Finding:
-    """Look for the libraries, then judge."""
     gpu = bool(nvml.gpus(machine.root)[0])
     return judge(libraries(machine), installed(), nvml.driver()[1], gpu)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 import collbench
+from collbench import backends
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.spec import Session
@@ -128,7 +129,7 @@ def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifes
         launcher="collbench launch",
         libraries=tuple(libraries),
         hosts=(facts.host(range(ranks)),),
-        environment=facts.environment(),
+        environment=facts.environment(backends.variables()),
         plan=msgspec.to_builtins(plan),
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,

@@ -36,8 +36,9 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """`vendor` is `torch` where there is torch and no MPI, and empty where there is neither.
 
     `libraries` are the MPI or torch, and NCCL where it can be loaded (which takes no GPU). `native` says whether the C
-    loop was built, `missing` which backends cannot be used there and why, `cuda` which CUDA torch or CuPy is made for.
-    `schema` is that of the records which are written there; 0 of a collbench that does not say it.
+    loop was built, `backends` the names known there, `missing` which of them cannot be used and why, `cuda` which CUDA
+    torch or CuPy is made for. `schema` is that of the records which are written there; 0 of a collbench that does not
+    say it.
     """
 
     collbench: str
@@ -50,6 +51,13 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cuda: str | None = None
     build: Build | None = None
     schema: int = 0
+    backends: tuple[str, ...] = ()
+
+    def lacks(self, backend: str) -> str | None:
+        """Why a backend cannot be used there; None: it can."""
+        if self.backends and backend not in self.backends:
+            return "the package that adds it is not installed there"
+        return self.missing.get(backend)
 
     @property
     def another(self) -> str | None:
@@ -79,10 +87,11 @@ def contents(build: bool = False, torch: bool = False) -> Contents:
         libraries=libraries + _nccl(kind),
         packages=versions,
         native=native_loop() is not None,
-        missing={name: why for name in backends.names() if (why := backends.get(name).missing()) is not None},
+        missing={name: why for name in backends.names() if (why := backends.missing(name)) is not None},
         cuda=_cuda(kind, versions),
         build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
         schema=SCHEMA,
+        backends=backends.names(),
     )
 
 

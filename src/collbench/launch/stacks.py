@@ -83,15 +83,15 @@ def _image(name: str, look: Look) -> Image:
 def refuse_missing(plan: LaunchPlan, name: str, look: Look) -> None:
     """Every backend that a plan wants of an image must be in it, and on the host's side too; one, where it may skip."""
     wanted, known, where = backends_of(plan, name), look.contents, look.title
-    if plan.unusable == "skip" and not set(wanted) <= set(known.missing):
+    if plan.unusable == "skip" and any(known.lacks(backend) is None for backend in wanted):
         return
     for backend in wanted:
-        if backend in known.missing:
-            there = [one for one in backends.names() if one not in known.missing and not backends.get(one).simulated]
-            has = f"It has {', '.join(there) or 'none'}: say image_backends = {{ {name} = [...] }}, or backends."
+        if (reason := known.lacks(backend)) is not None:
+            usable = [one.name for one in backends.every() if known.lacks(one.name) is None and not one.simulated]
+            has = f"It has {', '.join(usable) or 'none'}: say image_backends = {{ {name} = [...] }}, or backends."
             if backends.get(backend).device == "gpu" and known.cuda is None and look.id is not None:
                 has = f"Build it for GPUs: collbench image build {name} --cuda 12 (or 13). {has}"
-            raise PlanError(f"{where}: backend {backend}: {known.missing[backend]}. {has}")
+            raise PlanError(f"{where}: backend {backend}: {reason}. {has}")
 
 
 def differences_of(beside: Contents, inside: Contents) -> list[str]:

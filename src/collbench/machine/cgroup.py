@@ -1,7 +1,7 @@
-"""What the control groups of this process allow: processor time and memory, in either hierarchy of the kernel.
+"""Limits of the control groups of this process on processor time and memory, in cgroup v1 and v2.
 
-A limit may sit on any group above the process, so all of them are asked. In a container only the groups that its
-namespace shows can be.
+Every group above the process may have a limit, so all of them are read. In a container only those can be read that its
+namespace shows.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 _MOUNT = "sys/fs/cgroup"
-#: The first hierarchy writes `no limit` as a number near 2**63.
+#: Version 1 writes `no limit` as a number near 2**63.
 _UNLIMITED = 1 << 60
 
 
 def _groups(root: Path, controller: str) -> Iterator[tuple[bool, Path]]:
-    """(second hierarchy?, folder) of every group that the process is in for `controller`, inner ones first."""
+    """(is version 2, folder) of every group that the process is in for `controller`, inner ones first."""
     for line in (_read(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -34,28 +34,28 @@ def _read(path: Path) -> str | None:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Cores' worth of time that the tightest group grants; None without a limit."""
+    """Processor time in cores that the smallest quota allows; None without a limit."""
     limits = []
     for unified, folder in _groups(root, "cpu"):
         if unified:
-            share = (_read(folder / "cpu.max") or "").split()
+            quota = (_read(folder / "cpu.max") or "").split()
         else:
-            share = [_read(folder / "cpu.cfs_quota_us") or "", _read(folder / "cpu.cfs_period_us") or ""]
-        if len(share) == 2 and all(word.isdecimal() for word in share):
-            limits.append(int(share[0]) / int(share[1]))
+            quota = [_read(folder / "cpu.cfs_quota_us") or "", _read(folder / "cpu.cfs_period_us") or ""]
+        if len(quota) == 2 and all(word.isdecimal() for word in quota):
+            limits.append(int(quota[0]) / int(quota[1]))
     return min(limits, default=None)
 
 
 def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
-    """By group (its folder): CPU seconds in which its quota stopped it, since it exists."""
-    found = {}
+    """By folder of the group: CPU seconds for which its quota has throttled it, since it was made."""
+    seconds = {}
     for unified, folder in _groups(root, "cpu"):
         name, unit = ("throttled_usec", 1e-6) if unified else ("throttled_time", 1e-9)
         for line in (_read(folder / "cpu.stat") or "").splitlines():
             key, _, value = line.partition(" ")
             if key == name and value.isdecimal():
-                found[str(folder)] = int(value) * unit
-    return found
+                seconds[str(folder)] = int(value) * unit
+    return seconds
 
 
 def _memory(root: Path) -> Iterator[tuple[int, int]]:
@@ -68,10 +68,10 @@ def _memory(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Bytes that the tightest group allows; None without a limit."""
+    """Bytes that the smallest limit allows; None without a limit."""
     return min((limit for limit, _ in _memory(root)), default=None)
 
 
 def memory_left(root: Path = Path("/")) -> int | None:
-    """Bytes that can still be taken before the tightest group's limit is reached; None without a limit."""
+    """Bytes that can be allocated before any group's limit is reached; None without a limit."""
     return min((max(limit - used, 0) for limit, used in _memory(root)), default=None)

@@ -1,10 +1,12 @@
-"""What confines a process, as the kernel sees it from inside: namespaces, /dev/shm, limits, capabilities, cgroup."""
+"""What confines this process, read from the kernel: namespaces, /dev/shm, limits, capabilities, cgroup."""
 
 from __future__ import annotations
 
 import os
 import resource
 from pathlib import Path
+
+import msgspec
 
 from collbench.machine import cgroup
 from collbench.schema.record import Confinement
@@ -23,7 +25,7 @@ _CAPABILITIES = (
 
 
 def confinement() -> Confinement:
-    """Of this process; `ranks` is left empty."""
+    """Of this process; `ranks` is empty."""
     status = _status()
     bounding = status.get("CapBnd", "0")
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -42,22 +44,22 @@ def confinement() -> Confinement:
 
 def capabilities(mask: int) -> tuple[str, ...]:
     """Names of the bits, without CAP_; `all` where none is missing."""
-    found = tuple(name for bit, name in enumerate(_CAPABILITIES) if mask >> bit & 1)
-    return ("all",) if len(found) == len(_CAPABILITIES) else found
+    names = tuple(name for bit, name in enumerate(_CAPABILITIES) if mask >> bit & 1)
+    return ("all",) if names == _CAPABILITIES else names
 
 
 def distinct(by_rank: tuple[Confinement, ...]) -> tuple[Confinement, ...]:
-    """Each that differs once, with the ranks that have it."""
-    import msgspec
-
-    found: list[tuple[Confinement, list[int]]] = []
-    for rank, one in enumerate(by_rank):
-        ranks = next((ranks for known, ranks in found if known == one), None)
-        if ranks is None:
-            found.append((one, [rank]))
-        else:
-            ranks.append(rank)
-    return tuple(msgspec.structs.replace(one, ranks=tuple(ranks)) for one, ranks in found)
+    """Each different one, with the ranks that have it."""
+    different: list[Confinement] = []
+    for confinement in by_rank:
+        if confinement not in different:
+            different.append(confinement)
+    return tuple(
+        msgspec.structs.replace(
+            confinement, ranks=tuple(rank for rank, other in enumerate(by_rank) if other == confinement)
+        )
+        for confinement in different
+    )
 
 
 def _status() -> dict[str, str]:

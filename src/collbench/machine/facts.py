@@ -1,4 +1,4 @@
-"""What the machine was: host, binding, container, clocks, contention. Read from the kernel, never assumed."""
+"""Facts of this machine and process: host, cores, container, clocks, contention, environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
 from collbench.timing.resolution import clock_step
 
-#: Variables that change what is measured. Everything else stays out of the manifest: environments hold secrets.
-_ALLOWED = (
-    "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_", "NCCL_", "GLOO_", "TORCH_NCCL_", "OMP_",
-    "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-)  # fmt: skip
+#: Prefixes of variables that change what any program does. Backends say which change what they do.
+_COMMON = ("OMP_", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _NEVER = ("URI", "TOKEN", "SECRET", "PASS", "KEY", "CRED", "AUTH", "PREFIXES", "INITIAL_WDIR")
 
-#: A share of the time above which tasks waiting for a CPU are called contention.
+#: Share of the time in which tasks waited for a CPU from which on we speak of contention.
 CONTENDED_SHARE = 0.10
 
 
@@ -32,18 +29,22 @@ def _read(path: str) -> str | None:
         return None
 
 
-def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The allow-listed part of the environment, without what a backend set for its own ends."""
-    ours = own_names(environ)
+def environment(prefixes: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables with one of these prefixes or a common one, without those that a backend set for itself.
+
+    All others stay out of the manifest: environments hold secrets.
+    """
+    recorded = (*_COMMON, *prefixes)
+    own = own_names(environ)
     return {
         name: printable(value)
         for name, value in sorted(environ.items())
-        if name.startswith(_ALLOWED) and name not in ours and not any(word in name.upper() for word in _NEVER)
+        if name.startswith(recorded) and name not in own and not any(word in name.upper() for word in _NEVER)
     }
 
 
 def printable(text: str) -> str:
-    """Text that JSON can hold: bytes of arguments and variables that are not UTF-8 become U+FFFD."""
+    """Text for JSON: bytes of arguments and variables that are not UTF-8 become U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -70,10 +71,10 @@ def parse_cores(text: str) -> frozenset[int]:
 
 
 def container() -> str | None:
-    """The container this process is in, by the name its launcher gave it or by its hostname; None on a host."""
-    named = os.environ.get("COLLBENCH_CONTAINER")
-    if named:
-        return named
+    """Name of the container of this process: from its launcher, else its hostname; None on a host."""
+    name = os.environ.get("COLLBENCH_CONTAINER")
+    if name:
+        return name
     inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
     return os.uname().nodename if inside else None
 
@@ -92,12 +93,11 @@ class RankFacts:
 
     @property
     def binding(self) -> str:
-        """The cores as text."""
         return format_cores(self.cores)
 
 
 def boot_id() -> str | None:
-    """Names this start of the machine; None where the kernel does not tell."""
+    """Identifies this boot of the machine; None where the kernel does not say."""
     return _read("/proc/sys/kernel/random/boot_id")
 
 
@@ -107,7 +107,7 @@ def machine_id() -> str:
 
 
 def rank_facts(gpu: str | None = None) -> RankFacts:
-    """The facts of this process, with the UUID of the GPU that it uses."""
+    """Of this process; `gpu` is the UUID of the GPU that it uses."""
     boot = machine_id()
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
     return RankFacts(
@@ -122,22 +122,21 @@ def rank_facts(gpu: str | None = None) -> RankFacts:
 
 
 def have_common_clock(facts: Iterable[RankFacts]) -> bool:
-    """Whether all ranks read one CLOCK_MONOTONIC: one boot of one kernel, no time namespace between them."""
+    """Whether all ranks read one CLOCK_MONOTONIC: same boot of one kernel, same time namespace."""
     return len({rank.clock_id for rank in facts}) == 1
 
 
 def is_oversubscribed(facts: list[RankFacts]) -> bool:
     """Whether any machine has more ranks than cores they may use."""
-    machines = {rank.kernel_id for rank in facts}
-    for machine in machines:
-        there = [rank for rank in facts if rank.kernel_id == machine]
-        if len(there) > len(frozenset().union(*(rank.cores for rank in there))):
+    for machine in {rank.kernel_id for rank in facts}:
+        cores = [rank.cores for rank in facts if rank.kernel_id == machine]
+        if len(cores) > len(frozenset().union(*cores)):
             return True
     return False
 
 
 def cpu_stall_seconds() -> float | None:
-    """Seconds in which some task waited for a CPU, since boot (PSI); None where the kernel does not tell."""
+    """Seconds in which some task waited for a CPU, since boot (PSI); None where the kernel does not say."""
     for line in (_read("/proc/pressure/cpu") or "").splitlines():
         if line.startswith("some"):
             return int(line.rpartition("total=")[2]) * 1e-6
@@ -145,7 +144,7 @@ def cpu_stall_seconds() -> float | None:
 
 
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
-    """The machine that this process runs on, with the GPUs that those ranks use."""
+    """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(
         name=os.uname().nodename,

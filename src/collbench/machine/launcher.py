@@ -1,4 +1,4 @@
-"""Who started this process, as far as its environment tells: read before any library is initialised."""
+"""Who started this process, from its environment: read before any library is initialised."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TITLE: dict[Kind, str] = {
 
 _TORCHRUN: tuple[Kind, str, str, str] = ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 
-#: rank, size, local rank: the variables that each launcher sets. mpirun inside a Slurm allocation comes before srun;
-#: torchrun, where it says that it started us, before all (it may itself have been started by mpirun).
+#: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun;
+#: torchrun, where it says so (TORCHELASTIC_RUN_ID), before all: it may itself have been started by mpirun.
 _VARIABLES: tuple[tuple[Kind, str, str, str], ...] = (
     ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     _TORCHRUN,
@@ -35,7 +35,7 @@ _VARIABLES: tuple[tuple[Kind, str, str, str], ...] = (
 
 @dataclass(frozen=True)
 class Launcher:
-    """The launcher and the place it gave this process. Without a launcher: rank 0 of 1."""
+    """The launcher and the rank that it gave this process. Without a launcher: rank 0 of 1."""
 
     kind: Kind
     rank: int = 0
@@ -44,16 +44,14 @@ class Launcher:
 
     @property
     def title(self) -> str:
-        """As the user knows it."""
         return _TITLE[self.kind]
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
-    """The launcher of this process."""
     order = _VARIABLES if "TORCHELASTIC_RUN_ID" not in environ else (_TORCHRUN, *_VARIABLES)
     for kind, rank, size, local in order:
         if kind == "torchrun" and "MASTER_ADDR" not in environ:
-            continue  # job scripts set RANK and WORLD_SIZE for purposes of their own
+            continue  # job scripts set RANK and WORLD_SIZE for other purposes
         try:
             return Launcher(kind, int(environ[rank]), int(environ[size]), int(environ.get(local, "0")))
         except (KeyError, ValueError):
@@ -61,20 +59,20 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
     return Launcher("none")
 
 
-#: They end the whole job when a rank leaves with an error; others do so once the ranks have met.
+#: They end the whole job when a rank fails; others do so once the ranks have initialised MPI.
 _END_ALL = ("openmpi", "torchrun")
 
 
 def rank_0_lives(us: Launcher) -> bool:
-    """Whether rank 0 has not left, as far as its fellow `us` can tell; not where it may be on another machine.
+    """Whether rank 0 is known to run; `us` is another rank. False where rank 0 may be on another machine.
 
-    Rank 0 is looked for among the processes that the same parent started. Where the launcher ends the job with its
-    first rank, any of these will do: it would have ended them and us.
+    Rank 0 is searched among the processes that the same parent started. Where the launcher ends the job with its first
+    failed rank, any of these is enough: the launcher would have ended them and us.
     """
     if us.rank == 0 or us.kind == "none":
         return False
-    fellows = (detect(environ) for environ in _siblings())
-    return any(fellow.kind == us.kind and (fellow.rank == 0 or us.kind in _END_ALL) for fellow in fellows)
+    siblings = (detect(environ) for environ in _siblings())
+    return any(sibling.kind == us.kind and (sibling.rank == 0 or us.kind in _END_ALL) for sibling in siblings)
 
 
 def _siblings() -> Iterator[dict[str, str]]:
@@ -84,12 +82,12 @@ def _siblings() -> Iterator[dict[str, str]]:
             status = (process / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
             if status[0] == "Z" or int(status[1]) != os.getppid() or int(process.name) == os.getpid():
                 continue
-            words = (process / "environ").read_bytes().decode("utf-8", "replace").split("\0")
-            yield dict(word.split("=", 1) for word in words if "=" in word)
+            variables = (process / "environ").read_bytes().decode("utf-8", "replace").split("\0")
+            yield dict(variable.split("=", 1) for variable in variables if "=" in variable)
 
 
 def started_ranks(backend: str, asked: int | None, how: str) -> int:
-    """As many ranks as the launcher started; `how` is the command line that would start another number.
+    """The number of ranks that the launcher started; `how` is the command line that would start another number.
 
     Raises:
         RequestError: another number was asked for.

@@ -1,4 +1,4 @@
-"""All that is read through NVML: GPUs, driver, connections, clocks. Nothing here raises: what is not told is None.
+"""All that is read through NVML: GPUs, driver, connections, clocks. Nothing here raises: unknown is None.
 
 NVML is opened once per process and never closed. `pynvml` is imported on the first question.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from collbench.schema.gpu import Reading
 
-# Numbers of nvml.h, for pynvml has some of them wrong (its NVML_P2P_CAPS_INDEX_READ is a tuple) and renames others.
+# Numbers of nvml.h: pynvml has some of them wrong (its NVML_P2P_CAPS_INDEX_READ is a tuple) and renames others.
 _CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
 _P2P_READ, _P2P_WRITE = 0, 1
 _P2P_OK, _P2P_UNKNOWN = 0, 6
@@ -29,7 +29,7 @@ _SLOWDOWNS = {
     0x20: "thermal (software)", 0x40: "thermal (hardware)", 0x80: "power brake",
 }  # fmt: skip
 
-#: How `peers` calls a connection that NVML tells nothing of.
+#: What `peers` says of a connection that NVML does not know.
 UNKNOWN = "unknown"
 
 
@@ -37,7 +37,7 @@ UNKNOWN = "unknown"
 class GpuFacts:
     """A GPU. `bus_id` as NVML spells it, `memory` in bytes, `node` its memory node, `capability` like `9.0`.
 
-    None is what NVML or the kernel does not tell. `mig` says whether the GPU is split into instances now.
+    None where NVML or the kernel does not say. `mig`: whether the GPU is split into instances now.
     """
 
     index: int
@@ -57,10 +57,10 @@ def gpus(root: Path = Path("/")) -> tuple[tuple[GpuFacts, ...], str]:
         return (), reason
     try:
         handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
-        found = tuple(_facts(library, root, index, handle) for index, handle in enumerate(handles))
+        facts = tuple(_facts(library, root, index, handle) for index, handle in enumerate(handles))
     except library.NVMLError as error:
         return (), f"NVML: {error}"
-    return found, "" if found else "NVML knows no GPU"
+    return facts, "" if facts else "NVML knows no GPU"
 
 
 def driver() -> tuple[str | None, str | None]:
@@ -71,7 +71,7 @@ def driver() -> tuple[str | None, str | None]:
 
 
 def peers(uuids: Sequence[str]) -> dict[tuple[int, int], str]:
-    """How each GPU is connected to each other one, by their places in `uuids`; empty without NVML.
+    """How each GPU is connected to each other one, by their indices in `uuids`; empty without NVML.
 
     `NV4` is four active NVLinks between the two, directly or through switches. Else it is what a path over PCI has
     to cross, in the words of `nvidia-smi topo -m`: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`; or `unknown`.
@@ -82,35 +82,36 @@ def peers(uuids: Sequence[str]) -> dict[tuple[int, int], str]:
     handles = [_handle(uuid) for uuid in uuids]
     buses = [_bus(_ask(library, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
     links = [_links(library, handle) for handle in handles]
-    found = {}
-    for (i, one), (j, other) in permutations(enumerate(handles), 2):
+    connections = {}
+    for i, j in permutations(range(len(handles)), 2):
         linked = links[i][buses[j]] + min(links[i][None], links[j][None])
         if linked and buses[i] != buses[j]:  # two MIG devices of one GPU have its links in common, none between them
-            found[i, j] = f"NV{linked}"
+            connections[i, j] = f"NV{linked}"
         else:
-            found[i, j] = _ANCESTORS.get(_ask(library, "nvmlDeviceGetTopologyCommonAncestor", one, other), UNKNOWN)
-    return found
+            ancestor = _ask(library, "nvmlDeviceGetTopologyCommonAncestor", handles[i], handles[j])
+            connections[i, j] = _ANCESTORS.get(ancestor, UNKNOWN)
+    return connections
 
 
 def peer_access(first: str, second: str) -> bool | None:
-    """Whether the GPU of UUID `first` may read and write the memory of `second` directly; None where nobody tells."""
+    """Whether the GPU of UUID `first` may read and write the memory of `second` directly; None where unknown."""
     library, _ = _open()
-    one, other = _handle(first), _handle(second)
-    told = [_ask(library, "nvmlDeviceGetP2PStatus", one, other, way) for way in (_P2P_READ, _P2P_WRITE)]
-    if any(status not in (None, _P2P_OK, _P2P_UNKNOWN) for status in told):
+    handles = _handle(first), _handle(second)
+    statuses = [_ask(library, "nvmlDeviceGetP2PStatus", *handles, access) for access in (_P2P_READ, _P2P_WRITE)]
+    if any(status not in (None, _P2P_OK, _P2P_UNKNOWN) for status in statuses):
         return False
-    return True if told == [_P2P_OK, _P2P_OK] else None
+    return True if statuses == [_P2P_OK, _P2P_OK] else None
 
 
 def spelled(uuid: str) -> str:
-    """A UUID that CUDA tells without its kind, as NVML writes that of this GPU or MIG device."""
+    """A UUID from CUDA, which has no prefix, as NVML writes it: `GPU-...` or `MIG-...`."""
     library, _ = _open()
     mig = _ask(library, "nvmlDeviceGetHandleByUUID", f"MIG-{uuid}") is not None
     return f"{'MIG' if mig else 'GPU'}-{uuid}"
 
 
 def readings(uuids: Sequence[str]) -> tuple[Reading, ...]:
-    """What each GPU or MIG device that NVML knows says of itself now, in the order of `uuids`; empty without NVML."""
+    """Clocks, power and throttling of each GPU or MIG device now, in the order of `uuids`; empty without NVML."""
     library, _ = _open()
     handles = ((uuid, _handle(uuid)) for uuid in uuids)
     return tuple(_reading(library, uuid, handle) for uuid, handle in handles if handle is not None)
@@ -131,7 +132,7 @@ def _open() -> tuple[Any | None, str]:
 
 
 def _ask(library: Any | None, question: str, *arguments: Any) -> Any:
-    """NVML's answer; None where there is no NVML, or this GPU, driver or pynvml has none, or an argument is None."""
+    """NVML's answer; None without NVML, where the GPU, the driver or pynvml has none, or an argument is None."""
     function = getattr(library, question, None)
     if library is None or function is None or any(argument is None for argument in arguments):
         return None
@@ -143,7 +144,7 @@ def _ask(library: Any | None, question: str, *arguments: Any) -> Any:
 
 @cache
 def _handle(uuid: str) -> Any | None:
-    """Of a MIG device the GPU it is part of: only that one has clocks, links and a place."""
+    """Of a MIG device that of its GPU: only that one has clocks, links and a bus address."""
     library, _ = _open()
     handle = _ask(library, "nvmlDeviceGetHandleByUUID", uuid)
     if handle is None or not uuid.startswith("MIG-"):
@@ -173,7 +174,7 @@ def _node_of(root: Path, bus: str) -> int | None:
         node = int((root / f"sys/bus/pci/devices/{int(domain, 16):04x}:{rest}/numa_node").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return None if node < 0 else node  # the kernel says -1 where it does not know
+    return None if node < 0 else node  # -1 where the kernel does not know
 
 
 def _bus(info: Any) -> str:

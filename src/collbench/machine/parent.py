@@ -1,4 +1,4 @@
-"""A process that ends with its parent, however that ends."""
+"""Processes that end when their parent ends."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """In the child, before it becomes the program: the kernel sends it a signal when its parent is gone (prctl(2))."""
+    """Called in the child before exec: the kernel sends it this signal when its parent ends (prctl(2))."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)

@@ -1,4 +1,4 @@
-"""What a machine offers to ranks: processors and GPUs with their memory nodes. Read from it, or made up in tests."""
+"""Processors and GPUs of a machine with their memory nodes. Read from it, or made up in tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Core:
 
 @dataclass(frozen=True)
 class TopologyGpu:
-    """A GPU by its UUID, with the memory node that it hangs on."""
+    """A GPU by its UUID, with its memory node."""
 
     uuid: str
     node: int = 0
@@ -52,20 +52,23 @@ class Topology:
 
 
 def here(root: Path = Path("/")) -> Topology:
-    """What this process may use of its machine."""
+    """The part of this machine that this process may use."""
     allowed = sorted(os.sched_getaffinity(0))
     nodes = _nodes(root)
-    found, no_gpus = nvml.gpus(root)
-    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in found)  # node 0 where nobody tells
-    return Topology(tuple(Core(n, nodes.get(n, 0), _first_sibling(root, n)) for n in allowed), gpus, no_gpus)
+    cores = tuple(Core(number, nodes.get(number, 0), _first_sibling(root, number)) for number in allowed)
+    facts, no_gpus = nvml.gpus(root)
+    gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in facts)  # node 0 where it is unknown
+    return Topology(cores, gpus, no_gpus)
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    found = {}
-    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
-        for core in parse_cores(_read(folder / "cpulist")):
-            found[core] = int(folder.name.removeprefix("node"))
-    return found
+    """By number of a processor, its memory node."""
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    return {
+        core: int(folder.name.removeprefix("node"))
+        for folder in folders
+        for core in parse_cores(_read(folder / "cpulist"))
+    }
 
 
 def _first_sibling(root: Path, core: int) -> int:

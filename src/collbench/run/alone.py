@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from collbench.bindings.spec import HostSession, Operation, Options, Session, World
+from collbench.bindings.spec import HostBackend, HostSession, Operation, Options, Session, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError, Unsupported
@@ -52,15 +52,11 @@ class AloneSession(HostSession):
         os._exit(code)
 
 
-class Alone:
+class Alone(HostBackend):
     """Stands where a backend stands, and is not one of those that a plan can name."""
 
     name = "workloads"
     summary = "one rank that starts programs"
-    simulated = False
-    device: Literal["cpu", "gpu"] = "cpu"
-    streams = False
-    axes: frozenset[str] = frozenset()
     ops: tuple[Op, ...] = ()
 
     def missing(self) -> str | None:

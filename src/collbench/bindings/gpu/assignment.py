@@ -13,7 +13,7 @@ from collbench.errors import RequestError
 class Seat:
     """What a rank sees: its machine, the GPUs that it may use in CUDA's order, and the one that a launcher planned.
 
-    `why` is the reason where it sees none.
+    `why`: the reason where it sees none.
     """
 
     host: str
@@ -31,14 +31,14 @@ class Seating:
     refused: str | None = None
 
 
-def seat(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
+def assign(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
     """A GPU for every rank that needs one. A parameter server needs none where it is nothing else.
 
     Raises:
         RequestError: a rank sees no GPU, or two would use the same one, and `share` does not allow it.
     """
-    everybody = frozenset(range(len(seats)))
-    workers = everybody - roles.servers if len(roles.servers) == 1 else everybody
+    every_rank = frozenset(range(len(seats)))
+    workers = every_rank - roles.servers if len(roles.servers) == 1 else every_rank
     if not roles.all_work:
         try:
             return Seating(_assigned(seats, workers, share))
@@ -48,44 +48,46 @@ def seat(seats: tuple[Seat, ...], roles: Roles, share: bool) -> Seating:
             ranks = ", ".join(map(str, sorted(roles.servers)))
             raise RequestError(
                 f"{error} Ranks {ranks} are the server in turn, so each needs a GPU as a worker; a run with one root "
-                "(-r) needs a GPU less."
+                "(-r) needs one GPU less."
             ) from error
     try:
-        return Seating(_assigned(seats, everybody, share))
+        return Seating(_assigned(seats, every_rank, share))
     except RequestError as error:
-        if workers == everybody or len(seats) == 1:
+        if workers == every_rank or len(seats) == 1:
             raise
         return Seating(_assigned(seats, workers, share), refused=str(error).rstrip("."))
 
 
 def _assigned(seats: tuple[Seat, ...], needing: frozenset[int], share: bool) -> tuple[str | None, ...]:
-    found = tuple(_gpu_of(rank, seats, needing) if rank in needing else None for rank in range(len(seats)))
-    uses = Counter((one.kernel_id, gpu) for one, gpu in zip(seats, found, strict=True) if gpu is not None)
-    twice = [place for place, times in uses.items() if times > 1]
-    if twice and not share:
-        machine, gpu = twice[0]
-        ranks = [str(r) for r, one in enumerate(seats) if (one.kernel_id, found[r]) == (machine, gpu)]
-        there = len({g for one in seats if one.kernel_id == machine for g in one.visible})
+    gpus = tuple(_gpu_of(rank, seats, needing) if rank in needing else None for rank in range(len(seats)))
+    uses = Counter((seat.kernel_id, gpu) for seat, gpu in zip(seats, gpus, strict=True) if gpu is not None)
+    shared = [place for place, ranks in uses.items() if ranks > 1]
+    if shared and not share:
+        machine, gpu = shared[0]
+        users = [rank for rank, seat in enumerate(seats) if (seat.kernel_id, gpus[rank]) == shared[0]]
+        neighbours = [seat for seat in seats if seat.kernel_id == machine]
+        visible = len({gpu for seat in neighbours for gpu in seat.visible})
         raise RequestError(
-            f"ranks {' and '.join(ranks)} on {seats[int(ranks[0])].host} would use one GPU ({gpu}): "
-            f"{sum(one.kernel_id == machine for one in seats)} ranks and {there} GPU{'s' if there > 1 else ''}. "
+            f"ranks {' and '.join(map(str, users))} on {seats[users[0]].host} would use one GPU ({gpu}): "
+            f"{len(neighbours)} ranks and {visible} GPU{'s' if visible > 1 else ''}. "
             "Start fewer ranks; or, to test function and not to measure, add --share-gpu (share_gpu = true in a plan)."
         )
-    return found
+    return gpus
 
 
 def _gpu_of(rank: int, seats: tuple[Seat, ...], needing: frozenset[int]) -> str:
-    mine = seats[rank]
-    if mine.planned is not None:
-        if mine.planned not in mine.visible:
-            seen = ", ".join(mine.visible) or "none"
-            raise RequestError(f"rank {rank} was planned on GPU {mine.planned}, and sees {seen}.")
-        return mine.planned
-    if not mine.visible:
-        why = mine.why or "no CUDA device is visible"
-        raise RequestError(f"rank {rank} on {mine.host} has no GPU to use: {why}. See: collbench doctor")
-    before = sum(
-        other in needing and (seats[other].kernel_id, seats[other].visible) == (mine.kernel_id, mine.visible)
+    seat = seats[rank]
+    if seat.planned is not None:
+        if seat.planned not in seat.visible:
+            visible = ", ".join(seat.visible) or "none"
+            raise RequestError(f"rank {rank} was planned on GPU {seat.planned}, and sees {visible}.")
+        return seat.planned
+    if not seat.visible:
+        why = seat.why or "no CUDA device is visible"
+        raise RequestError(f"rank {rank} on {seat.host} has no GPU to use: {why}. See: collbench doctor")
+    alike = [
+        other
         for other in range(rank)
-    )
-    return mine.visible[before % len(mine.visible)]
+        if other in needing and (seats[other].kernel_id, seats[other].visible) == (seat.kernel_id, seat.visible)
+    ]
+    return seat.visible[len(alike) % len(seat.visible)]

@@ -1,4 +1,4 @@
-"""The communicators of one rank: few at a time, for each holds buffers on the GPU."""
+"""The communicators of one rank: few at a time, because each holds buffers on the GPU."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Callable, Hashable
 
 from collbench.bindings.gpu.nccl_library import Communicator
 
-#: As many stay. A library may take some hundred MB for each, and a plan may ask for dozens of settings.
+#: As many are kept. A library may take some hundred MB for each, and a plan may ask for dozens of settings.
 MOST = 4
 
 
 class Communicators:
-    """By what they were made for, the one that was asked for last at the end. None: this rank is outside."""
+    """By what they were made for, the most recently used last. None: this rank is no member."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Communicator | None] = {}
         self._asking = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Communicator | None]) -> Communicator | None:
-        """That of a key, made when there is none. Collective: all ranks ask for the same keys in the same order."""
+        """That of a key, made if it does not exist. Collective: all ranks ask for the same keys in the same order."""
         if key not in self._made:
             if len(self._made) >= MOST:
-                self._let_go(next(iter(self._made)))
+                self._destroy(next(iter(self._made)))
             self._made[key] = make()
-        self._made[key] = found = self._made.pop(key)
-        return found
+        self._made[key] = comm = self._made.pop(key)
+        return comm
 
-    def _let_go(self, key: Hashable) -> None:
+    def _destroy(self, key: Hashable) -> None:
         comm = self._made.pop(key)
         if comm is not None:
             gc.collect()  # graphs of earlier cases: the library waits until none uses the communicator
@@ -36,12 +36,12 @@ class Communicators:
                 comm.destroy()
 
     def async_error(self) -> str | None:
-        """What one of them says went wrong. From any thread, and at once: one that is being destroyed is not asked."""
+        """An asynchronous error of any of them. From any thread, without waiting while one is being destroyed."""
         if not self._asking.acquire(blocking=False):
             return None
         try:
-            found = (comm.async_error() for comm in list(self._made.values()) if comm is not None)
-            return next((error for error in found if error), None)
+            errors = (comm.async_error() for comm in list(self._made.values()) if comm is not None)
+            return next((error for error in errors if error), None)
         finally:
             self._asking.release()
 

@@ -1,4 +1,4 @@
-"""The mpi dialect with device memory handed to the library, which must be CUDA-aware."""
+"""The mpi dialect with device memory; the library must be CUDA-aware."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ def missing() -> str | None:
     import cupy
 
     runtime = cupy.cuda.runtime
-    supported, wanted = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+    supported, needed = runtime.driverGetVersion(), runtime.runtimeGetVersion()
     if supported == 0:
         return "no NVIDIA driver is loaded (in a container: it was started without --gpus)"
-    if supported // 1000 < wanted // 1000:
+    if supported // 1000 < needed // 1000:
         return (
             f"the driver is too old: it supports CUDA {_version(supported)}, and this CuPy is made for "
-            f"{_version(wanted)}. Update the driver, or pip install cupy-cuda{supported // 1000}x in place of this CuPy"
+            f"{_version(needed)}. Update the driver, or pip install cupy-cuda{supported // 1000}x in place of this CuPy"
         )
     try:
         count = runtime.getDeviceCount()
@@ -53,7 +53,7 @@ def _version(number: int) -> str:
 
 @cache
 def visible() -> tuple[str, ...]:
-    """UUIDs of the GPUs that this process may use, in CUDA's order; a bus address where nobody tells one.
+    """UUIDs of the GPUs that this process may use, in CUDA's order; a bus address where the UUID is unknown.
 
     Of a GPU that is split into MIG devices a process sees one, which has the GPU's address and a UUID of its own.
     """
@@ -69,10 +69,11 @@ def _uuid(runtime: Any, number: int) -> str:
     if whole is not None and not whole.mig:
         return whole.uuid
     raw = runtime.getDeviceProperties(number).get("uuid", b"")
-    if len(raw) == 16:  # it comes cut short, at a zero byte
+    if len(raw) == 16:  # CuPy cuts it off at a zero byte
         return nvml.spelled(str(uuid.UUID(bytes=raw)))
-    asked = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return asked if whole is not None and asked.startswith("MIG-") and "," not in asked else bus
+    selected = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    is_one_mig_device = whole is not None and selected.startswith("MIG-") and "," not in selected
+    return selected if is_one_mig_device else bus
 
 
 def _at(bus: str) -> nvml.GpuFacts | None:
@@ -100,23 +101,22 @@ class CupyDevice:
 
     def _find_facts(self, uuid: str) -> Gpu:
         bus = self._runtime.deviceGetPCIBusId(self._number)
-        found, properties = _at(bus), self._runtime.getDeviceProperties(self._number)
+        nvml_facts, properties = _at(bus), self._runtime.getDeviceProperties(self._number)
         return Gpu(
             uuid=uuid,
             name=properties["name"].decode(),
             memory=int(properties["totalGlobalMem"]),
             bus=bus,
-            node=None if found is None else found.node,
+            node=None if nvml_facts is None else nvml_facts.node,
             driver=nvml.driver()[0],
         )
 
     @property
     def stream(self) -> int:
-        """The stream's handle."""
         return int(self._stream.ptr)
 
     def allocate(self, size: int) -> Memory:
-        """Straight from cudaMalloc, without CuPy's pool: what is let go is free at once."""
+        """By cudaMalloc, without CuPy's memory pool: what is freed can be used by others at once."""
         try:
             return _Memory(self._cupy.cuda.Memory(size))
         except self._runtime.CUDARuntimeError as error:
@@ -125,31 +125,27 @@ class CupyDevice:
             raise MemoryError(no_room(self, size)) from error
 
     def free(self) -> tuple[int, int]:
-        """cudaMemGetInfo."""
         free, total = self._runtime.memGetInfo()
         return int(free), int(total)
 
     def pinned(self, size: int) -> Array:
-        """From cudaHostAlloc, held by the array."""
-        pinned = self._cupy.cuda
+        """By cudaHostAlloc; freed with the array."""
+        cuda = self._cupy.cuda
         try:
-            held = pinned.PinnedMemoryPointer(pinned.PinnedMemory(max(size, 1)), 0)
+            memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(size, 1)), 0)
         except self._runtime.CUDARuntimeError as error:
             if error.status != _OUT_OF_MEMORY:
                 raise
             raise MemoryError(f"{format_bytes(size)} of host memory cannot be page-locked") from error
-        return np.frombuffer(held, np.uint8, size)
+        return np.frombuffer(memory, np.uint8, size)
 
     def native(self, call: C) -> Native | None:
-        """A call of libcudart."""
         return self._library.native(call, partial(_explain, self._library))
 
     def copy(self, target: int, source: int, size: int, kind: int) -> None:
-        """cudaMemcpyAsync."""
         self._runtime.memcpyAsync(target, source, size, kind, self.stream)
 
     def synchronize(self) -> None:
-        """cudaStreamSynchronize."""
         self._stream.synchronize()
 
     def read(self, address: int, into: Array) -> None:
@@ -162,11 +158,11 @@ class CupyDevice:
         self._runtime.streamSynchronize(0)
 
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:
-        """A cupy.ndarray."""
-        cupy, known = self._cupy, "uint16" if dtype == "bfloat16" else dtype
-        size = count * np.dtype(known).itemsize
+        cupy = self._cupy
+        cupy_dtype = "uint16" if dtype == "bfloat16" else dtype
+        size = count * np.dtype(cupy_dtype).itemsize
         memory = cupy.cuda.UnownedMemory(address, size, keep, self._number)
-        return cupy.ndarray((count,), known, memptr=cupy.cuda.MemoryPointer(memory, 0))
+        return cupy.ndarray((count,), cupy_dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
     def stopwatch(self) -> Stopwatch:
         """Two CuPy events."""
@@ -195,7 +191,7 @@ class CupyDevice:
             for _ in range(times):
                 issue()
         except RuntimeError as error:
-            with contextlib.suppress(runtime.CUDARuntimeError):  # the first error says more
+            with contextlib.suppress(runtime.CUDARuntimeError):  # the first error is the cause
                 runtime.streamEndCapture(self.stream)
             raise Unsupported(f"it cannot be captured into a CUDA graph ({error})") from error
         try:
@@ -207,9 +203,9 @@ class CupyDevice:
 
 
 class _Memory:
-    def __init__(self, held: Any) -> None:
-        self._held = held
-        self.address = int(held.ptr)
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory  # freed with this object
+        self.address = int(memory.ptr)
 
 
 class _Graph:

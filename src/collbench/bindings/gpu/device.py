@@ -21,7 +21,7 @@ HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
 class Memory(Protocol):
-    """Device memory, held as long as this object lives."""
+    """Device memory, freed with this object."""
 
     @property
     def address(self) -> int:
@@ -33,7 +33,7 @@ class Device(Protocol):
 
     @property
     def facts(self) -> Gpu:
-        """Which one it is."""
+        """What the manifest says of this GPU."""
 
     @property
     def stream(self) -> int:
@@ -43,17 +43,17 @@ class Device(Protocol):
         """`size` bytes.
 
         Raises:
-            MemoryError: they are not free; the message says how many are.
+            MemoryError: less is free; the message says how much.
         """
 
     def free(self) -> tuple[int, int]:
-        """Bytes of it that are free, and all."""
+        """(free, total) bytes of its memory."""
 
     def pinned(self, size: int) -> Array:
         """Page-locked host memory, uint8 [size].
 
         Raises:
-            MemoryError: the system does not lock that much.
+            MemoryError: the system cannot page-lock that much.
         """
 
     def native(self, call: C) -> Native | None:
@@ -66,13 +66,13 @@ class Device(Protocol):
         """Wait until everything enqueued is done."""
 
     def read(self, address: int, into: Array) -> None:
-        """Copy device memory to the host at once, beside the stream: what is still enqueued is not waited for."""
+        """Copy device memory to the host at once, outside the stream: what is still enqueued is not waited for."""
 
     def write(self, address: int, values: Array) -> None:
-        """Copy contiguous host memory to the device, beside the stream. Complete on return."""
+        """Copy contiguous host memory to the device, outside the stream. Complete on return."""
 
     def array(self, address: int, count: int, dtype: str, keep: object) -> Any:
-        """[count] elements at an address, as what a Python user of this package has. bfloat16 comes as uint16."""
+        """[count] elements at an address as an array of this package (CuPy); bfloat16 as uint16."""
 
     def stopwatch(self) -> Stopwatch:
         """Two events of the stream."""
@@ -86,7 +86,7 @@ class Device(Protocol):
 
 
 class DeviceBlocks:
-    """[blocks, count] elements in device memory: sliced along the blocks, and touched by copies alone."""
+    """[blocks, count] elements in device memory: can be sliced along the blocks, and accessed by copies alone."""
 
     def __init__(self, device: Device, memory: Memory, blocks: int, count: int, dtype: str, offset: int = 0) -> None:
         self.device, self.memory = device, memory
@@ -101,12 +101,10 @@ class DeviceBlocks:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return self.shape[0] * self.block_size
 
     @property
     def block_size(self) -> int:
-        """Bytes of one block."""
         return self.shape[1] * DTYPES[self.name]
 
     def __len__(self) -> int:
@@ -121,14 +119,14 @@ class DeviceBlocks:
         raise TypeError("this is device memory; copy it to the host first")
 
     def array(self) -> Any:
-        """The same memory as an array of the package that made it."""
+        """The same memory as an array of the GPU package."""
         return self.device.array(self.address, self.shape[0] * self.shape[1], self.name, self.memory)
 
 
 class DeviceBuffer:
-    """`Buffer` over device memory, by way of copies beside the stream.
+    """`Buffer` over device memory, by copies outside the stream.
 
-    In the stream they would come after an operation that nobody waited for, and a missing completion would never show.
+    In the stream they would come after an operation that was not waited for, and a missing wait would go unnoticed.
     """
 
     def __init__(self, blocks: DeviceBlocks) -> None:
@@ -136,18 +134,16 @@ class DeviceBuffer:
         self.shape = blocks.shape
         self.dtype = numpy_dtype(blocks.name)
 
-    def _place(self, block: int, start: int) -> int:
+    def _address(self, block: int, start: int) -> int:
         return self._blocks.address + block * self._blocks.block_size + start * self.dtype.itemsize
 
     def load(self, block: int, start: int, stop: int) -> Array:
-        """A copy."""
-        found = np.empty(stop - start, self.dtype)
-        self._blocks.device.read(self._place(block, start), found)
-        return found
+        values = np.empty(stop - start, self.dtype)
+        self._blocks.device.read(self._address(block, start), values)
+        return values
 
     def store(self, block: int, start: int, values: Array) -> None:
-        """Copy in."""
-        self._blocks.device.write(self._place(block, start), np.ascontiguousarray(values, self.dtype))
+        self._blocks.device.write(self._address(block, start), np.ascontiguousarray(values, self.dtype))
 
 
 def device_buffers(prepared: Prepared) -> tuple[Buffer | None, tuple[Buffer, ...]]:
@@ -161,7 +157,7 @@ def _buffer(blocks: DeviceBlocks | Array) -> Buffer:
 
 
 def no_room(device: Device, size: int) -> str:
-    """What a MemoryError says."""
+    """The message of a MemoryError."""
     free, total = device.free()
     return (
         f"{device.facts.name} {device.facts.uuid}: {format_bytes(size)} are asked for, {format_bytes(free)} of "
@@ -170,6 +166,6 @@ def no_room(device: Device, size: int) -> str:
 
 
 def refuse_dtype(known: tuple[str, ...], dtype: str, who: str) -> None:
-    """Raises `Unsupported` where a library does not have the dtype."""
+    """Raises `Unsupported` unless the dtype is known."""
     if dtype not in known:
         raise Unsupported(f"{who} has no {dtype} (it has {', '.join(known)})")

@@ -7,7 +7,7 @@ import ctypes
 from functools import cached_property, partial
 from typing import Any
 
-from collbench.bindings.gpu.device import Device, DeviceBlocks, no_room, refuse_dtype
+from collbench.bindings.gpu.device import Device, DeviceBlocks, Memory, no_room, refuse_dtype
 from collbench.bindings.gpu.nccl_library import DATATYPE, OP, Communicator, Nccl
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Step
@@ -37,20 +37,21 @@ class NcclArguments:
         self._blocks = row.blocks(rank, case.ranks, self.root)
 
     def buffer(self, blocks: int) -> DeviceBlocks:
-        """Device memory [blocks, count]; known to the communicator beforehand where the case says so."""
+        """Device memory [blocks, count]; registered with the communicator where the case says so."""
         size = blocks * self.count * DTYPES[self._case.dtype]
-        known = self._case.registered and size > 0
-        memory = Registered(self._nccl, self.comm, self._device, size) if known else self._device.allocate(size)
+        memory: Memory
+        if self._case.registered and size > 0:
+            memory = Registered(self._nccl, self.comm, self._device, size)
+        else:
+            memory = self._device.allocate(size)
         return DeviceBlocks(self._device, memory, blocks, self.count, self._case.dtype)
 
     @cached_property
     def send(self) -> Any:
-        """[blocks.send, count]."""
         return self.buffer(self._blocks.send)
 
     @cached_property
     def recv(self) -> Any:
-        """[blocks.recv, count]."""
         return self.buffer(self._blocks.recv)
 
     def send_to(self, blocks: DeviceBlocks, peer: int) -> Step:
@@ -76,8 +77,8 @@ class NcclArguments:
         def python() -> None:
             start()
             try:
-                for one in pythons:
-                    one()
+                for call in pythons:
+                    call()
             except BaseException:
                 with contextlib.suppress(RuntimeError):  # it repeats the error
                     end()
@@ -90,7 +91,7 @@ class NcclArguments:
 
 
 class Registered:
-    """Device memory from NCCL itself, that a communicator knows beforehand, until it is let go. `Memory`."""
+    """`Memory` from ncclMemAlloc, registered with a communicator until it is freed."""
 
     def __init__(self, nccl: Nccl, comm: Communicator, device: Device, size: int) -> None:
         self._device, self._size = device, size

@@ -1,4 +1,4 @@
-"""NCCL through CuPy: communicators, and the library's functions by address. Small, so that another binding fits in."""
+"""NCCL through CuPy: communicators, and the library's functions by address. Another binding implements `Nccl`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ DATATYPE = {
 }  # fmt: skip
 SONAME = "libnccl.so.2"
 
+#: What a manifest says of backends over NCCL.
+NCCL_VARIABLES = ("NCCL_",)
+NCCL_PACKAGES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
+
 _REMOTE = re.compile(r"ncclRemoteError|NCCL_ERROR_REMOTE|remote process exit")
 
 OP: dict[Op, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
@@ -45,10 +49,10 @@ class Communicator(Protocol):
     recv: Callable[..., object]
 
     def async_error(self) -> str | None:
-        """What went wrong behind the back of a call that returned."""
+        """An error after a call had returned."""
 
     def abort(self) -> None:
-        """Give up what is under way, without the other ranks, and free the communicator."""
+        """Stop what is under way, without the other ranks, and free the communicator."""
 
     def destroy(self) -> None:
         """Free it, when nothing is under way and no graph uses it. Collective."""
@@ -63,7 +67,7 @@ class Nccl(Protocol):
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """As in 2.30.1."""
+        """Major, minor, patch."""
 
     def group_start(self) -> object:
         """ncclGroupStart."""
@@ -72,10 +76,10 @@ class Nccl(Protocol):
         """ncclGroupEnd."""
 
     def unique_id(self) -> Any:
-        """What the ranks of a communicator meet by; made by one of them."""
+        """Made by one rank; all ranks of a communicator need it."""
 
     def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
-        """Meet the others. Collective over the ranks of the communicator."""
+        """Collective over the ranks of the communicator."""
 
     def native(self, call: C) -> Native | None:
         """A call of the library as words."""
@@ -126,25 +130,21 @@ class CupyNccl:
         self.group_start, self.group_end = nccl.groupStart, nccl.groupEnd
 
     def unique_id(self) -> Any:
-        """ncclGetUniqueId."""
         return self._nccl.get_unique_id()
 
     def communicator(self, size: int, unique_id: Any, rank: int) -> Communicator:
-        """ncclCommInitRank."""
         return CupyCommunicator(self._nccl.NcclCommunicator(size, unique_id, rank))
 
     def native(self, call: C) -> Native | None:
-        """A call of libnccl."""
         return self._library.native(call, partial(explain, self._library))
 
     def call(self, function: str, *arguments: Any) -> int | None:
-        """Through ctypes."""
-        found = getattr(self._library.handle, function, None)
-        return None if found is None else int(found(*arguments) or 0)
+        perform = getattr(self._library.handle, function, None)
+        return None if perform is None else int(perform(*arguments) or 0)
 
 
 def nccl_version(handle: ctypes.CDLL) -> tuple[int, int, int]:
-    """Of a libnccl, from itself; needs no GPU."""
+    """By ncclGetVersion; needs no GPU."""
     number = ctypes.c_int()
     handle.ncclGetVersion(ctypes.byref(number))
     return number.value // 10_000, number.value // 100 % 100, number.value % 100
@@ -154,12 +154,22 @@ def explain(library: SharedLibrary, code: int) -> str:
     """ncclGetErrorString, with ncclGetLastError where it says more."""
     text, last = library.handle.ncclGetErrorString, getattr(library.handle, "ncclGetLastError", None)
     text.restype = ctypes.c_char_p
-    words = bytes(text(code) or b"").decode(errors="replace")
+    message = bytes(text(code) or b"").decode(errors="replace")
     if last is None:
-        return words
+        return message
     last.restype = ctypes.c_char_p
-    more = bytes(last(None) or b"").decode(errors="replace").strip()
-    return f"{words}: {more}" if more else words
+    details = bytes(last(None) or b"").decode(errors="replace").strip()
+    return f"{message}: {details}" if details else message
+
+
+def share_variables(version: tuple[int, ...], rank: int) -> dict[str, str]:
+    """Environment variables that let several ranks use one GPU, to be set before a rank's first communicator.
+
+    NCCL before 2.30 allows it only where ranks seem to be on different hosts; they then go through the network.
+    """
+    if version >= (2, 30, 0):
+        return {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    return {"NCCL_HOSTID": f"collbench-{rank}"}
 
 
 def says_lost(error: BaseException) -> bool:
@@ -168,7 +178,7 @@ def says_lost(error: BaseException) -> bool:
 
 
 def cupy_nccl() -> Nccl:
-    """The NCCL of this process: loaded before CuPy asks for it, so that both mean the same one.
+    """The NCCL of this process: loaded before CuPy loads it, so that both use the same one.
 
     Raises:
         BackendUnavailable: there is none, or there are two.

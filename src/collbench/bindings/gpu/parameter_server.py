@@ -1,4 +1,4 @@
-"""Collectives with a server on nccl: the server's leg over MPI, between its host memory and the chief's."""
+"""Collectives with a server on nccl: messages over MPI between the server's host memory and the chief's."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from collbench.collectives.row import Array, C, Collective, Step
 from collbench.errors import Unsupported
 from collbench.schema.dtypes import DTYPES
 
-#: Of the messages between server and chief.
+#: Tag of the messages between server and chief.
 TAG = 27
 
-#: MPI's datatypes by item size: what passes between server and chief is only carried.
+#: MPI's datatypes by item size: messages between server and chief are not reduced.
 _CARRIED = {1: "UINT8_T", 2: "UINT16_T", 4: "UINT32_T", 8: "UINT64_T"}
 
 

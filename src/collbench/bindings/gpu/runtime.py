@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from collbench.bindings.gpu import cupy_device
-from collbench.bindings.gpu.assignment import Seat, Seating, seat
+from collbench.bindings.gpu.assignment import Seat, Seating, assign
 from collbench.bindings.gpu.device import Device
 from collbench.bindings.gpu.nccl_library import Nccl, cupy_nccl
 from collbench.bindings.spec import Options, World, allgather
@@ -17,7 +17,11 @@ from collbench.errors import BackendUnavailable, CollbenchError, RequestError, U
 from collbench.machine.facts import machine_id
 from collbench.schema import place as places
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
+
+#: What a manifest says of backends on GPUs.
+CUDA_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+CUPY_PACKAGES = ("cupy-cuda12x", "cupy-cuda13x")
 
 
 class Runtime(Protocol):
@@ -30,7 +34,7 @@ class Runtime(Protocol):
         """UUIDs of the GPUs that this process may use, in CUDA's order."""
 
     def open(self, uuid: str) -> Device:
-        """One of them."""
+        """The GPU of that UUID, made current."""
 
     def nccl(self) -> Nccl:
         """The NCCL of this process."""
@@ -40,40 +44,28 @@ class CupyRuntime:
     """CuPy, and the NCCL that it was made for."""
 
     def missing(self) -> str | None:
-        """Why CuPy finds no GPU."""
         return cupy_device.missing()
 
     def visible(self) -> tuple[str, ...]:
-        """As CuPy sees them."""
         return cupy_device.visible()
 
     def open(self, uuid: str) -> Device:
-        """Make it current."""
         return cupy_device.CupyDevice(uuid)
 
     def nccl(self) -> Nccl:
-        """Through CuPy."""
         return cupy_nccl()
-
-
-RUNTIME: list[Runtime] = [CupyRuntime()]
-
-
-def runtime() -> Runtime:
-    """The one in use."""
-    return RUNTIME[-1]
 
 
 @dataclass(frozen=True)
 class AssignedGpu:
-    """The GPU of this rank (its UUID; None: it needs none), and everybody's."""
+    """The GPU of this rank (its UUID; None: it needs none), and those of all ranks."""
 
     gpu: str | None
     seating: Seating
     shared: bool
 
     def refuse(self, row: Collective) -> None:
-        """Raises `Unsupported`, on all ranks, for what needs a GPU on every rank where there is not one for each."""
+        """Raises `Unsupported`, on all ranks, where a row needs a GPU on every rank and some have none."""
         if not row.has_server and self.seating.refused is not None:
             raise Unsupported(self.seating.refused)
 
@@ -84,44 +76,44 @@ def take_seats(
     """Agree on who uses which GPU. `why` this rank sees none, or the UUIDs that it sees. Collective.
 
     Raises:
-        BackendUnavailable: as `seat`, on all ranks.
+        BackendUnavailable: as `assign`, on all ranks.
     """
-    plan = places.planned()
-    mine = plan[world.rank].gpu if plan is not None and world.rank < len(plan) else None
-    machine = os.uname().nodename, machine_id()
-    seats = tuple(allgather(world, Seat(*machine, () if why else visible(), mine, why)))
+    plan = places.planned() or ()
+    planned = plan[world.rank].gpu if world.rank < len(plan) else None
+    seat = Seat(os.uname().nodename, machine_id(), () if why else visible(), planned, why)
+    seats = tuple(allgather(world, seat))
     try:
-        seating = seat(seats, options.roles, options.share_gpu)
+        seating = assign(seats, options.roles, options.share_gpu)
     except RequestError as error:
         raise BackendUnavailable(f"backend {backend}: {error}") from error
-    used = [(one.kernel_id, uuid) for one, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
+    used = [(seat.kernel_id, uuid) for seat, uuid in zip(seats, seating.gpus, strict=True) if uuid is not None]
     return AssignedGpu(seating.gpus[world.rank], seating, len(set(used)) < len(used))
 
 
-def on_all(world: World, backend: str, action: Callable[[], Found]) -> Found:
-    """What every rank can do, or none does: a failure on one rank is raised on all of them. Collective.
+def on_all(world: World, backend: str, action: Callable[[], Result]) -> Result:
+    """The result of an action on this rank; a failure on one rank is raised on all of them. Collective.
 
     Raises:
         BackendUnavailable: it failed on a rank; the message says on which, and why.
     """
-    found: list[Found] = []
+    results: list[Result] = []
     reason = None
     try:
-        found.append(action())
+        results.append(action())
     except (CollbenchError, RuntimeError, MemoryError, OSError, ImportError) as error:
         reason = str(error) or type(error).__name__
     for rank, text in enumerate(allgather(world, reason)):
         if text is not None:
             raise BackendUnavailable(f"backend {backend}: rank {rank}: {text}")
-    return found[0]
+    return results[0]
 
 
-def agree(world: World, backend: str, what: str, mine: str) -> None:
-    """Raises `BackendUnavailable` on all ranks unless all say the same of `what`. Collective."""
-    said = allgather(world, mine)
-    if len(set(said)) > 1:
-        first, other = next((0, rank) for rank, text in enumerate(said) if text != said[0])
+def agree(world: World, backend: str, what: str, version: str) -> None:
+    """Raises `BackendUnavailable` on all ranks unless all have the same version of `what`. Collective."""
+    versions = allgather(world, version)
+    other = next((rank for rank, theirs in enumerate(versions) if theirs != versions[0]), None)
+    if other is not None:
         raise BackendUnavailable(
-            f"backend {backend}: {what} differs: rank {first} has {said[first]}, rank {other} has {said[other]}. "
+            f"backend {backend}: {what} differs: rank 0 has {versions[0]}, rank {other} has {versions[other]}. "
             "Start all ranks in the same environment."
         )

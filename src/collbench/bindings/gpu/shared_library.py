@@ -15,7 +15,7 @@ from collbench.collectives.row import C
 from collbench.errors import BackendUnavailable
 from collbench.timing.call import Native
 
-#: What brings NVIDIA's libraries and CuPy.
+#: How to get NVIDIA's libraries and CuPy.
 HOW_TO_INSTALL = "pip install 'collbench[cuda12]', or 'collbench[cuda13]' for a driver that supports CUDA 13"
 
 
@@ -28,8 +28,8 @@ class SharedLibrary:
 
     def address(self, function: str) -> int | None:
         """Where a function begins; None where the library does not have it."""
-        found = getattr(self.handle, function, None)
-        return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
+        symbol = getattr(self.handle, function, None)
+        return None if symbol is None else ctypes.cast(symbol, ctypes.c_void_p).value
 
     def native(self, call: C, explain: Callable[[int], str]) -> Native | None:
         """A call whose arguments are integers and things with an `address` or a NumPy pointer, as words."""
@@ -54,8 +54,8 @@ def loaded(name: str, maps: str | None = None) -> tuple[str, ...]:
             maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ()
-    found = re.findall(rf"(/\S*/lib{re.escape(name)}(?:-[0-9a-f]+)?\.so[.\d]*)$", maps, re.MULTILINE)
-    return tuple(dict.fromkeys(found))
+    paths = re.findall(rf"(/\S*/lib{re.escape(name)}(?:-[0-9a-f]+)?\.so[.\d]*)$", maps, re.MULTILINE)
+    return tuple(dict.fromkeys(paths))
 
 
 def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
@@ -66,9 +66,9 @@ def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
     Raises:
         BackendUnavailable: there is none, or there are two in this process.
     """
-    for bring in (lambda *_: None, _from_wheels, _by_path_finder, _by_linker):
-        bring(name, soname)
-        if paths := _found(name, soname, only):
+    for load_from in (lambda *_: None, _from_wheels, _by_path_finder, _by_linker):
+        load_from(name, soname)
+        if paths := _loaded_paths(name, soname, only):
             break
     else:
         others = f" (in this process: {', '.join(loaded(name))})" if loaded(name) else ""
@@ -77,14 +77,14 @@ def load(name: str, soname: str, only: bool = True) -> SharedLibrary:
         )
     if only and len(paths) > 1:
         raise BackendUnavailable(
-            f"{len(paths)} different lib{name} are in this process ({', '.join(paths)}): it would not be known which "
-            "one was measured. Leave one package of them installed, or measure their backends in runs of their own"
+            f"{len(paths)} different lib{name} are in this process ({', '.join(paths)}), and which of them is measured "
+            "is not known. Keep one of their packages installed, or measure their backends in separate runs"
         )
     return _opened(paths[0])
 
 
 def package_folders(package: str) -> tuple[Path, ...]:
-    """Where a package lies, which is not imported."""
+    """The folders of a package, without importing it."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -92,8 +92,8 @@ def package_folders(package: str) -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in (spec.submodule_search_locations or ())) if spec else ()
 
 
-def _found(name: str, soname: str, only: bool) -> tuple[str, ...]:
-    """Those in this process; with `only` of any version, for two of them are one too many."""
+def _loaded_paths(name: str, soname: str, only: bool) -> tuple[str, ...]:
+    """Paths of those in this process; with `only` of any version, because a second one is refused."""
     major = re.escape(soname.partition(".so.")[2])
     return tuple(path for path in loaded(name) if only or re.search(rf"\.so\.{major}(\.|$)", path))
 
@@ -112,7 +112,7 @@ def _from_wheels(_: str, soname: str) -> None:
 
 
 def _by_path_finder(name: str, _: str) -> None:
-    """Where CUDA's own finder looks: besides wheels, Conda's environments and toolkits. Of any version."""
+    """Where NVIDIA's cuda.pathfinder looks: wheels, Conda's environments, toolkits. Of any version."""
     try:
         from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
     except ImportError:

@@ -22,7 +22,7 @@ TO_HOST, COMMUNICATION, TO_DEVICE = "device to host", "communication", "host to 
 def host_blocks(
     device: Device | None, case: CollectiveCase, blocks: int, count: int, pageable: Callable[[], Array]
 ) -> Array:
-    """[blocks, count] in host memory of the kind that the case asks for; a rank without a GPU has the pageable kind."""
+    """[blocks, count] in pinned or pageable host memory, as the case says; on a rank without a GPU always pageable."""
     if device is None or case.staging != "pinned":
         return pageable()
     raw = device.pinned(blocks * count * DTYPES[case.dtype])
@@ -39,13 +39,12 @@ class StagedArguments(HostMpiArguments):
 
     def buffer(self, blocks: int) -> Array:
         """[blocks, count] in host memory."""
-        found = host_blocks(
-            self._device, self._case, blocks, self.count, lambda: super(StagedArguments, self).buffer(blocks)
-        )
+        pageable = partial(super().buffer, blocks)
+        array = host_blocks(self._device, self._case, blocks, self.count, pageable)
         if self._device is not None:
-            memory = self._device.allocate(found.nbytes)
-            self._twins.append((found, DeviceBlocks(self._device, memory, blocks, self.count, self.dtype)))
-        return found
+            memory = self._device.allocate(array.nbytes)
+            self._twins.append((array, DeviceBlocks(self._device, memory, blocks, self.count, self.dtype)))
+        return array
 
     def twin(self, view: Array) -> DeviceBlocks:
         """The same blocks on the device, of a buffer or a slice of one."""
@@ -56,7 +55,7 @@ class StagedArguments(HostMpiArguments):
             if offset >= 0 and offset + view.nbytes <= whole.nbytes:
                 first = offset // twin.block_size if twin.block_size else 0
                 return twin[first : first + view.shape[0]]
-        raise AssertionError("a row made a buffer without the arguments")
+        raise AssertionError("a binder used a buffer that its arguments did not make")
 
 
 def staged_parts(prepared: Prepared, arguments: StagedArguments, device: Device | None) -> tuple[Part, ...]:

@@ -1,4 +1,4 @@
-"""A GPU through torch: which ones it sees, its facts, its events."""
+"""GPUs through torch: which ones it sees, facts, events, and the NCCL that it calls."""
 
 from __future__ import annotations
 
@@ -33,20 +33,19 @@ def visible() -> tuple[str, ...]:
     """UUIDs in CUDA's order."""
     import torch
 
-    found = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
-    return tuple(nvml.spelled(str(properties.uuid)) for properties in found)
+    gpus = (torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count()))
+    return tuple(nvml.spelled(str(gpu.uuid)) for gpu in gpus)
 
 
 def facts(torch: Any, uuid: str) -> Gpu:
-    """What is known of a GPU that torch sees."""
-    known = {gpu.uuid: gpu for gpu in nvml.gpus()[0]}.get(uuid)
+    nvml_facts = {gpu.uuid: gpu for gpu in nvml.gpus()[0]}.get(uuid)
     properties = torch.cuda.get_device_properties(visible().index(uuid))
     return Gpu(
         uuid=uuid,
         name=properties.name,
         memory=int(properties.total_memory),
-        bus="" if known is None else known.bus_id,
-        node=None if known is None else known.node,
+        bus="" if nvml_facts is None else nvml_facts.bus_id,
+        node=None if nvml_facts is None else nvml_facts.node,
         driver=nvml.driver()[0],
     )
 
@@ -59,7 +58,7 @@ def stopwatch(torch: Any) -> Stopwatch:
 
 @dataclass(frozen=True)
 class TorchNccl:
-    """The NCCL that torch calls. Without a `handle` it is compiled into torch, and `path` is torch's own library."""
+    """The NCCL that torch calls. Without a `handle` it is compiled into torch, and `path` is torch's."""
 
     version: str
     path: str
@@ -67,7 +66,6 @@ class TorchNccl:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The version as numbers."""
         return tuple(map(int, self.version.split(".")))
 
     def reread_settings(self) -> bool:
@@ -82,16 +80,16 @@ def nccl(torch: Any) -> TorchNccl:
     """What torch calls.
 
     Raises:
-        BackendUnavailable: two libnccl are in this process, or the one that is there is not torch's.
+        BackendUnavailable: two libnccl are in this process, or the only one is not torch's.
     """
     version = ".".join(map(str, torch.cuda.nccl.version()[:3]))
     if not loaded("nccl"):
         return TorchNccl(version, str(torch.__file__), None)
     library = load("nccl", SONAME)
-    there = ".".join(map(str, nccl_version(library.handle)))
-    if there != version:
+    loaded_version = ".".join(map(str, nccl_version(library.handle)))
+    if loaded_version != version:
         raise BackendUnavailable(
-            f"torch calls NCCL {version}, and libnccl {there} ({library.path}) is in this process too. Measure "
-            "torch-nccl in a run of its own"
+            f"torch calls NCCL {version}, and libnccl {loaded_version} ({library.path}) is in this process too. "
+            "Measure torch-nccl in a separate run"
         )
     return TorchNccl(version, library.path, library.handle)

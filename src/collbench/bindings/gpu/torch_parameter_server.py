@@ -1,4 +1,4 @@
-"""The torch dialect on GPUs, and for collectives with a server on host memory besides."""
+"""The torch dialect on GPUs; for collectives with a server also in host memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GroupOf:
 
     @cached_property
     def barrier(self) -> Callable[[], object]:
-        """It takes no tensor that would say on which GPU; without a word some versions of torch guess by the rank."""
+        """With this rank's GPU, which no tensor names: some versions of torch would guess it from the rank."""
         return partial(self._dist.barrier, group=self._group, device_ids=[self._torch.cuda.current_device()])
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +46,7 @@ class GpuTorchArguments(TorchArguments):
             raise MemoryError(str(error).splitlines()[0]) from error
 
     def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
-        """In one batch: one after the other, NCCL's would wait for each other."""
+        """In one batch: issued one after the other, NCCL's send and receive would wait for each other."""
         dist = self._torch.distributed
         operations = [
             dist.P2POp(dist.isend, send, after, self._group),

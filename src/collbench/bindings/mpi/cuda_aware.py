@@ -1,7 +1,7 @@
-"""What an MPI makes of device pointers: built for them, claims to take them, and really takes them.
+"""Whether an MPI is CUDA-aware: built for device pointers, claims to take them, and takes them.
 
-Only the third counts. Claim and proof are found in a child process: they cost an MPI_Init, and a library that does not
-keep its word may crash. The child is a world of its own, whatever started this process.
+Only the third counts. The last two are tried in a child process: they cost an MPI_Init, and a library whose claim is
+wrong may crash. The child is a world of its own, whatever started this process.
 """
 
 from __future__ import annotations
@@ -58,9 +58,14 @@ _LAUNCHERS = (
 )  # fmt: skip
 
 
+#: Fields of `Levels`, and how their values are printed.
+LEVELS = ("built", "claimed", "works")
+YES_NO = {True: "yes", False: "no", None: "unknown"}
+
+
 @dataclass(frozen=True)
 class Levels:
-    """What is known of an MPI; None is unknown. `why` says why nobody asked, what went wrong, or what was not tried."""
+    """What is known of an MPI; None is unknown. `why`: why a level was not tried, what failed, or what is left out."""
 
     built: bool | None
     claimed: bool | None = None
@@ -70,13 +75,13 @@ class Levels:
 
 @cache
 def levels(version: str, library: str | None, gpu: str) -> Levels:
-    """All three, each asked only where the one before does not deny it. `gpu`: where to try it."""
+    """All three, each tried only where the one before is not denied. `gpu`: the one to try it on."""
     compiled = built(version)
     if compiled is False:
         return Levels(False, why="it was built without CUDA")
     claim = claimed(library)
     if claim is False:
-        return Levels(compiled, False, why="its CUDA part did not start")
+        return Levels(compiled, False, why="its CUDA component did not start")
     proven, why = works(gpu)
     return Levels(compiled, claim, proven, NOT_TRIED if proven else why)
 
@@ -84,7 +89,7 @@ def levels(version: str, library: str | None, gpu: str) -> Levels:
 def works(gpu: str) -> tuple[bool, str]:
     """Whether a device buffer arrives as it was sent, and if not, what happened.
 
-    `gpu` is a UUID, or a bus address where nobody tells one: CUDA_VISIBLE_DEVICES takes no address.
+    `gpu` is a UUID, or a bus address where the UUID is unknown: CUDA_VISIBLE_DEVICES takes no address.
     """
     named = gpu.startswith(("GPU-", "MIG-"))
     argv = (sys.executable, "-c", _PROOF, *(() if named else (gpu,)))
@@ -99,14 +104,16 @@ def works(gpu: str) -> tuple[bool, str]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, f"sending a device buffer to itself did not end: {error}"
-    if done.returncode in (100, 101):
-        return done.returncode == 101, "" if done.returncode == 101 else "a device buffer did not arrive as it was sent"
+    if done.returncode == 101:
+        return True, ""
+    if done.returncode == 100:
+        return False, "a device buffer did not arrive as it was sent"
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     return False, f"sending a device buffer to itself ended with code {done.returncode}: {last}"
 
 
 def alone() -> dict[str, str]:
-    """The environment without what a launcher put there: a child that calls MPI_Init is a world of its own."""
+    """The environment without the launcher's variables: a child that calls MPI_Init is a world of its own."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_LAUNCHERS)}
 
 
@@ -114,8 +121,8 @@ def configure_line(version: str) -> str | None:
     """How the library was configured, from ompi_info (Open MPI) or the library's own version text (MPICH)."""
     if match := re.search(r"^MPICH configure:\s*(.*)$", version, re.MULTILINE):
         return match[1].strip("\0 ")
-    if found := re.search(r"^config:cli:(.*)$", _ompi_info(), re.MULTILINE):
-        return found[1].strip()
+    if match := re.search(r"^config:cli:(.*)$", _ompi_info(), re.MULTILINE):
+        return match[1].strip()
     return None
 
 
@@ -127,8 +134,8 @@ def built(version: str) -> bool | None:
     if "MPICH" in version:
         line = configure_line(version)
         return None if line is None else "--with-cuda" in line
-    found = re.search(r"opal_built_with_cuda_support:value:(true|false)", _ompi_info())
-    return None if found is None else found[1] == "true"
+    match = re.search(r"opal_built_with_cuda_support:value:(true|false)", _ompi_info())
+    return None if match is None else match[1] == "true"
 
 
 def claimed(library: str | None) -> bool | None:

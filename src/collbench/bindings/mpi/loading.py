@@ -130,26 +130,22 @@ def _finalise(mpi: Any) -> None:
 
 
 class MpiWorld:
-    """The control plane over a communicator of its own."""
+    """The control plane over a duplicate of MPI_COMM_WORLD."""
 
     def __init__(self, mpi: ModuleType | Any) -> None:
         self._comm = mpi.COMM_WORLD.Dup()
 
     @property
     def rank(self) -> int:
-        """Rank in MPI_COMM_WORLD."""
         return int(self._comm.rank)
 
     @property
     def size(self) -> int:
-        """Size of MPI_COMM_WORLD."""
         return int(self._comm.size)
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Everybody's value on rank 0."""
-        found: list[Any] | None = self._comm.gather(value, 0)
-        return found
+        values: list[Any] | None = self._comm.gather(value, 0)
+        return values
 
     def bcast(self, value: Any) -> Any:
-        """Rank 0's value."""
         return self._comm.bcast(value, 0)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from collbench.bindings.calls import dialect_of, make_call
+from collbench.bindings.calls import binder_of, make_call
 from collbench.bindings.host_buffers import HostBuffer, as_parts, on_host
 from collbench.bindings.mpi.arguments import HostMpiArguments, MpiSymbols, to_words
 from collbench.bindings.mpi.loading import MpiWorld
-from collbench.bindings.spec import HostSession, Operation, World
+from collbench.bindings.spec import Backend, HostSession, Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.schema.axes import ThreadLevel
@@ -24,7 +24,8 @@ class MpiSession(HostSession):
     clock = staticmethod(time.monotonic_ns)
     transport: str | None = None
 
-    def __init__(self, mpi: Any, thread_level: ThreadLevel) -> None:
+    def __init__(self, backend: Backend, mpi: Any, thread_level: ThreadLevel) -> None:
+        self.backend = backend
         self._mpi = mpi
         self.thread_level = thread_level
         self.world: World = MpiWorld(mpi)
@@ -33,22 +34,21 @@ class MpiSession(HostSession):
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Buffers in NumPy, the call from the row's mpi dialect."""
         arguments = HostMpiArguments(self._mpi, case, row, count)
-        prepared = dialect_of(row, "mpi", "MPI")(arguments)
+        prepared = binder_of(self.backend, row, "mpi", "MPI")(arguments)
         call = make_call(prepared, MpiSymbols(self._mpi), (arguments,))
         received = tuple(HostBuffer(part) for part in as_parts(prepared.output))
         return Operation(on_host(prepared.input), received, call, prepared.in_place, arguments.blocks_held)
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """Never: mpirun ends the job before a call returns with an error."""
+        """Never: mpirun ends the job before a call returns an error."""
         return False
 
     def abort(self, code: int) -> None:
-        """MPI_Abort."""
         self._mpi.COMM_WORLD.Abort(code)
 
 
 def signals_of(mpi: Any) -> Signals:
-    """Gates over MPI_COMM_WORLD."""
+    """Barrier and announcement over MPI_COMM_WORLD, for Python and for the C loop."""
     comm = mpi.COMM_WORLD
     start = np.zeros(1, np.int64)
     return Signals(

@@ -1,4 +1,4 @@
-"""The torch dialect: tensors on the host or on a GPU, and how their elements are looked at."""
+"""The torch dialect: tensors on the host or on a GPU, and access to their elements."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from collbench.bindings.host_buffers import HostArguments, numpy_dtype
+from collbench.bindings.host_buffers import HostArguments, as_parts, numpy_dtype
 from collbench.collectives.case import CollectiveCase
-from collbench.collectives.row import Array, Collective
+from collbench.collectives.row import Array, Collective, Prepared
 from collbench.errors import Unsupported
+from collbench.timing.call import Call, Stage
 
 OP = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
 
@@ -36,13 +37,13 @@ class TorchArguments(HostArguments):
         Raises:
             Unsupported: it has none of them.
         """
-        found = next((name for name in names if hasattr(self._torch.distributed, name)), None)
-        if found is None:
+        existing = next((name for name in names if hasattr(self._torch.distributed, name)), None)
+        if existing is None:
             raise Unsupported(f"this torch.distributed has none of {', '.join(names)}")
-        return getattr(self.dist, found)
+        return getattr(self.dist, existing)
 
     def out_of_place_only(self, function: str) -> None:
-        """Refuse in-place cases."""
+        """Raises `Unsupported` in in-place cases."""
         if self.in_place:
             raise Unsupported(f"torch.distributed.{function} has no in-place form")
 
@@ -58,7 +59,7 @@ class TorchArguments(HostArguments):
 
 
 class TorchBuffer:
-    """`Buffer` over a tensor [blocks, count], wherever it lives."""
+    """`Buffer` over a tensor [blocks, count], on the host or on a GPU."""
 
     def __init__(self, torch: Any, tensor: Any, dtype: str) -> None:
         self._torch, self._tensor = torch, tensor
@@ -71,13 +72,24 @@ class TorchBuffer:
         return self._tensor.view(self._torch.uint8) if self.shape[1] else self._tensor
 
     def load(self, block: int, start: int, stop: int) -> Array:
-        """A copy, or on the host a view."""
         size = self.dtype.itemsize
-        plain: Array = self._bytes[block, start * size : stop * size].cpu().numpy()
-        return plain.view(self.dtype)
+        raw: Array = self._bytes[block, start * size : stop * size].cpu().numpy()
+        return raw.view(self.dtype)
 
     def store(self, block: int, start: int, values: Array) -> None:
-        """Copy in; complete on return, for torch waits for copies from memory that is not pinned."""
+        """Complete on return: torch waits for copies from memory that is not pinned."""
         size = self.dtype.itemsize
-        given = self._torch.from_numpy(np.ascontiguousarray(values).view(np.uint8).copy())
-        self._bytes[block, start * size : start * size + len(given)].copy_(given)
+        raw = self._torch.from_numpy(np.ascontiguousarray(values).view(np.uint8).copy())
+        self._bytes[block, start * size : start * size + len(raw)].copy_(raw)
+
+
+def torch_buffers(torch: Any, prepared: Prepared, dtype: str) -> tuple[TorchBuffer | None, tuple[TorchBuffer, ...]]:
+    """Where a row's input is written and its result appears."""
+    source = None if prepared.input is None else TorchBuffer(torch, prepared.input, dtype)
+    return source, tuple(TorchBuffer(torch, part, dtype) for part in as_parts(prepared.output))
+
+
+def torch_call(prepared: Prepared, arguments: TorchArguments) -> Call:
+    """The call of a prepared row, in Python alone."""
+    stages = tuple(Stage(part.python, None, part.name) for part in prepared.all_parts)
+    return Call(stages, why_not_native="torch has no C function to call", keep=(arguments, prepared))

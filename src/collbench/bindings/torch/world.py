@@ -1,4 +1,4 @@
-"""One rank of torch's default process group, which is gloo's: control plane, gates, and how ranks meet."""
+"""One rank of torch's default process group, over gloo: control plane, gates, rendezvous."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.mpi.loading import MpiWorld, initialise, load_mpi
-from collbench.bindings.spec import HostSession, Options, World
+from collbench.bindings.spec import Backend, HostBackend, HostSession, Options, World
 from collbench.errors import LostRankError, RequestError, WorldMismatch
 from collbench.machine import launcher
 from collbench.schema.axes import ThreadLevel
@@ -31,16 +31,14 @@ class TorchWorld:
         self.size = int(dist.get_world_size())
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Everybody's value on rank 0."""
         values: list[Any] | None = [None] * self.size if self.rank == 0 else None
         self._dist.gather_object(value, values, 0)
         return values
 
     def bcast(self, value: Any) -> Any:
-        """Rank 0's value."""
-        box = [value]
-        self._dist.broadcast_object_list(box, 0)
-        return box[0]
+        values = [value]
+        self._dist.broadcast_object_list(values, 0)
+        return values[0]
 
 
 class TorchSession(HostSession):
@@ -48,7 +46,8 @@ class TorchSession(HostSession):
 
     clock = staticmethod(time.monotonic_ns)
 
-    def __init__(self, torch: Any, thread_level: ThreadLevel) -> None:
+    def __init__(self, backend: Backend, torch: Any, thread_level: ThreadLevel) -> None:
+        self.backend = backend
         self._torch = torch
         self.thread_level = thread_level
         self.world: World = TorchWorld(torch.distributed)
@@ -67,19 +66,20 @@ class TorchSession(HostSession):
         )
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """Gloo tells it in the text of a RuntimeError."""
+        """By the text of gloo's RuntimeError."""
         return isinstance(error, RuntimeError) and _LOST.search(str(error)) is not None
 
     def abort(self, code: int) -> None:
-        """Leave at once; the launcher ends the others."""
+        """End this process; the launcher ends the others."""
         os._exit(code)
 
 
-class TorchBackend:
+class TorchBackend(HostBackend):
     """What backends over torch.distributed have in common."""
 
     name: str
-    simulated = False
+    variables: tuple[str, ...] = ("GLOO_",)
+    packages: tuple[str, ...] = ("torch",)
 
     def world_size(self, options: Options) -> int:
         """As many as the launcher started.
@@ -105,7 +105,7 @@ def missing_torch() -> str | None:
 
 
 def torch_version() -> str:
-    """Of the installed package."""
+    """Of the installed package, without importing it."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -115,8 +115,8 @@ def torch_version() -> str:
 
 
 def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Options) -> ThreadLevel:
-    """Enter the default group by way of the launcher's means; returns the thread level in force."""
-    # Longer than the watchdog, which knows what was being done when nothing moved any more.
+    """Join the default group, as the launcher allows; returns the thread level in force."""
+    # Longer than the watchdog's, which can say what was being done.
     timeout = timedelta(seconds=options.timeout + 10)
     if started_by.kind == "torchrun":
         try:
@@ -124,7 +124,7 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
         except ValueError as error:
             raise WorldMismatch(f"backend {backend}: {error} Start it with torchrun.") from error
         except RuntimeError as error:
-            raise LostRankError(f"backend {backend}: the ranks did not meet ({str(error).splitlines()[0]})") from error
+            raise LostRankError(f"backend {backend}: rendezvous failed ({str(error).splitlines()[0]})") from error
         return options.thread_level
     level = options.thread_level
     world: World | None = None
@@ -133,9 +133,8 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
         level = initialise(mpi, started_by, options.thread_level)
         world = MpiWorld(mpi)
     address = _address(world)
-    serving = started_by.rank == 0
     store = None
-    if serving:
+    if started_by.rank == 0:
         store = dist.TCPStore(address, 0, started_by.size, is_master=True, timeout=timeout, wait_for_workers=False)
     port = store.port if store is not None else None
     if world is not None:
@@ -147,6 +146,6 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
 
 
 def _address(world: World | None) -> str:
-    """Where rank 0 can be reached: the loopback while all ranks share a host."""
+    """Of rank 0, for the others: the loopback where all ranks share a host."""
     names = [socket.gethostname()] if world is None else world.bcast(world.gather(socket.gethostname()))
     return "127.0.0.1" if len(set(names)) == 1 else socket.gethostbyname(names[0])

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
-from collbench.errors import PlanError
+from collbench.errors import PlanError, RequestError
 from collbench.launch.placement.policy import Groups, Policy
 from collbench.launch.slots import Slot
 from collbench.machine.topology import Topology
-from collbench.registry import modules_of
+from collbench.registry import entry_points_of, loaded, modules_of
 from collbench.schema.policy import is_spelling, name_and_number, policy_order
 from collbench.spelling import suggestion
 
@@ -29,11 +29,10 @@ _NO_POLICY = ("policy",)
 @cache
 def _registered() -> dict[str, tuple[EntryPoint, ...]]:
     """By name, where each policy is found: its own file, and what other packages define."""
+    added = entry_points_of(ENTRY_POINTS)
     own = modules_of(__path__, _NO_POLICY)
-    found = {name: [EntryPoint(name, f"{__name__}.{name}:POLICY", ENTRY_POINTS)] for name in own}
-    for point in entry_points(group=ENTRY_POINTS):
-        found.setdefault(point.name, []).append(point)
-    return {name: tuple({point.value: point for point in found[name]}.values()) for name in found}
+    files = {name: EntryPoint(name, f"{__name__}.{name}:POLICY", ENTRY_POINTS) for name in own}
+    return added | {name: (point, *added.get(name, ())) for name, point in files.items()}
 
 
 def names() -> tuple[str, ...]:
@@ -49,16 +48,13 @@ def named(name: str) -> Policy:
     """
     if name not in _registered():
         raise PlanError(f"policy {name!r}: unknown. {suggestion(name, names())}")
-    point, *others = _registered()[name]
-    if others:
-        values = ", ".join(one.value for one in (point, *others))
-        raise PlanError(f"policy {name!r}: defined more than once: {values}. Uninstall all but one.")
+    points = _registered()[name]
     try:
-        policy = point.load()
-    except Exception as error:  # somebody else's module: whatever it raises
-        raise PlanError(f"policy {name!r}: {point.value} cannot be loaded: {type(error).__name__}: {error}.") from error
+        policy = loaded(points)
+    except RequestError as error:
+        raise PlanError(f"policy {name!r}: {error}") from error
     if not isinstance(policy, Policy) or policy.name != name or not is_spelling(name):
-        raise PlanError(f"policy {name!r}: {point.value} is not a Policy of that name. Update its package.")
+        raise PlanError(f"policy {name!r}: {points[0].value} is not a Policy of that name. Update its package.")
     return policy
 
 

