@@ -68,7 +68,7 @@ class WorldMismatch(RequestError):
 
 
 class DoesNotFit(RequestError):
-    """The buffers of a case are larger than the memory that is free."""
+    """A case needs more memory than is free."""
 
 
 class RunError(CollbenchError):

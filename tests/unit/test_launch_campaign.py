@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from tests.unit.made_worlds import Heard, leave_good
 
-from collbench.errors import EngineError, Interrupted, PlanError
+from collbench.errors import EngineError, ImageMissing, Interrupted, PlanError
 from collbench.launch import engines
-from collbench.launch.campaign import PreparedCampaign, finished, manifest_of, prepare, run_campaign
+from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
@@ -222,7 +222,7 @@ def beside(host: str, inside: str) -> PreparedCampaign:
 def test_two_builds_of_one_version_are_a_difference_besides_the_container() -> None:
     assert beside("ab", "ab").stacks.differences == ()
     assert beside("ab", "cd").stacks.differences == (
-        "openmpi differs besides the container: Open MPI 5.0.11: two builds, ab and cd",
+        "openmpi: apart from the container, host and image differ: Open MPI 5.0.11: two builds, ab and cd",
     )
 
 
@@ -237,10 +237,27 @@ def test_a_run_holds_cells_of_several_engines() -> None:
     for name, session in prepared.sessions.items():
         assert isinstance(session, FakeSession)
         assert {opened.world.cell.engine for opened in session.worlds} == {name}
-    experiment = manifest_of(prepared, ("collbench",)).experiment
+    experiment = campaign_manifest(prepared, ("collbench",)).experiment
     assert experiment is not None
     assert experiment.engine == "Fake Engine 1"
     assert ([image.id for image in experiment.images], len(experiment.environments)) == (["sha256:4711"], 1)
+
+
+PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), workloads=("stream",), images=("bare",), launches=1)
+
+
+def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> None:
+    session, heard = FakeSession(lambda command: leave(command, PROGRAMS), held={"bare": contents("")}), Heard()
+    run_campaign(prepare(PROGRAMS, lambda: None, {"fake": session}), heard, frozenset(), frozenset(), lambda: None)
+    assert [status for _, _, status in heard.found] == ["ok"] * 8
+    ((command,),) = (opened.commands for opened in session.worlds)
+    assert command.argv == command.opened.program
+
+
+def test_a_collective_needs_an_image_with_a_library() -> None:
+    plan = msgspec.structs.replace(PROGRAMS, collectives=("bcast",), ranks=(1,))
+    with pytest.raises(ImageMissing, match="image bare: holds no MPI; the launcher starts mpich, openmpi, torch"):
+        prepare(plan, lambda: None, {"fake": FakeSession(leave, held={"bare": contents("")})})
 
 
 # Engines --------------------------------------------------------------------------------------------------------------

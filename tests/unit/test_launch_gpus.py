@@ -13,17 +13,17 @@ import collbench
 from collbench.cli import dry_run
 from collbench.errors import ImageMissing, PlanError, RequestError
 from collbench.launch import starters
-from collbench.launch.build_context import Recipe
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.image_store import Resolved
+from collbench.launch.engines.docker.images import arguments_of, labels_of
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
-from collbench.launch.images import arguments_of, labels_of
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables

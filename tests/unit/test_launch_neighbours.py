@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from collbench.launch.cells import LaunchCell
-from collbench.launch.folders import folders
-from collbench.launch.identity import UNPRIVILEGED, sign, user_inside
-from collbench.launch.neighbours import beside
+from collbench.launch.folders.layout import UNPRIVILEGED, folders, user_inside
+from collbench.launch.folders.neighbours import beside
+from collbench.launch.folders.signature import sign
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan

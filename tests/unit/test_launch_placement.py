@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -255,7 +255,7 @@ def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
     asked = LaunchPlan(collectives=("ps_gather",), images=("openmpi",), sizes=("1G",), workers=(4,))
     cases = {one: cases_in(asked, one) for one in cells_of(asked)}
     refuse_too_large(asked, cases, free=9 << 30)
-    with pytest.raises(PlanError, match=r"ps_gather of 1\.00 GiB needs 8\.00 GiB of buffers, and 8\.00 GiB are free"):
+    with pytest.raises(PlanError, match=r"ps_gather of 1\.00 GiB needs 8\.00 GiB of memory, and 8\.00 GiB are free"):
         refuse_too_large(asked, cases, free=8 << 30)
 
 
@@ -315,12 +315,21 @@ def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure()
     assert [(one.policy, one.ranks) for one in cells] == [("host", 1), ("multi", 1)]
     assert {len(found) for found in cases.values()} == {8}
     assert {kept["backend"] for found in cases.values() for kept in found} == {""}
-    refuse_too_large(asked, {one: cases_in(asked, one) for one in cells}, free=1)  # a program says itself what it lacks
     prepared = PreparedCampaign(expanded, {}, Stacks({}, (), (), ()))
     host = cells[0]
     whole = tuple(Record(case=placed(case, host), launch=0, status="ok") for case in cases[host])
     assert finished(prepared, whole) == {(host, 0)}
     assert finished(prepared, whole[1:]) == frozenset()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Literal["cpu", "gpu"]) -> None:
+    """stream has three arrays in host memory, also in a plan whose collectives are on GPUs."""
+    asked = LaunchPlan(workloads=("stream",), images=("openmpi",), sizes=("8", "1G"), device=device)
+    cases = {cell: cases_in(asked, cell) for cell in expand(asked, lambda engine: with_gpus(1, 4, 1)).cells}
+    refuse_too_large(asked, cases, free=4 << 30)
+    with pytest.raises(PlanError, match=r"stream size=1073741824 needs 3\.00 GiB of memory, and 3\.00 GiB are free"):
+        refuse_too_large(asked, cases, free=3 << 30)
 
 
 def test_collectives_and_workloads_of_one_launch_plan() -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from collbench.cli import cli
 from collbench.errors import PlanError, RequestError
-from collbench.launch import images, shipped
-from collbench.launch.build_context import Recipe, pack
+from collbench.launch import shipped
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.build_context import Recipe, pack
 from collbench.launch.shipped import dockerfiles, find_dockerfile, find_plan, plans
 
 Collbench = Callable[..., CompletedProcess[str]]

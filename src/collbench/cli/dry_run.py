@@ -15,7 +15,7 @@ import msgspec
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, inner_plan
-from collbench.launch.folders import folders_in
+from collbench.launch.folders.layout import folders_in
 from collbench.launch.one_launch import world_of
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan

@@ -11,8 +11,8 @@ import click
 from collbench.cli.engine_option import docker_host
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
-from collbench.launch import images
-from collbench.launch.build_context import Recipe
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import inspect
 from collbench.launch.engines.docker.look import reference_of

@@ -19,9 +19,9 @@ from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch import engines
-from collbench.launch.campaign import finished, manifest_of, prepare, run_campaign
+from collbench.launch.campaign import campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import Launch
-from collbench.launch.neighbours import beside
+from collbench.launch.folders.neighbours import beside
 from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.report.launches import summary
@@ -113,7 +113,7 @@ def command(
 def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
     prepared = prepare(plan, check)
     expanded = prepared.expanded
-    manifest = manifest_of(prepared, tuple(sys.argv))
+    manifest = campaign_manifest(prepared, tuple(sys.argv))
     if resume is not None:
         refuse_other(read_manifest(resume), manifest, resume)
         writer = RunWriter.resume(resume)

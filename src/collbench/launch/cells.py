@@ -112,7 +112,9 @@ def inner_plan(plan: LaunchPlan, cell: LaunchCell) -> Plan:
 
 
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
-    """What is measured with an image."""
+    """The backends that are measured with an image: none in a plan of programs alone."""
+    if not plan.collectives:
+        return ()
     return plan.image_backends.get(image, plan.backends) or DEFAULT_BACKENDS
 
 

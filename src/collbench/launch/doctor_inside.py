@@ -10,7 +10,7 @@ from collbench.launch import engines
 from collbench.launch.cells import Launch
 from collbench.launch.engines.spec import OpenWorld, Session
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.folders import folders
+from collbench.launch.folders.layout import folders
 from collbench.launch.log import Log
 from collbench.launch.one_launch import world_of
 from collbench.launch.placing import Placement

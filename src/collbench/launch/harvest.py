@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collbench.errors import LaunchFailed, RunReadError
-from collbench.launch.plain_files import open_folder, open_plain
+from collbench.launch.folders.plain_files import open_folder, open_plain
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.record import Record, Samples

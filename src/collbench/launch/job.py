@@ -12,9 +12,9 @@ import msgspec
 
 from collbench.errors import LaunchFailed, RunReadError
 from collbench.launch.engines.spec import OpenWorld
+from collbench.launch.folders.plain_files import open_folder, open_plain
 from collbench.launch.log import Log
 from collbench.launch.patience import Patience
-from collbench.launch.plain_files import open_folder, open_plain
 from collbench.launch.relay import LARGEST
 from collbench.launch.starters.starter import Argv, Request, Starter
 from collbench.launch.stopping import StopCheck

@@ -12,9 +12,9 @@ from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.engines.spec import Session, Stack, WorldSpec
-from collbench.launch.folders import Folders, folders
+from collbench.launch.folders.layout import Folders, folders
+from collbench.launch.folders.signature import driver_identity
 from collbench.launch.harvest import Harvested, left_behind
-from collbench.launch.identity import driver_identity
 from collbench.launch.job import Job, run_job
 from collbench.launch.log import Log
 from collbench.launch.patience import Patience, limits_of, written_to

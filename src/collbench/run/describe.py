@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import sys
+from typing import Any
 
 import msgspec
 
@@ -30,22 +31,32 @@ def manifest(
     method: Method,
 ) -> Manifest:
     """Collective: every machine speaks for itself. What takes long to find out is left to `completed`."""
+    gpus = tuple(rank.gpu for rank in ranks)
+    return manifest_of(
+        plan,
+        command,
+        ranks=session.world.size,
+        protocol=protocol(plan, method.gate, method.cadence),
+        rank_gpus=gpus if any(gpus) else (),
+        thread_level={"requested": plan.thread_level, "granted": session.thread_level},
+        launcher=launcher.detect().title,
+        libraries=_libraries(backends),
+        hosts=_hosts(session, ranks),
+        simulated=any(backend.simulated for backend in backends),
+    )
+
+
+def manifest_of(plan: Plan, command: tuple[str, ...], **fields: Any) -> Manifest:
+    """The manifest of a run that begins now, of one world or of many; `fields` are those in which these differ."""
     return Manifest(
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         collbench=collbench.__version__,
         python=sys.version.split()[0],
         command=tuple(facts.printable(word) for word in command),
         title=plan.title,
-        ranks=session.world.size,
-        protocol=protocol(plan, method.gate, method.cadence),
-        rank_gpus=gpus if any(gpus := tuple(rank.gpu for rank in ranks)) else (),
-        thread_level={"requested": plan.thread_level, "granted": session.thread_level},
-        launcher=launcher.detect().title,
-        libraries=_libraries(backends),
-        hosts=_hosts(session, ranks),
         environment=facts.environment(),
         plan=msgspec.to_builtins(plan),
-        simulated=any(backend.simulated for backend in backends),
+        **fields,
     )
 
 

@@ -16,7 +16,7 @@ from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
-from collbench.launch.identity import user_inside
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import Ladder
-from collbench.launch.folders import Folders
+from collbench.launch.folders.layout import Folders
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents

@@ -10,7 +10,7 @@ from collbench.launch.engines.docker.ladder import LADDER
 from collbench.launch.engines.docker.session import DockerSession
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import WorldSpec
-from collbench.launch.identity import user_inside
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.stopping import StopCheck
 from collbench.machine import topology
 from collbench.machine.topology import Topology

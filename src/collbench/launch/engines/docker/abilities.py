@@ -16,8 +16,7 @@ from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.host_config import bind_mounts, gpu_requests
 from collbench.launch.engines.docker.image_store import Resolved, run_once
 from collbench.launch.engines.docker.specs import CDI_KIND, OUT, Mount
-from collbench.launch.folders import folders
-from collbench.launch.identity import user_inside
+from collbench.launch.folders.layout import folders, user_inside
 from collbench.schema.plan import Plan
 
 #: How an image is asked: as strictly as ranks are held at the first step, and without a network.

@@ -13,7 +13,7 @@ from typing import Any
 
 from collbench.errors import EngineError
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.identity import driver_identity
+from collbench.launch.folders.signature import driver_identity
 from collbench.launch.stopping import StopCheck
 
 #: Longest wait for one whole answer of the engine, and for that of one that may be gone (s).

@@ -7,7 +7,7 @@ from typing import Any
 
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL
-from collbench.launch.sweep import YOUNG, is_dead, locks, sweep_folders
+from collbench.launch.folders.sweep import YOUNG, is_dead, locks, sweep_folders
 
 #: A container in one of these states does nothing; `created` will, where it is young.
 IDLE = frozenset({"created", "exited", "dead"})

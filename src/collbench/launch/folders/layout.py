@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import pwd
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,10 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from collbench.launch.identity import FOLDER, sign
-from collbench.launch.neighbours import CORES
-from collbench.launch.removal import remove_folder
+from collbench.launch.folders.neighbours import CORES
+from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders.signature import FOLDER, sign
 from collbench.schema.plan import Plan
+
+#: The user inside when the driver is root: beyond the people of a machine (up to 60000), what systemd gives to services
+#: (to 65519) and nobody (65534), and below the first that containers without root are mapped to (100000, subuid(5)).
+UNPRIVILEGED = 98_417
 
 
 @dataclass(frozen=True)
@@ -50,3 +56,18 @@ def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Fold
             yield found
         finally:
             remove_folder(root)
+
+
+def user_inside() -> tuple[int, int]:
+    """The driver's own user and group; where that is root, a number that nobody on this machine has."""
+    if os.getuid() != 0:
+        return os.getuid(), os.getgid()
+    number = next(number for number in itertools.count(UNPRIVILEGED) if not _is_known(number))
+    return number, number
+
+
+def _is_known(number: int) -> bool:
+    try:
+        return bool(pwd.getpwuid(number))
+    except KeyError:
+        return False

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from collbench.errors import RequestError
-from collbench.launch.build_context import Recipe, context_files, only, pack
 from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.build_context import Recipe, context_files, only, pack
 from collbench.launch.engines.docker.cleanup import nothing_left
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.look import contents_of, reference_of

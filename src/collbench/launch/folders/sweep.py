@@ -8,8 +8,8 @@ import re
 import time
 from pathlib import Path
 
-from collbench.launch.identity import boot, namespace, signed
-from collbench.launch.removal import remove_folder
+from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders.signature import boot, namespace, signed
 
 #: What is younger (s) may belong to a launch that is just being made, by a driver of which nothing else is known.
 YOUNG = 600.0

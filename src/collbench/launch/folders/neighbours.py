@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable
 
-from collbench.launch.identity import opened, signed
+from collbench.launch.folders.signature import opened, signed
 from collbench.launch.placing import Placement
 from collbench.machine.facts import format_cores, parse_cores
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
-import pwd
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +17,6 @@ from collbench.machine.facts import machine_id
 
 #: How temporary folders begin, and the file in each that says who drives it.
 FOLDER, DRIVER = "collbench-", "driver"
-
-#: The user inside when the driver is root: beyond the people of a machine (up to 60000), what systemd gives to services
-#: (to 65519) and nobody (65534), and below the first that containers without root are mapped to (100000, subuid(5)).
-UNPRIVILEGED = 98_417
 
 #: Longest identity that is read from a file (bytes).
 _LONGEST = 200
@@ -100,18 +94,3 @@ def signed() -> Iterator[tuple[Path, str, bool | None]]:
                 yield folder, driver, locked if locked or trusted else None
         except (OSError, UnicodeDecodeError):
             continue
-
-
-def user_inside() -> tuple[int, int]:
-    """The driver's own user and group; where that is root, a number that nobody on this machine has."""
-    if os.getuid() != 0:
-        return os.getuid(), os.getgid()
-    number = next(number for number in itertools.count(UNPRIVILEGED) if not _is_known(number))
-    return number, number
-
-
-def _is_known(number: int) -> bool:
-    try:
-        return bool(pwd.getpwuid(number))
-    except KeyError:
-        return False
