@@ -120,7 +120,7 @@ def test_a_daemon_is_started_where_the_launcher_asks_for_it(temporary: Path) -> 
 
 def test_no_daemon_is_started_in_a_container_of_somebody_else(temporary: Path) -> None:
     reason, session = one_failed(ask_for("another-launch-c1"), temporary)
-    assert "a daemon was asked for in 'another-launch-c1', which is not of this launch" in reason
+    assert "a daemon was requested in 'another-launch-c1', which is not part of this launch" in reason
     assert [command.argv[0] for command in session.worlds[0].commands] == ["mpirun"]
 
 
@@ -273,7 +273,7 @@ def test_an_engine_that_starts_the_ranks_needs_no_launcher(temporary: Path, monk
 
 
 def test_the_fake_engine_is_for_tests_alone() -> None:
-    with pytest.raises(PlanError, match="engine fake: starts no ranks"):
+    with pytest.raises(PlanError, match="engine fake: is for tests and starts no ranks"):
         prepare(PLAN, lambda: None)
 
 

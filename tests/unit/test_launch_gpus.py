@@ -79,7 +79,7 @@ def test_the_smoke_plan_is_one_for_run_and_skips_what_is_not_there() -> None:
 
 def test_a_backend_of_gpus_takes_a_plan_that_gives_them() -> None:
     check_backends(BASE)
-    with pytest.raises(PlanError, match=r'backend nccl: its data is on GPUs.*Say device = "gpu"'):
+    with pytest.raises(PlanError, match=r'backend nccl: its data is on GPUs.*Set device = "gpu"'):
         check_backends(msgspec.structs.replace(BASE, device="cpu"))
 
 
@@ -251,9 +251,9 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ({"collbench": "0.0.1"}, rf"holds collbench 0\.0\.1 \({SCHEMA}\), this is "),
-        ({"schema": SCHEMA - 1}, rf" \({SCHEMA - 1}\), this is .* \({SCHEMA}\) \(the schema of records\)"),
-        ({"schema": 0}, r" \(older\), this is "),
+        ({"collbench": "0.0.1"}, rf"holds collbench 0\.0\.1 \(schema {SCHEMA}\), this is "),
+        ({"schema": SCHEMA - 1}, rf" \(schema {SCHEMA - 1}\), this is .* \(schema {SCHEMA}\)"),
+        ({"schema": 0}, r" \(schema unknown\), this is "),
     ],
 )
 def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same(

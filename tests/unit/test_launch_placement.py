@@ -203,9 +203,9 @@ def test_cores_are_shared_out_between_the_gpus_of_a_node() -> None:
 @pytest.mark.parametrize(
     ("there", "workers", "message"),
     [
-        (machine(1, 4), 2, "2 workers want a GPU each, and this machine offers none"),
+        (machine(1, 4), 2, "2 workers need a GPU each, and this machine offers none"),
         (replace(machine(1, 4), no_gpus="NVML: no driver"), 1, "offers none (NVML: no driver)"),
-        (with_gpus(1, 4, 2), 3, "3 workers want a GPU each, and this machine offers 2"),
+        (with_gpus(1, 4, 2), 3, "3 workers need a GPU each, and this machine offers 2"),
     ],
 )
 def test_more_gpus_than_there_are(there: Topology, workers: int, message: str) -> None:
@@ -344,7 +344,7 @@ def test_collectives_and_workloads_of_one_launch_plan() -> None:
     ("more", "message"),
     [
         ({"backends": ("mpii",)}, "backend 'mpii': unknown. Did you mean mpi"),
-        ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: makes its times up"),
+        ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: simulates its times"),
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
         ({"workloads": ("stream",), "ranks": (1, 2)}, "workloads stream: a program runs on one rank, not on 2."),

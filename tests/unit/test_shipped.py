@@ -77,7 +77,7 @@ def test_a_dockerfile_of_ones_own_is_named_by_its_path(here: Path) -> None:
     (here / "site.Dockerfile").touch()
     assert find_dockerfile("./site.Dockerfile") == ("site", Path("site.Dockerfile"))
     (here / "My Site.Dockerfile").touch()
-    with pytest.raises(RequestError, match=r"image My Site\.Dockerfile: the file's name is the image's"):
+    with pytest.raises(RequestError, match=r"image My Site\.Dockerfile: the image is named like the file"):
         find_dockerfile("My Site.Dockerfile")
 
 

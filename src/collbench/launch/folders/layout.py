@@ -1,4 +1,4 @@
-"""The folders of one launch on this machine: what its ranks read, and what they may write to."""
+"""The folders of one launch on this machine: what its ranks read, where they may write, and as which user."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from collbench.launch.folders.removal import remove_folder
 from collbench.launch.folders.signature import FOLDER, sign
 from collbench.schema.plan import Plan
 
-#: The user inside when the driver is root: beyond the people of a machine (up to 60000), what systemd gives to services
-#: (to 65519) and nobody (65534), and below the first that containers without root are mapped to (100000, subuid(5)).
+#: The user in containers when the driver is root: above those of people (up to 60000), of systemd's services (to 65519)
+#: and nobody (65534), and below the first to which containers without root are mapped (100000, subuid(5)).
 UNPRIVILEGED = 98_417
 
 
 @dataclass(frozen=True)
 class Folders:
-    """The inner plan, what the first rank may write to, and where daemons are asked for."""
+    """The inner plan, where the first rank writes its run, and where its box leaves requests for daemons."""
 
     plan: Path
     out: Path
@@ -33,27 +33,29 @@ class Folders:
 
 
 def folders_in(root: Path) -> Folders:
-    """Their names in a launch's own folder."""
     return Folders(root / "plan.json", root / "out", root / "relay")
 
 
 @contextlib.contextmanager
 def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Folders]:
-    """Temporary ones, which only the driver and the user inside can enter. Others can read which `cores` are taken."""
+    """Make temporary folders, in which only `user` may write, and remove them at the end.
+
+    Everybody may read which `cores` are taken.
+    """
     root = Path(tempfile.mkdtemp(prefix=FOLDER))
-    with contextlib.ExitStack() as signed:  # until all of it is gone
+    with contextlib.ExitStack() as signature:  # closed when all of it is removed
         try:
-            signed.enter_context(sign(root))
+            signature.enter_context(sign(root))
             (root / CORES).write_text(cores, encoding="ascii")
-            found = folders_in(root)
-            found.plan.write_bytes(msgspec.json.encode(plan))
-            found.plan.chmod(0o644)
-            for folder in (found.out, found.relay):
+            made = folders_in(root)
+            made.plan.write_bytes(msgspec.json.encode(plan))
+            made.plan.chmod(0o644)
+            for folder in (made.out, made.relay):
                 folder.mkdir(mode=0o700)
                 if os.getuid() == 0:
                     os.chown(folder, *user)
             root.chmod(0o711)
-            yield found
+            yield made
         finally:
             remove_folder(root)
 

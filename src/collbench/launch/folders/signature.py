@@ -1,7 +1,4 @@
-"""Who drives a launch: a name for this process that no later process has, and a lock that is held while it lives.
-
-And who ranks in containers are.
-"""
+"""Which process drives a launch: a name that no later process has, in a file that is locked while the process lives."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import IO
 
 from collbench.machine.facts import machine_id
 
-#: How temporary folders begin, and the file in each that says who drives it.
+#: Prefix of temporary folders, and the file in each that names its driver.
 FOLDER, DRIVER = "collbench-", "driver"
 
 #: Longest identity that is read from a file (bytes).
@@ -23,26 +20,35 @@ _LONGEST = 200
 
 
 def driver_identity() -> str:
-    """Names this process for good: boot, PID namespace, process number, start (clock ticks after boot)."""
-    started = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-    return f"{boot()}/{namespace()}/{os.getpid()}/{started}"
+    """A name of this process that no other ever has: boot, PID namespace, process number, start (ticks after boot)."""
+    return f"{boot()}/{namespace()}/{os.getpid()}/{started_at('self')}"
+
+
+def started_at(process: str) -> str:
+    """When a process of this PID namespace started, in clock ticks after boot.
+
+    Raises:
+        OSError: there is none, or it may not be seen.
+    """
+    text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+    return text.rpartition(")")[2].split()[19]
 
 
 def boot() -> str:
-    """Names this start of the machine."""
+    """A name of this start of the machine."""
     return machine_id()
 
 
 def namespace() -> int:
-    """In which a process number means something."""
+    """The PID namespace, in which process numbers are unique."""
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
 def sign(folder: Path) -> IO[str]:
-    """Write into a folder who drives it, and lock that file until it is closed, or this process is gone.
+    """Write this process's name into a folder, in a file that stays locked until it is closed or this process ends.
 
-    A lock is seen from every PID namespace, where process numbers are not. The file has its name only once it is
-    locked: nobody meets a signature of a living driver that is not.
+    A lock is seen from every PID namespace, process numbers are not. The file gets its name when it is locked, so that
+    nobody meets an unlocked signature of a living driver.
     """
     draft = folder / f"{DRIVER}.draft"
     signature = draft.open("w", encoding="ascii")
@@ -59,7 +65,7 @@ def sign(folder: Path) -> IO[str]:
 
 
 def opened(path: Path) -> IO[str]:
-    """A small text of another launch, to be read. Somebody else's folder may hold anything: no link, and no wait.
+    """A text file in the folder of another launch, which may hold anything: a link is refused, a pipe not waited for.
 
     Raises:
         OSError: it cannot be opened.
@@ -68,10 +74,10 @@ def opened(path: Path) -> IO[str]:
 
 
 def signature_of(folder: Path) -> tuple[str, bool | None]:
-    """Who drives a folder, and whether the lock on it is held; None where that cannot be known.
+    """The driver that a folder names, and whether its lock is held; None where that cannot be known.
 
     Raises:
-        OSError, UnicodeDecodeError: nobody signed it.
+        OSError, UnicodeDecodeError: it has no signature.
     """
     with opened(folder / DRIVER) as signature:
         driver = signature.read(_LONGEST)
@@ -85,12 +91,12 @@ def signature_of(folder: Path) -> tuple[str, bool | None]:
 
 
 def signed() -> Iterator[tuple[Path, str, bool | None]]:
-    """Temporary folders of launches, whoever they belong to: path, driver, whether its lock is held."""
+    """Temporary folders of launches, of all users: path, driver, whether its lock is held."""
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER}*")):
         try:
             if not folder.is_symlink():
                 driver, locked = signature_of(folder)
-                trusted = folder.stat().st_uid in (0, os.getuid())  # others could sign as a driver that lives
+                trusted = folder.stat().st_uid in (0, os.getuid())  # others could sign in a living driver's name
                 yield folder, driver, locked if locked or trusted else None
         except (OSError, UnicodeDecodeError):
             continue

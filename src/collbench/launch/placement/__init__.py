@@ -28,12 +28,12 @@ _NO_POLICY = ("policy",)
 
 @cache
 def _registered() -> dict[str, tuple[EntryPoint, ...]]:
-    """By name, where each policy is found: its own file, and what other packages define."""
+    """By name, where each policy is defined: in its own file here, or in other packages."""
     own = modules_of(__path__, _NO_POLICY)
-    found = {name: [EntryPoint(name, f"{__name__}.{name}:POLICY", ENTRY_POINTS)] for name in own}
+    points = {name: [EntryPoint(name, f"{__name__}.{name}:POLICY", ENTRY_POINTS)] for name in own}
     for point in entry_points(group=ENTRY_POINTS):
-        found.setdefault(point.name, []).append(point)
-    return {name: tuple({point.value: point for point in found[name]}.values()) for name in found}
+        points.setdefault(point.name, []).append(point)
+    return {name: tuple({point.value: point for point in of_name}.values()) for name, of_name in points.items()}
 
 
 def names() -> tuple[str, ...]:
@@ -51,11 +51,11 @@ def named(name: str) -> Policy:
         raise PlanError(f"policy {name!r}: unknown. {suggestion(name, names())}")
     point, *others = _registered()[name]
     if others:
-        values = ", ".join(one.value for one in (point, *others))
+        values = ", ".join(defined.value for defined in (point, *others))
         raise PlanError(f"policy {name!r}: defined more than once: {values}. Uninstall all but one.")
     try:
         policy = point.load()
-    except Exception as error:  # somebody else's module: whatever it raises
+    except Exception as error:  # a module of another package may raise anything
         raise PlanError(f"policy {name!r}: {point.value} cannot be loaded: {type(error).__name__}: {error}.") from error
     if not isinstance(policy, Policy) or policy.name != name or not is_spelling(name):
         raise PlanError(f"policy {name!r}: {point.value} is not a Policy of that name. Update its package.")
@@ -82,15 +82,15 @@ def groups_of(policy: Policy, number: int, ranks: Sequence[Slot], topology: Topo
     With a parameter server, which is rank 0, the policy is that of the workers where it keeps the server apart.
 
     Raises:
-        PlanError: the policy does not fit, or what it gives are not all ranks in order.
+        PlanError: the policy does not fit, or its groups are not all ranks in order.
     """
     apart = server and policy.server_apart
-    found = policy.groups(ranks[1:] if apart else ranks, number, topology)
+    groups = policy.groups(ranks[1:] if apart else ranks, number, topology)
     if apart:
-        found = ((0,), *(tuple(rank + 1 for rank in group) for group in found))
-    if [rank for group in found for rank in group] != list(range(len(ranks))) or not all(found):
+        groups = ((0,), *(tuple(rank + 1 for rank in group) for group in groups))
+    if [rank for group in groups for rank in group] != list(range(len(ranks))) or not all(groups):
         raise PlanError(
-            f"policy {policy.name!r}: gives the containers {found} for {len(ranks)} ranks. Every container has to hold "
-            "a rank, and every rank has to be in one, in the order of ranks."
+            f"policy {policy.name!r}: gives the containers {groups} for {len(ranks)} ranks. Every container has to "
+            "hold a rank, and every rank has to be in one, in the order of ranks."
         )
-    return found
+    return groups

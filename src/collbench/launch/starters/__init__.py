@@ -1,4 +1,4 @@
-"""Starters: how each MPI starts its ranks across containers. One file is one library: a pure table of commands."""
+"""Starters: how each library starts its ranks across containers. One file for each: a pure table of commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(vendor: str, image: str) -> Starter:
-    """The starter for what an image (or environment) says it holds.
+    """The starter of the library in an image (or environment).
 
     Raises:
         ImageMissing: it holds no library that can be started.

@@ -18,7 +18,7 @@ from collbench.machine.topology import Topology
 
 @dataclass(frozen=True)
 class DockerEngine:
-    """Docker on this machine. `program` is the command that a person would use."""
+    """Docker on this machine. `program` is the command that people use."""
 
     name: str = "docker"
     program: str = "docker"
@@ -32,23 +32,16 @@ class DockerEngine:
         return topology.here()
 
     def container(self, box: str) -> str | None:
-        """As its ranks are told in COLLBENCH_CONTAINER."""
+        """As its ranks find it in COLLBENCH_CONTAINER."""
         return box
 
     def user(self) -> tuple[int, int]:
-        """The driver's, or nobody's where that is root."""
         return user_inside()
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """As commands of `program`."""
         return world_commands(world, self.program)
 
     def connect(self, address: str, check: StopCheck) -> DockerSession:
-        """A session with the engine that listens there.
-
-        Raises:
-            EngineError: none does.
-        """
         return DockerSession(address, check, self.service)
 
 
