@@ -82,5 +82,7 @@ def _where(placement: Placement, name: str | None) -> str:
 
 def _described(box: Box, name: str) -> str:
     ranks = f"rank {box.ranks[0]}" if len(box.ranks) == 1 else f"ranks {box.ranks[0]}-{box.ranks[-1]}"
-    gpus = f", GPU{'s' if len(box.gpus) > 1 else ''} {' '.join(box.gpus)}" if box.gpus else ""
+    gpus = ""
+    if box.gpus:
+        gpus = f", {'GPUs' if len(box.gpus) > 1 else 'GPU'} {' '.join(box.gpus)}"
     return f"{name}: {ranks} on cores {box.cores}{gpus}"

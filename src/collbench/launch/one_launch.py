@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
@@ -72,16 +73,10 @@ def run_launch(
         except Interrupted as error:
             interrupted = error
         transport = stack.starter.transport(log.lines, tuple(len(box.ranks) for box in placement.boxes))
-        count, last = 0, None
-        for harvested in left_behind(at.out, asked):
-            if isinstance(harvested, LaunchFailed):
-                failure = failure or LaunchFailed(str(harvested), log.tail(stack.starter.quiet))
-                break
-            if last is not None:
-                keep(last, transport, None)
-            count, last = count + 1, harvested
-        if failure is None and interrupted is None and count < len(asked):
+        count, last, reason = _keep_all_but_last(at.out, asked, transport, keep)
+        if not reason and interrupted is None and count < len(asked):
             reason = f"ended early, with {count} of {len(asked)} cases"
+        if failure is None and reason:
             failure = LaunchFailed(reason, log.tail(stack.starter.quiet))
         failure = _with_advice(failure, launch.cell, placement, stack)
         if last is not None:
@@ -89,6 +84,20 @@ def run_launch(
     if interrupted is not None:
         raise interrupted
     return Outcome(transport, failure)
+
+
+def _keep_all_but_last(
+    out: Path, asked: frozenset[Case], transport: str | None, keep: Keep
+) -> tuple[int, Harvested | None, str]:
+    """How many records there are, the last of them, and why the rest of the run cannot be read (empty: it was)."""
+    count, last = 0, None
+    for harvested in left_behind(out, asked):
+        if isinstance(harvested, LaunchFailed):
+            return count, last, str(harvested)
+        if last is not None:
+            keep(last, transport, None)
+        count, last = count + 1, harvested
+    return count, last, ""
 
 
 def _run_world(

@@ -47,7 +47,8 @@ class Settings:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        return (*(("SYS_NICE",) if self.large_limits else ()), *(("SYS_PTRACE",) if self.sharing.ipc else ()))
+        added = {"SYS_NICE": self.large_limits, "SYS_PTRACE": self.sharing.ipc}
+        return tuple(name for name, is_added in added.items() if is_added)
 
     @property
     def shm_bytes(self) -> int:

@@ -20,17 +20,8 @@ def each(act: Callable[[Thing], None], things: Iterable[Thing], at_once: int, ch
     Where `check` raises, no further thing is begun, and those that were begun are waited for.
     """
     waiting, errors = deque(things), list[BaseException]()
-
-    def work() -> None:
-        while waiting and not errors:
-            with contextlib.suppress(IndexError):  # another thread took the last one
-                thing = waiting.popleft()
-                try:
-                    act(thing)
-                except BaseException as error:
-                    errors.append(error)
-
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(min(at_once, len(waiting)))]
+    number = min(at_once, len(waiting))
+    workers = [threading.Thread(target=_work, args=(act, waiting, errors), daemon=True) for _ in range(number)]
     for worker in workers:
         worker.start()
     try:
@@ -45,3 +36,13 @@ def each(act: Callable[[Thing], None], things: Iterable[Thing], at_once: int, ch
         raise
     if errors:
         raise errors[0]
+
+
+def _work(act: Callable[[Thing], None], waiting: deque[Thing], errors: list[BaseException]) -> None:
+    while waiting and not errors:
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            thing = waiting.popleft()
+            try:
+                act(thing)
+            except BaseException as error:
+                errors.append(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from collbench.launch.engines.docker.ladder import Settings, settings_at
 from collbench.launch.engines.spec import WorldSpec
@@ -71,16 +72,16 @@ class Spec:
     nodes: str
     hostname: str | None
     network: str | None
-    aliases: tuple[str, ...]
-    joins_ipc: str | None
-    joins_net: str | None
-    donates: bool
     shm_bytes: int
     unlimited_memlock: bool
     capabilities: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
-    mounts: tuple[Mount, ...]
     processes: int
+    mounts: tuple[Mount, ...] = ()
+    aliases: tuple[str, ...] = ()
+    joins_ipc: str | None = None
+    joins_net: str | None = None
+    donates: bool = False
     gpus: tuple[str, ...] = ()
     cdi: bool = False
 
@@ -155,7 +156,7 @@ def _anchor(common: Common, name: str, placement: Placement, settings: Settings)
     # Open MPI's mpirun must find its own host, by this name, among those that it is given.
     hostname = aliases[0] if aliases else name
     return _spec(
-        common, name, whole, settings, (), hostname=hostname, network=common.network, aliases=aliases, donates=True
+        common, name, whole, settings, hostname=hostname, network=common.network, aliases=aliases, donates=True
     )
 
 
@@ -165,27 +166,14 @@ def _member(
     joins_net = anchor if settings.sharing.net else None
     name = common.container(box.name)
     return _spec(
-        common, name, box, settings, mounts, hostname=None if joins_net else name,
+        common, name, box, settings, mounts=mounts, gpus=gpus, hostname=None if joins_net else name,
         network=None if joins_net else common.network,
-        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net, gpus=gpus,
+        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net,
     )  # fmt: skip
 
 
-def _spec(
-    common: Common,
-    name: str,
-    box: Box,
-    settings: Settings,
-    mounts: tuple[Mount, ...],
-    *,
-    hostname: str | None,
-    network: str | None,
-    aliases: tuple[str, ...] = (),
-    joins_ipc: str | None = None,
-    joins_net: str | None = None,
-    donates: bool = False,
-    gpus: tuple[str, ...] = (),
-) -> Spec:
+def _spec(common: Common, name: str, box: Box, settings: Settings, **fields: Any) -> Spec:
+    """The fields that are alike in anchor and members, and those in which they differ."""
     return Spec(
         name=name,
         image=common.image,
@@ -194,20 +182,13 @@ def _spec(
         lives=common.lives,
         cores=box.cores,
         nodes=box.nodes,
-        hostname=hostname,
-        network=network,
-        aliases=aliases,
-        joins_ipc=joins_ipc,
-        joins_net=joins_net,
-        donates=donates,
         shm_bytes=settings.shm_bytes,
         unlimited_memlock=settings.unlimited_memlock,
         capabilities=settings.capabilities,
         environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
-        mounts=mounts,
         processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)),
-        gpus=gpus,
         cdi=common.cdi,
+        **fields,
     )
 
 
