@@ -244,10 +244,11 @@ def test_a_run_holds_cells_of_several_engines() -> None:
 
 
 PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), workloads=("stream",), images=("bare",), launches=1)
+BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is not installed"})}
 
 
 def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> None:
-    session, heard = FakeSession(lambda command: leave(command, PROGRAMS), held={"bare": contents("")}), Heard()
+    session, heard = FakeSession(lambda command: leave(command, PROGRAMS), held=BARE), Heard()
     run_campaign(prepare(PROGRAMS, lambda: None, {"fake": session}), heard, frozenset(), frozenset(), lambda: None)
     assert [status for _, _, status in heard.found] == ["ok"] * 8
     ((command,),) = (opened.commands for opened in session.worlds)
@@ -256,6 +257,8 @@ def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> Non
 
 def test_a_collective_needs_an_image_with_a_library() -> None:
     plan = msgspec.structs.replace(PROGRAMS, collectives=("bcast",), ranks=(1,))
+    with pytest.raises(PlanError, match="image bare: backend mpi: mpi4py is not installed"):
+        prepare(plan, lambda: None, {"fake": FakeSession(leave, held=BARE)})
     with pytest.raises(ImageMissing, match="image bare: holds no MPI; the launcher starts mpich, openmpi, torch"):
         prepare(plan, lambda: None, {"fake": FakeSession(leave, held={"bare": contents("")})})
 
