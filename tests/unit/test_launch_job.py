@@ -20,7 +20,7 @@ from tests.unit.made_worlds import PLAN, carried_out, made
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch import starters
 from collbench.launch.engines.docker.memory_kills import killed_for_memory
-from collbench.launch.engines.docker.streams import Execution, Listener
+from collbench.launch.engines.docker.streams import Execution, OnLine
 from collbench.launch.job import Daemons, Job
 from collbench.launch.log import Log
 from collbench.launch.patience import LONGEST_PASS, Limits, Patience, written_to
@@ -241,7 +241,7 @@ class Answers:
     def __init__(self, counters: dict[str, str]) -> None:
         self._counters = counters
 
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: OnLine) -> Execution:
         if container not in self._counters:
             raise EngineError(f"container {container} is paused")
         for line in self._counters[container].splitlines():

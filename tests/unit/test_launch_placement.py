@@ -299,7 +299,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
     prepared = PreparedCampaign(expand(asked, lambda engine: machine(1, 4)), {}, Stacks({}, (), (), ()))
-    cases = prepared.expanded.asked
+    cases = prepared.expanded.expected
     served = next(one for one in cases if one.server and one.ranks == 3)
     whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}
@@ -311,7 +311,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
 def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
     asked = LaunchPlan(workloads=("stream",), images=("openmpi",), policies=("host", "multi"), sizes=("8", "16"))
     expanded = expand(asked, lambda engine: machine(1, 4))
-    cells, cases = expanded.cells, expanded.asked
+    cells, cases = expanded.cells, expanded.expected
     assert [(one.policy, one.ranks) for one in cells] == [("host", 1), ("multi", 1)]
     assert {len(found) for found in cases.values()} == {8}
     assert {kept["backend"] for found in cases.values() for kept in found} == {""}

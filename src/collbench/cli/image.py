@@ -80,11 +80,11 @@ def build(
     terminal = sys.stderr.isatty()
     for image in builds:
 
-        def hear(line: str, name: str = image.name) -> None:
+        def on_line(line: str, name: str = image.name) -> None:
             if terminal or line.startswith("Step "):
                 click.echo(f"{name}: {line[:160]}", err=True)
 
-        contents = images.build(engine, image, hear, stopping)
+        contents = images.build(engine, image, on_line, stopping)
         libraries = ", ".join(f"{library.name} {library.version}" for library in contents.libraries) or "no MPI"
         click.echo(f"{reference_of(image.name)}: {libraries}, Python {contents.python}, collbench {contents.collbench}")
 

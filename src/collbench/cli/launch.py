@@ -21,7 +21,7 @@ from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch import engines
 from collbench.launch.campaign import campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import Launch
-from collbench.launch.folders.neighbours import beside
+from collbench.launch.folders.neighbours import disturbances
 from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.report.launches import summary
@@ -119,7 +119,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
         writer = RunWriter(out, manifest)
     records = list(writer.before)
     done = finished(prepared, writer.before)
-    show_cells(expanded, (*prepared.stacks.differences, *beside(expanded.placements.values())))
+    show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
     sink = RunSink(writer, len(expanded.order), len(done), records)
     try:
         run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)

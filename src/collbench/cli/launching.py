@@ -31,7 +31,7 @@ def seconds_of(expanded: ExpandedPlan, budget: float) -> float:
     for cell, placement in expanded.placements.items():
         first, more = engines.get(cell.engine).start_seconds
         start = first + more * (len(placement.boxes) - 1)
-        total += expanded.plan.launches * (start + len(expanded.asked[cell]) * (budget + CASE))
+        total += expanded.plan.launches * (start + len(expanded.expected[cell]) * (budget + CASE))
     return total
 
 
@@ -55,7 +55,7 @@ def comparisons(expanded: ExpandedPlan) -> int:
         by_policy.setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
         by_image.setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)
     return max(
-        sum(len(expanded.asked[cell]) for side in sides.values() for cell in side[1:])
+        sum(len(expanded.expected[cell]) for side in sides.values() for cell in side[1:])
         for sides in (by_policy, by_image)
     )
 
@@ -63,7 +63,7 @@ def comparisons(expanded: ExpandedPlan) -> int:
 def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how host and image differ apart from the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
-    cases = sum(len(cases) for cases in expanded.asked.values()) * plan.launches
+    cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"

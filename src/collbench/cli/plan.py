@@ -43,7 +43,7 @@ def _show_cells(expanded: ExpandedPlan) -> None:
     for number, cell in enumerate(expanded.cells):
         placement = expanded.placements[cell]
         where = _where(placement, cell.engine if cell.isolation is None else None)
-        click.echo(f"  {number:3d}  {cell.title}: {counted(len(expanded.asked[cell]), 'case')}; {where}")
+        click.echo(f"  {number:3d}  {cell.title}: {counted(len(expanded.expected[cell]), 'case')}; {where}")
         if placement.note:
             click.echo(harmless(f"       note: {placement.note}"))
 

@@ -59,4 +59,4 @@ def _loaded(load: float | None, cores: int) -> Problem | None:
     return Problem("warn", f"a load average of {load:g} over the last minute, on {cores} cores", _EFFECT, _FIX)
 
 
-CHECK = Check("contention", "nobody else uses the cores", run)
+CHECK = Check("contention", "no other process uses the cores", run)

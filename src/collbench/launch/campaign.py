@@ -82,7 +82,7 @@ def run_campaign(
     """Perform every launch that is not `done`; records that are `known` are not written twice.
 
     Raises:
-        Interrupted: told to stop. What the launch under way has measured is kept; everything else of it is removed.
+        Interrupted: told to stop. What the current launch has measured is kept; everything else of it is removed.
         EngineError: an engine went away and did not come back.
     """
     with cleaned(prepared.sessions):
@@ -98,10 +98,10 @@ def _perform(
     prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
 ) -> None:
     expanded, cell = prepared.expanded, launch.cell
-    stack, placement, asked = prepared.stacks.of(cell), expanded.placements[cell], expanded.asked[cell]
-    keeper = Keeper(launch, asked, placement.crowded, notes(cell, placement, stack), sink, known)
+    stack, placement, expected = prepared.stacks.of(cell), expanded.placements[cell], expanded.expected[cell]
+    keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known)
     session = prepared.sessions[cell.engine]
-    outcome = run_launch(expanded.plan, launch, stack, placement, session, asked, keeper.add, check)
+    outcome = run_launch(expanded.plan, launch, stack, placement, session, expected, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)
 
 
@@ -131,8 +131,8 @@ def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozens
     statuses = {(record.case, record.launch): record.status for record in records}
     done = set()
     for launch in prepared.expanded.order:
-        asked = prepared.expanded.asked[launch.cell]
-        recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in asked]
+        expected = prepared.expanded.expected[launch.cell]
+        recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in expected]
         if "failed" in recorded or None not in recorded:
             done.add((launch.cell, launch.number))
     return frozenset(done)

@@ -18,7 +18,7 @@ from collbench.schema.plan import Plan
 from collbench.units import counted
 from collbench.workloads.case import ProgramCase
 
-#: Of a plan that names none; a program runs on one rank.
+#: What a plan that does not say measures with; a program runs on one rank.
 DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 
 

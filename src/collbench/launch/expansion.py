@@ -23,13 +23,13 @@ from collbench.workloads.case import ProgramCase
 class ExpandedPlan:
     """By cell, in the plan's order: where its ranks are placed and what its worlds measure; and the order of launches.
 
-    `asked` are the cases of a cell as its worlds record them, which do not know their place.
+    `expected` are the cases of a cell as its worlds record them, which do not know their place.
     """
 
     plan: LaunchPlan
     placements: dict[LaunchCell, Placement]
     cases: dict[LaunchCell, tuple[CollectiveCase | ProgramCase, ...]]
-    asked: dict[LaunchCell, frozenset[Case]]
+    expected: dict[LaunchCell, frozenset[Case]]
     order: tuple[Launch, ...]
 
     @property
@@ -73,10 +73,10 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) ->
         steps = steps_of(engine_by_policy[world.policy].ladder, len(placement.boxes), plan.isolation)
         placements |= {replace(world, isolation=step): placement for step in steps}
     cases = {cell: cases_in(plan, cell) for cell in placements}
-    asked = {
+    expected = {
         cell: frozenset(identity for case in of_cell for identity in case.identities) for cell, of_cell in cases.items()
     }
-    return ExpandedPlan(plan, placements, cases, asked, order_of(plan, placements))
+    return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements))
 
 
 def engine_of(plan: LaunchPlan, policy: str) -> Engine:

@@ -43,7 +43,7 @@ class Harvested:
     samples: NDArray[np.int64] | None
 
 
-def take_over(folder: Path, asked: frozenset[Case]) -> Iterator[Harvested]:
+def take_over(folder: Path, expected: frozenset[Case]) -> Iterator[Harvested]:
     """The records of the run in `folder`, in order, one at a time. Stops at a line that was cut off.
 
     Raises:
@@ -55,7 +55,7 @@ def take_over(folder: Path, asked: frozenset[Case]) -> Iterator[Harvested]:
         seen: set[Case] = set()
         for number, line in enumerate(_lines(root), start=1):
             record = records.decode(line, f"records.jsonl line {number}")
-            if record.case not in asked or record.case in seen:
+            if record.case not in expected or record.case in seen:
                 raise RunReadError(f"records.jsonl line {number}: a case that was not asked for.")
             seen.add(record.case)
             yield Harvested(_cut(record), _samples(root, record))
@@ -63,10 +63,10 @@ def take_over(folder: Path, asked: frozenset[Case]) -> Iterator[Harvested]:
         close(root)
 
 
-def left_behind(folder: Path, asked: frozenset[Case]) -> Iterator[Harvested | LaunchFailed]:
+def left_behind(folder: Path, expected: frozenset[Case]) -> Iterator[Harvested | LaunchFailed]:
     """As `take_over`, but the error that prevents reading the rest of the run comes last, in place of a record."""
     try:
-        yield from take_over(folder, asked)
+        yield from take_over(folder, expected)
     except RunReadError as error:
         yield LaunchFailed(f"wrote a run that cannot be read further: {error}")
     except Exception as error:

@@ -28,11 +28,11 @@ class Keeper:
     """Keeps the records of one launch. `known` are those that a run which is resumed holds already."""
 
     def __init__(
-        self, launch: Launch, asked: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
+        self, launch: Launch, expected: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
         known: frozenset[tuple[Case, int]],
     ) -> None:  # fmt: skip
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
-        self._missing = {case for case in asked if (placed(case, launch.cell), launch.number) not in known}
+        self._missing = {case for case in expected if (placed(case, launch.cell), launch.number) not in known}
         self._case_failed = False
 
     def add(self, harvested: Harvested, transport: str | None, failure: LaunchFailed | None = None) -> None:

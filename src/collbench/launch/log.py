@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-#: Lines that are kept; of each at most so many characters.
+#: The most lines that are kept, and characters of each.
 MOST_LINES, LONGEST_LINE = 20_000, 2_000
 
 #: Last lines that go into a failed record.

@@ -16,7 +16,7 @@ from collbench.workloads.case import ProgramCase
 
 
 def refuse_too_large(
-    plan: LaunchPlan, asked: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
+    plan: LaunchPlan, by_cell: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
 ) -> None:
     """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
 
@@ -28,7 +28,7 @@ def refuse_too_large(
     free = available_bytes() if free is None else free
     if free is None:
         return
-    for cell, cases in asked.items():
+    for cell, cases in by_cell.items():
         needed, largest = max((_needed(case, plan.device) for case in cases), default=(0, ""))
         if needed > free * USABLE_SHARE:
             raise PlanError(

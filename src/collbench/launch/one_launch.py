@@ -47,7 +47,7 @@ def world_of(launch: Launch, stack: Stack, placement: Placement, run: str, at: F
 
 
 def run_launch(
-    plan: LaunchPlan, launch: Launch, stack: Stack, placement: Placement, session: Session, asked: frozenset[Case],
+    plan: LaunchPlan, launch: Launch, stack: Stack, placement: Placement, session: Session, expected: frozenset[Case],
     keep: Keep, check: StopCheck,
 ) -> Outcome:  # fmt: skip
     """Perform one launch, and give to `keep` what it measured. Nothing of it is left when this returns or raises.
@@ -69,13 +69,13 @@ def run_launch(
         world = world_of(launch, stack, placement, session.run, at)
         interrupted, failure = None, None
         try:
-            failure = _run_world(plan, world, session, len(asked), log, check)
+            failure = _run_world(plan, world, session, len(expected), log, check)
         except Interrupted as error:
             interrupted = error
         transport = stack.starter.transport(log.lines, tuple(len(box.ranks) for box in placement.boxes))
-        count, last, reason = _keep_all_but_last(at.out, asked, transport, keep)
-        if not reason and interrupted is None and count < len(asked):
-            reason = f"ended early, with {count} of {len(asked)} cases"
+        count, last, reason = _keep_all_but_last(at.out, expected, transport, keep)
+        if not reason and interrupted is None and count < len(expected):
+            reason = f"ended early, with {count} of {len(expected)} cases"
         if failure is None and reason:
             failure = LaunchFailed(reason, log.tail(stack.starter.quiet))
         failure = _with_advice(failure, launch.cell, placement, stack)
@@ -87,11 +87,11 @@ def run_launch(
 
 
 def _keep_all_but_last(
-    out: Path, asked: frozenset[Case], transport: str | None, keep: Keep
+    out: Path, expected: frozenset[Case], transport: str | None, keep: Keep
 ) -> tuple[int, Harvested | None, str]:
     """How many records there are, the last of them, and why the rest of the run cannot be read (empty: it was)."""
     count, last = 0, None
-    for harvested in left_behind(out, asked):
+    for harvested in left_behind(out, expected):
         if isinstance(harvested, LaunchFailed):
             return count, last, str(harvested)
         if last is not None:

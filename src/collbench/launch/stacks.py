@@ -52,16 +52,16 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         for engine, by_image in by_engine.items()
         for image, look in by_image.items()
     }
-    beside = by_engine.pop(engines.HOST, {})
+    host = by_engine.pop(engines.HOST, {})
     inside = [(image, look) for by_image in by_engine.values() for image, look in by_image.items()]
     differences = [
         f"{image}: apart from the container, host and image differ: {line}"
         for image, look in inside
-        if image in beside
-        for line in differences_of(beside[image].contents, look.contents)
+        if image in host
+        for line in differences_of(host[image].contents, look.contents)
     ]
     images = tuple(_image(image, look) for image, look in inside)
-    environments = tuple(_image(image, look) for image, look in beside.items())
+    environments = tuple(_image(image, look) for image, look in host.items())
     return Stacks(start, images, environments, (*differences, *remarks))
 
 
@@ -102,23 +102,21 @@ def refuse_missing(plan: LaunchPlan, name: str, look: Look) -> None:
             raise PlanError(f"{look.title}: backend {backend}: {missing[backend]}. {advice}")
 
 
-def differences_of(beside: Contents, inside: Contents) -> list[str]:
+def differences_of(host: Contents, image: Contents) -> list[str]:
     """Where the host's environment and the image differ in anything but the container."""
-    differences = []
-    if beside.python != inside.python:
-        differences.append(f"Python {beside.python} on the host, {inside.python} in the image")
-    if beside.native != inside.native:
-        differences.append(f"the native loop is missing {'in the image' if beside.native else 'on the host'}")
-    ours = {library.name: library for library in beside.libraries}
-    theirs = {library.name: library for library in inside.libraries}
-    for name in ours | theirs:
+    differences = _version_differs("Python", host.python, image.python)
+    if host.native != image.native:
+        differences.append(f"the native loop is missing {'in the image' if host.native else 'on the host'}")
+    host_libraries = {library.name: library for library in host.libraries}
+    image_libraries = {library.name: library for library in image.libraries}
+    for name in host_libraries | image_libraries:
         absent = Library(name=name, version="")
-        host, image = ours.get(name, absent), theirs.get(name, absent)
-        differences += _version_differs(name, host.version, image.version)
-        if host.version == image.version and host.sha256 != image.sha256:
-            differences.append(f"{name} {host.version}: two builds, {host.sha256} and {image.sha256}")
-    for package in sorted({*beside.packages, *inside.packages} - {"torch"}):  # torch is among the libraries
-        differences += _version_differs(package, beside.packages.get(package), inside.packages.get(package))
+        ours, theirs = host_libraries.get(name, absent), image_libraries.get(name, absent)
+        differences += _version_differs(name, ours.version, theirs.version)
+        if ours.version == theirs.version and ours.sha256 != theirs.sha256:
+            differences.append(f"{name} {ours.version}: two builds, {ours.sha256} and {theirs.sha256}")
+    for package in sorted({*host.packages, *image.packages} - {"torch"}):  # torch is among the libraries
+        differences += _version_differs(package, host.packages.get(package), image.packages.get(package))
     return differences
 
 

@@ -31,7 +31,7 @@ class Stopping:
     """Whether a signal asked to stop."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def check(self) -> None:
         """A safe point.
@@ -39,7 +39,7 @@ class Stopping:
         Raises:
             Interrupted: a signal asked to stop.
         """
-        if self.asked:
+        if self.requested:
             raise Interrupted("interrupted.")
 
     @contextlib.contextmanager
@@ -51,15 +51,15 @@ class Stopping:
                 as an error of the engine or of a launch.
         """
 
-        def hear(number: int, frame: object) -> None:
-            if self.asked and signal.SIGALRM not in before:
+        def on_signal(number: int, frame: object) -> None:
+            if self.requested and signal.SIGALRM not in before:
                 before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
                 signal.setitimer(signal.ITIMER_REAL, MOMENT, AGAIN)
-            self.asked = True
+            self.requested = True
 
         ignored = [number for number in _MAY_BE_IGNORED if signal.getsignal(number) is signal.SIG_IGN]
         before: dict[signal.Signals, Any] = {
-            number: signal.signal(number, hear) for number in SIGNALS if number not in ignored
+            number: signal.signal(number, on_signal) for number in SIGNALS if number not in ignored
         }
         try:
             yield

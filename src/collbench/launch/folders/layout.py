@@ -61,7 +61,7 @@ def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Fold
 
 
 def user_inside() -> tuple[int, int]:
-    """The driver's own user and group; where that is root, a number that nobody on this machine has."""
+    """The driver's user and group; where that is root, a number that no account on this machine has."""
     if os.getuid() != 0:
         return os.getuid(), os.getgid()
     number = next(number for number in itertools.count(UNPRIVILEGED) if not _is_known(number))

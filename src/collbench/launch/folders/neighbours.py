@@ -17,7 +17,7 @@ _LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", re.A
 CORES, LONGEST = "cores", 4096
 
 
-def beside(placements: Iterable[Placement]) -> list[str]:
+def disturbances(placements: Iterable[Placement]) -> list[str]:
     """A line for each living launch, in a temporary folder that we see, that shares cores with these placements."""
     ours = {core for placement in placements for slot in placement.slots for core in slot.cores}
     lines = []

@@ -1,4 +1,4 @@
-"""Engine `docker`: containers of Docker Engine, or of whatever else speaks its API."""
+"""Engine `docker`: containers of Docker Engine, or of another engine with its API."""
 
 from __future__ import annotations
 

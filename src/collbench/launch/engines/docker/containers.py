@@ -14,7 +14,7 @@ from collbench.launch.engines.docker.connection import Connection, objects, tran
 from collbench.launch.engines.docker.host_config import NETWORK_OPTIONS, container_settings
 from collbench.launch.engines.docker.side_by_side import each
 from collbench.launch.engines.docker.specs import RUN_LABEL, Spec
-from collbench.launch.engines.docker.streams import Execution, ExitWatch, Listener, lines
+from collbench.launch.engines.docker.streams import Execution, ExitWatch, OnLine, lines
 
 #: Containers that are started at once.
 STARTING = 8
@@ -44,21 +44,21 @@ class Docker(Connection):
         """Create and start several containers at once."""
         each(self.start, specs, STARTING, self.check)
 
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
-        """Start a command in a container; its lines go to `hear` from another thread."""
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
+        """Start a command in a container; its lines go to `on_line` from another thread."""
         with translated(f"container {container}: cannot execute {argv[0]}"):
             api = self.client.api
             number = api.exec_create(container, list(argv), environment=environment)["Id"]
             stream = api.exec_start(number, stream=True, demux=True)
         execution = Execution(container)
-        threading.Thread(target=self._follow, args=(number, stream, execution, hear), daemon=True).start()
+        threading.Thread(target=self._follow, args=(number, stream, execution, on_line), daemon=True).start()
         return execution
 
-    def _follow(self, number: str, stream: Any, execution: Execution, hear: Listener) -> None:
+    def _follow(self, number: str, stream: Any, execution: Execution, on_line: OnLine) -> None:
         code = -1
         with contextlib.suppress(Exception):
             for is_error, line in lines(stream):
-                hear(is_error, line)
+                on_line(is_error, line)
             exit_code = self.client.api.exec_inspect(number)["ExitCode"]
             code = -1 if exit_code is None else int(exit_code)
         execution.code = code

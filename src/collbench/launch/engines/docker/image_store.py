@@ -62,9 +62,9 @@ def labelled(engine: Connection, label: str) -> list[dict[str, Any]]:
 
 def build(
     engine: Connection, context: bytes, dockerfile: str, tag: str, arguments: dict[str, str], no_cache: bool,
-    labels: dict[str, str], hear: Callable[[str], None],
+    labels: dict[str, str], on_line: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Build and tag an image from a context in a tar; the builder's lines go to `hear`.
+    """Build and tag an image from a context in a tar; the builder's lines go to `on_line`.
 
     Raises:
         EngineError: it failed; the builder's last lines are in the message.
@@ -81,7 +81,7 @@ def build(
                 raise EngineError(f"image {tag}: the build failed: {piece['error'].strip()} Last lines: {lines}")
             for line in filter(str.strip, str(piece.get("stream", "")).splitlines()):
                 last.append(line)
-                hear(line)
+                on_line(line)
 
 
 def untag(engine: Connection, tag: str) -> None:

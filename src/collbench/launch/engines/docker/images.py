@@ -17,7 +17,7 @@ from collbench.launch.probe import Build, Contents
 from collbench.launch.shipped import find_dockerfile
 from collbench.launch.stopping import Stopping
 
-Hear = Callable[[str], None]
+OnLine = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ def command_of(build: ImageBuild) -> tuple[str, ...]:
     return ("docker", "build", "--file", file, "--tag", tag, *arguments, *cache, "-")
 
 
-def build(engine: Docker, wanted: ImageBuild, hear: Hear, stopping: Stopping) -> Contents:
-    """Build an image, ask it what it holds, and label it with the answer. `hear` gets the builder's lines.
+def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stopping) -> Contents:
+    """Build an image, ask it what it holds, and label it with the answer. `on_line` gets the builder's lines.
 
     Ctrl-C ends the build; while the image is asked, it is handled by `stopping`.
 
@@ -61,7 +61,7 @@ def build(engine: Docker, wanted: ImageBuild, hear: Hear, stopping: Stopping) ->
     context = pack(wanted.files)
     draft = f"{reference_of(name)}:unlabelled-{engine.run}"  # another build of this name may run
     with nothing_left(engine):
-        image_store.build(engine, context, file, draft, wanted.arguments, wanted.recipe.no_cache, {}, hear)
+        image_store.build(engine, context, file, draft, wanted.arguments, wanted.recipe.no_cache, {}, on_line)
         try:
             with stopping.listening():
                 return _labelled(engine, name, wanted.dockerfile, draft, wanted.recipe)

@@ -7,7 +7,7 @@ import re
 from typing import Protocol
 
 from collbench.errors import EngineError
-from collbench.launch.engines.docker.streams import Execution, Listener
+from collbench.launch.engines.docker.streams import Execution, OnLine
 from collbench.launch.log import Log
 
 #: Where a control group counts such kills, in its second version and in its first.
@@ -22,7 +22,7 @@ _KILLED = re.compile(r"oom_kill ([0-9]{1,18})")
 class Executes(Protocol):
     """An engine that can run a command in a container."""
 
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
         """Start a command in a container."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Receives a line of a running command: (is standard error, text).
-Listener = Callable[[bool, str], None]
+OnLine = Callable[[bool, str], None]
 
 
 @dataclass
