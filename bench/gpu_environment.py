@@ -101,9 +101,9 @@ class Environment:
         except subprocess.SubprocessError as error:
             print(f"collbench is taken from its source: {error}", flush=True)
             (Path(self.ask(INSIDE)) / "collbench.pth").write_text(f"{ROOT / 'src'}\n", encoding="utf-8")
-        timing, source = Path(self.ask(TIMING)), ROOT / "src" / "collbench" / "timing" / "_loop.c"
-        theirs = self.carried / "_loop.c"
-        same = theirs.exists() and theirs.read_bytes() == source.read_bytes()
+        timing, sources = Path(self.ask(TIMING)), (ROOT / "src" / "collbench" / "timing").glob("_loop*.[ch]")
+        carried = {path.name: path.read_bytes() for path in self.carried.glob("_loop*.[ch]")}
+        same = carried == {path.name: path.read_bytes() for path in sources}
         if not list(timing.glob("_loop*.so")) and same:
             shutil.copy(self.carried / "_loop.abi3.so", timing)
             print("the carried loop", flush=True)

@@ -88,9 +88,9 @@ def collbench(here: GpuInstallation, libraries: Libraries | str, backend: str) -
     def take(record: dict[str, Any]) -> list[Median | Failed]:
         case, driver = record["case"], record["driver"]
         kind = driver if backend == "nccl" else backend
-        if (driver, record["gate"]) != (case["driver"], "barrier"):
+        if (driver, record["gate"]) != (case["how"]["driver"], "barrier"):
             return [Failed(f"{kind}", f"driver {driver}, gate {record['gate']}: {record['notes']}")]
-        return [Median(kind, case["collective"], BYTES, record["seconds"]["p50"])]
+        return [Median(kind, case["workload"], BYTES, record["seconds"]["p50"])]
 
     same = libraries if isinstance(libraries, Libraries) and backend == "nccl" else None
     return launch(here, same, plan, LIMIT, take)

@@ -156,7 +156,8 @@ def launch(
         if record["status"] == "ok":
             found.extend(take(record))
         else:
-            found.append(Failed(f"{case['backend']} {case['collective']} {case['bytes']} B", record["reason"]))
+            size = case["what"].get("size", 0)
+            found.append(Failed(f"{case['how']['backend']} {case['workload']} {size} B", record["reason"]))
     return found
 
 

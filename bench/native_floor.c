@@ -4,7 +4,7 @@
  *
  * Arguments: allreduce, bcast or both, samples, warm-ups, sizes in bytes. float32, sum, root 0, MPI_THREAD_SINGLE. Rank 0
  * prints one line of JSON per size. It shares no code with collbench, and follows its rules, number for number:
- * timing/_loop.c, timing/gates.py, timing/stops.py, run/measure.py.
+ * timing/_loop_timed.h, timing/gates.py, timing/stops.py, run/measure.py.
  */
 #include <mpi.h>
 #include <stdint.h>

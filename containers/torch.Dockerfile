@@ -1,7 +1,7 @@
-# torch.distributed, without MPI: gloo, and with --build-arg CUDA=12 or 13 NCCL on GPUs too. In a clone:
+# torch.distributed without MPI: gloo, and with --build-arg CUDA=12 or 13 also NCCL on GPUs. To build it in a clone:
 #   docker build -f containers/torch.Dockerfile -t collbench/torch .
-# A build of torch for the base's Python: from wheels in containers/site/wheels, else from TORCH_INDEX; without one,
-# from torch's index for the CPU or for CUDA 12.6, and for CUDA 13 from the usual one, whose torch is made for it.
+# torch for the base's Python comes from containers/site/wheels, else from the index TORCH_INDEX; without it, from
+# torch's index for the CPU or for CUDA 12.6, and for CUDA 13 from PyPI, whose torch is built for CUDA 13.
 ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS build
@@ -33,8 +33,9 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 && rm -
 COPY --from=build /opt/collbench /opt/collbench
 ENV PATH=/opt/collbench/bin:$PATH
 LABEL collbench.image=torch
-# A driver's library and NVML are what a GPU is given with; which GPUs, the launcher says to the engine. `void` is none:
-# bases may say `all`, and every container would see every GPU where NVIDIA's runtime is the engine's default.
+# The launcher asks the engine for specific GPUs, and the container then gets the driver's library and NVML. `void` means
+# no GPU by default: with the `all` of some base images, every container would see every GPU where NVIDIA's runtime is the
+# engine's default.
 ENV NVIDIA_VISIBLE_DEVICES=void NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER collbench
 CMD ["collbench", "list"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A Docker Engine and a base image on a bare Debian machine, for tests and CI: ./engine.sh [BASE]
+# Provides Docker Engine and a base image on a bare Debian machine, for tests and CI: ./engine.sh [BASE]
 #
-# Installs docker.io where there is no engine, starts dockerd where none answers, and gets BASE (a Debian suite's slim
-# image, default debian:bookworm-slim): from a registry if one can be reached, else made with debootstrap. What is there
-# already is left as it is. Needs root for what it has to install or start.
+# Installs docker.io if docker is missing, starts dockerd if none answers, and gets BASE (the slim image of a Debian
+# suite, default debian:bookworm-slim) from a registry, or makes it with debootstrap if no registry can be reached.
+# Existing software and images are kept. Needs root to install or start something.
 set -euo pipefail
 
 base=${1:-debian:bookworm-slim}
@@ -35,7 +35,7 @@ if ! answers; then
     answers && break
     sleep 0.5
   done
-  answers || { echo "engine.sh: dockerd does not answer; its last words ($log):" >&2; tail -n 5 "$log" >&2; exit 1; }
+  answers || { echo "engine.sh: dockerd does not answer; the end of its log ($log):" >&2; tail -n 5 "$log" >&2; exit 1; }
 fi
 
 if ! docker image inspect "$base" >/dev/null 2>&1 && ! timeout 60 docker pull -q "$base" >/dev/null 2>&1; then

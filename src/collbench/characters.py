@@ -1,21 +1,21 @@
-"""Characters that steer a terminal, break a line or turn a text round: written out where they came from elsewhere."""
+"""Escapes characters that control a terminal, break a line or change the direction of text, for untrusted input."""
 
 from __future__ import annotations
 
-#: They turn the order of letters round, so that a text reads as another, or begin lines.
+#: Change the direction of text, so that it reads as another, or begin lines.
 _ORDER = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 
-#: Those that JSON allows in a text as they are get the escapes of JSON, so that a document stays one.
+#: Characters that JSON allows unescaped in a text get the escapes of JSON, so that a document stays valid.
 _IN_LINES = {code: f"\\x{code:02x}" for code in range(0x20) if chr(code) != "\n"}
 _IN_LINES |= {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_ORDER)}
 _IN_A_LINE = _IN_LINES | {ord("\n"): "\\x0a"}
 
 
 def in_lines(text: str) -> str:
-    """The text with these characters written out; newlines stay."""
+    """The text with these characters escaped; newlines stay."""
     return text.translate(_IN_LINES)
 
 
 def in_one_line(text: str) -> str:
-    """The text with these characters and newlines written out."""
+    """The text with these characters and newlines escaped."""
     return text.translate(_IN_A_LINE)

@@ -1,26 +1,26 @@
 """Every error that collbench raises on purpose, and the exit code it ends with.
 
     CollbenchError                      exit code
-    ├── RequestError                    2    the request was wrong: nothing was measured because of it
+    ├── RequestError                    2    the request was wrong; nothing was measured
     │   ├── UnitError                        a size or a time that cannot be read
     │   ├── PlanError                        a plan file that cannot be carried out
-    │   ├── BackendUnavailable               unknown here, or not usable here
+    │   ├── BackendUnavailable               unknown, or not usable on this machine
     │   ├── EngineError                      no container engine answers, or it refuses
-    │   │   └── ImageMissing                 the engine does not have an image, or not the one needed
+    │   │   └── ImageMissing                 the engine does not have the image that the plan needs
     │   ├── WorldMismatch                    mpiexec and MPI library differ, or ranks disagree
-    │   └── DoesNotFit                       more memory asked for than there is
+    │   └── DoesNotFit                       more memory requested than there is
     ├── RunError                        1
     │   ├── RunWriteError                    a run cannot be written (disk full, no permission)
     │   └── RunReadError                2    a run cannot be read (not a run, newer schema, damaged)
     ├── MeasurementError                1    a case failed
     │   ├── LibraryError                     the measured library returned an error
     │   └── LaunchFailed                     a world did not start, or ended early
-    ├── LostRankError                   3    a rank died, or the job was torn down around us
+    ├── LostRankError                   3    a rank died, or the job was ended
     ├── TimeOutError                    3    no progress within the time-out
-    └── Interrupted                   130    Ctrl-C, SIGTERM, or the reader of standard output left
+    └── Interrupted                   130    Ctrl-C, SIGTERM, or standard output was closed
 
-`Unsupported` is not an error: a backend raises it to say that a case does not exist there, and the case becomes a
-skipped record with the reason.
+`Unsupported` is not an error: a backend raises it where it does not have a case, which becomes a skipped record with
+the reason.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from collbench.characters import in_one_line
 
 
 class CollbenchError(Exception):
-    """Base of every error raised on purpose. The text is what the user reads: what, where, what would work."""
+    """Base of every error raised on purpose. Its text tells the user what went wrong, where, and what would work."""
 
     exit_code = 1
 
-    #: Every rank of the job raises it, so that rank 0 speaks for all.
+    #: Whether every rank of the job raises it, so that rank 0 alone prints it.
     everywhere = False
 
 
 class RequestError(CollbenchError):
-    """What was asked for cannot be done, and another request could."""
+    """The request cannot be carried out; another one could."""
 
     exit_code = 2
 
@@ -48,7 +48,7 @@ class UnitError(RequestError):
 
 
 class PlanError(RequestError):
-    """A plan file that is not one, or asks for what does not exist."""
+    """A plan file that cannot be read, or requests what does not exist."""
 
 
 class BackendUnavailable(RequestError):
@@ -56,7 +56,7 @@ class BackendUnavailable(RequestError):
 
 
 class EngineError(RequestError):
-    """No container engine answers, or it refuses what it is asked for."""
+    """No container engine answers, or it refuses a request."""
 
 
 class ImageMissing(EngineError):
@@ -64,7 +64,7 @@ class ImageMissing(EngineError):
 
 
 class WorldMismatch(RequestError):
-    """The processes that were started do not form the world that was asked for."""
+    """The processes that were started are not the world that was requested."""
 
 
 class DoesNotFit(RequestError):
@@ -80,7 +80,7 @@ class RunWriteError(RunError):
 
 
 class RunReadError(RunError):
-    """The directory is not a run, is of a newer schema, or is damaged. What a run says of itself is cut short."""
+    """The directory is not a run, has a newer schema, or is damaged. Text from the run is shortened."""
 
     exit_code = 2
     longest = 1000
@@ -99,7 +99,7 @@ class LibraryError(MeasurementError):
 
 
 class LaunchFailed(MeasurementError):
-    """A world did not start, or ended early. The text is the reason; `log` the last lines that it printed."""
+    """A world did not start, or ended early. The text is the reason; `log` has the last lines that it printed."""
 
     def __init__(self, reason: str, log: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
@@ -107,13 +107,13 @@ class LaunchFailed(MeasurementError):
 
 
 class LostRankError(CollbenchError):
-    """A rank died or left."""
+    """A rank died or exited."""
 
     exit_code = 3
 
 
 class TimeOutError(CollbenchError):
-    """Nothing moved for longer than the time-out."""
+    """No progress for longer than the time-out."""
 
     exit_code = 3
 
@@ -125,4 +125,4 @@ class Interrupted(CollbenchError):
 
 
 class Unsupported(Exception):
-    """A backend does not have this case. Not a failure: the case is recorded as skipped, with this text as reason."""
+    """A backend does not have this case, which is recorded as skipped with this text as reason."""

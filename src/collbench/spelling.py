@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
-    """`Did you mean mpi?`, or `There are: fake, mpi, torch-gloo.` where nothing is near."""
+    """`Did you mean mpi?`, or `There are: fake, mpi, torch-gloo.` where no word is similar."""
     return _near(word, known) or _all(known)
 
 
@@ -16,7 +16,7 @@ def nearest_and_all(word: str, known: Sequence[str]) -> str:
 
 
 def _near(word: str, known: Sequence[str]) -> str:
-    import difflib  # costs a start more than it is worth when nothing is misspelt
+    import difflib  # takes too long to import where nothing is misspelt
 
     near = difflib.get_close_matches(word, known, n=1)
     return f"Did you mean {near[0]}?" if near else ""

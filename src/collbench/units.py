@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from collbench.errors import UnitError
 
-#: Beyond this no count of bytes fits a machine's pointer.
+#: The largest size in bytes; more would not fit a pointer.
 LARGEST_SIZE = 2**62
 
 _SIZE = re.compile(r"(?P<number>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<prefix>[kKmMgGtT]?)(?P<unit>i?[bB])?")
@@ -57,7 +57,7 @@ def format_bytes(size: float) -> str:
 
 
 def parse_duration(text: str | float, what: str = "time") -> float:
-    """Seconds of `0.5s`, `200ms`, `2m`; a bare number is seconds. `what` it is goes into the message.
+    """Seconds of `0.5s`, `200ms`, `2m`; a bare number is seconds. The message says `what` it is.
 
     Raises:
         UnitError: not a duration.
@@ -74,11 +74,11 @@ def parse_duration(text: str | float, what: str = "time") -> float:
 
 
 def format_long(seconds: float) -> str:
-    """`8 min`, `2 h 5 min`: how long a person waits, to the minute; below two minutes in seconds."""
+    """`8 min`, `2 h 5 min`: rounded to minutes; below two minutes to seconds."""
     if seconds < 120:
         return f"{round(seconds)} s"
     hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{minutes} min" if not hours else f"{hours} h {minutes} min"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def format_duration(seconds: float) -> str:
@@ -86,11 +86,13 @@ def format_duration(seconds: float) -> str:
     if not math.isfinite(seconds):
         return str(seconds)
     for unit, scale in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)):
-        if abs(seconds) < 999.5 * scale:  # what rounds to 1000 belongs to the next unit
+        if abs(seconds) < 999.5 * scale:  # larger values round to 1000, and belong to the next unit
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds:.3g} s" if abs(seconds) < 999.5 else f"{seconds:.0f} s"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """`1 cell`, `3 cells`, `2 launches` (with its plural given)."""
-    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {plural or f'{noun}s'}"

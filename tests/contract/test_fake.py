@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collbench import collectives
 from collbench.bindings.spec import Options
 from collbench.run.experiment import perform, plan_experiment
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
@@ -107,7 +107,7 @@ def test_a_wrong_result_names_the_rank_and_its_elements(name: str, wrong: str) -
         roots=(2 if name == "gather" else 0,),
     )  # fmt: skip
     (record,) = measured(plan, 3, "corrupt:2@0").records
-    assert record.reason == f"wrong result before timing, elements that are not what {name} means: {wrong}"
+    assert record.reason == f"wrong result before timing: {wrong} elements"
     assert record.check is not None and record.check.wrong == 1
 
 

@@ -121,7 +121,7 @@ def test_what_is_wrong_with_an_archive_is_found_out_once(run: Path) -> None:
     packed_by_hand(run, [("../x", b"")])
     with patch.object(zipfile, "ZipFile", wraps=zipfile.ZipFile) as opened, SampleFiles(run) as files:
         for record in read_run(run).records:
-            with pytest.raises(RunReadError, match="no samples file"):
+            with pytest.raises(RunReadError, match="not a samples file"):
                 files.read(record)
         assert opened.call_count == 1
 
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_an_archive_is_found_out_once(run: Path) -> None:
 def test_a_member_that_is_no_samples_file_is_refused(run: Path, name: str) -> None:
     """It is never read; but somebody may unpack the archive."""
     packed_by_hand(run, [(names(run)[0], array_of()), (name, b"")])
-    assert refused(run) == f"samples.zip: holds {name!a}, which is no samples file."
+    assert refused(run) == f"samples.zip: holds {name!a}, which is not a samples file."
 
 
 def test_a_member_that_is_there_twice_is_refused(run: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_member_that_is_there_twice_is_refused(run: Path) -> None:
 
 def test_a_member_that_is_missing_is_named(run: Path) -> None:
     packed_by_hand(run, [(names(run)[1], array_of())])
-    assert refused(run) == f"samples.zip: {names(run)[0]} is not in it."
+    assert refused(run) == f"samples.zip: does not contain {names(run)[0]}."
 
 
 def test_encrypted_members_are_refused(run: Path) -> None:
@@ -154,7 +154,7 @@ def test_encrypted_members_are_refused(run: Path) -> None:
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_methods_than_deflate_are_refused(run: Path, method: int) -> None:
     packed_by_hand(run, [(names(run)[0], array_of())], method)
-    assert refused(run) == f"samples.zip: {names(run)[0]} is packed by method {method}; only deflate is read."
+    assert refused(run) == f"samples.zip: {names(run)[0]} is compressed by method {method}; only deflate is read."
 
 
 def test_a_member_of_another_shape_is_refused(run: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_member_that_grows_beyond_its_record_is_refused_before_it_takes_memory
     packed_by_hand(run, [(names(run)[0], bomb)])
     del bomb
     most = LONGEST_HEADER + MATRIX.size * 8
-    assert f"{names(run)[0]}: {(1 << 26) + 12} bytes; at most {most} are read of it." in refused(run, LITTLE)
+    assert f"{names(run)[0]}: {(1 << 26) + 12} bytes; at most {most} are read." in refused(run, LITTLE)
 
 
 def test_a_member_that_lies_about_its_size_takes_no_more_memory(run: Path) -> None:

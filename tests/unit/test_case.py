@@ -13,7 +13,8 @@ from collbench.bindings.host_buffers import numpy_dtype
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import RunReadError
 from collbench.schema.axes import AXES
-from collbench.schema.case import DTYPE_ALIASES, DTYPES, Case, Where, case_of, names_in, refuse_odd
+from collbench.schema.case import Case, Where, case_of, names_in, refuse_odd
+from collbench.schema.dtypes import DTYPE_ALIASES, DTYPES
 
 CASE = CollectiveCase(
     collective="allreduce",
@@ -91,7 +92,7 @@ def test_cases_that_are_equal_have_one_key() -> None:
 @pytest.mark.parametrize(("name", "value"), [("size", True), ("root", True), ("registered", 1), ("dtype", 4)])
 def test_a_value_of_another_kind_is_refused(name: str, value: Any) -> None:
     kind = AXES[name].kind
-    with pytest.raises(RunReadError, match=f"{name} .* of another kind"):
+    with pytest.raises(RunReadError, match=f"{name} .* of the wrong type"):
         refuse_odd(Case(workload="w", what={name: value} if kind == "what" else {},
                         how={name: value} if kind == "how" else {}, where=Where(ranks=4)), "here")  # fmt: skip
 
@@ -112,8 +113,8 @@ def test_axes_of_a_workload_stand_before_those_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(("what", "how", "said"), [
-    ({"root": 4}, {}, "root 4 of 4 ranks"), ({"root": -1}, {}, "root -1 of 4 ranks"), ({"size": -8}, {}, "-8 bytes"),
-    ({"dtype": 4}, {}, "dtype 4 is of another kind"), ({"backend": "mpi"}, {}, "belongs in `how`"),
+    ({"root": 4}, {}, "root 4 .* 4 ranks"), ({"root": -1}, {}, "root -1 .* 4 ranks"), ({"size": -8}, {}, "size -8"),
+    ({"dtype": 4}, {}, "dtype 4 is of the wrong type; expected str"), ({"backend": "mpi"}, {}, "belongs in `how`"),
     ({}, {"size": 8}, "belongs in `what`"), ({"policy": "multi"}, {}, "belongs in `where`"),
 ])  # fmt: skip
 def test_values_that_cannot_be_are_refused(what: dict[str, Any], how: dict[str, Any], said: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collbench.run.measure import BARRIER_DELAY, _checked_barrier
+from collbench.run.verify import BARRIER_DELAY, _checked_barrier
 from collbench.timing.loop import Stamps
 
 
@@ -57,6 +57,6 @@ def test_the_last_rank_comes_late_then_rank_0(rank: int, late: tuple[bool, bool]
 
 def test_whoever_left_before_the_last_had_come_is_counted() -> None:
     late = [one(11, 20), one(5, 20)]  # entered after this rank had left
-    assert checked(1, [late, TOGETHER])[0] == (1, "1 ranks left before the last had come")
+    assert checked(1, [late, TOGETHER])[0] == (1, "1 ranks left before the last one entered")
     assert checked(1, [late, late])[0][0] == 2
     assert checked(1, [late, late], "local")[0] == (None, ""), "clocks that differ tell nothing"

@@ -19,12 +19,12 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(*names: str, **fields: str) -> Plan:
-    return Plan(collectives=("bcast",), backends=names, **fields)  # type: ignore[arg-type]
+    return Plan(collectives=("bcast",), backends=names, **fields)
 
 
 @pytest.mark.parametrize("unusable", ["refuse", "skip"])
 def test_simulated_and_real_times_do_not_mix_even_where_the_real_ones_cannot_be_had(unusable: str) -> None:
-    with pytest.raises(RequestError, match="fake makes its times up"):
+    with pytest.raises(RequestError, match="the times of fake are simulated"):
         chosen_backends(plan("mpi", "fake", unusable=unusable))
 
 

@@ -40,7 +40,7 @@ def test_a_corrupted_result_is_caught(collbench: Collbench, name: str, at: str) 
     done = collbench(name, *FAKE, "-b", 64, "-e", 64, "--fault", f"corrupt:{rank}{at}", "--style", "csv")
     assert done.returncode == 1
     _, row = done.stdout.splitlines()
-    assert row.startswith('failed,"wrong result ' + ("after" if at else "before"))
+    assert row.startswith("failed,wrong result " + ("after" if at else "before"))
 
 
 def test_the_cases_before_a_corrupted_one_stay_good(collbench: Collbench, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_memory_is_what_the_buffers_take(collbench: Collbench, arguments: tuple[
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('backends = ["mpi", "fake"]', "fake makes its times up"),
+        ('backends = ["mpi", "fake"]', "the times of fake are simulated"),
         ("check = 2", "check 2: 0 or 1"),
         ('timeout = "3000000h"', "timeout 3000000h: must be longer than 0 s, and at most 1e\\+06 s"),
     ],

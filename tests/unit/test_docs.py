@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import re
@@ -21,13 +22,16 @@ from collbench.launch import placement
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.report import STYLES, new_style
 from collbench.report.csv_rows import COLUMNS
-from collbench.schema.axes import AXES, OPS, Value
+from collbench.report.tables import FORMATS
+from collbench.schema.axes import AXES, OPS, Axis, Value
 from collbench.schema.case import Case, Where, refuse_odd
+from collbench.schema.choices import Choice
 from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
-from collbench.schema.plan import Plan, Sizes, load_plan
+from collbench.schema.plan import Plan, load_plan
 from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
+from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
 from collbench.workloads.program import Program
@@ -37,8 +41,11 @@ PAGES = {
     path.name: path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md")))
 }
-#: Flags in the manual that belong to other programs: mpirun, torchrun, pytest, mypy, bench/.
-FOREIGN = {"--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env"}
+#: Flags in the manual that belong to other programs: mpirun, torchrun, pytest, mypy, bench/; and that of the axis that
+#: extending.md adds.
+FOREIGN = {
+    "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
+}  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
 
@@ -81,7 +88,7 @@ def names_of_commands() -> set[str]:
 
 
 def commands(name: str) -> list[click.Command]:
-    """The commands that a section of flags.md speaks of."""
+    """The commands that a section of commands.md describes."""
     assert isinstance(cli, LazyGroup)
     known = collectives.names() if name == "COLLECTIVE" else (name,)
     found = [command_of(one) for one in known]
@@ -99,20 +106,22 @@ def options(command: click.Command) -> list[click.Option]:
 
 TITLES = {
     " ".join(word for word in match.split() if word == "COLLECTIVE" or word.islower()): f"`collbench{match}`"
-    for match in re.findall(r"^## `collbench(.*)`$", PAGES["flags.md"], re.MULTILINE)
+    for match in re.findall(r"^## `collbench(.*)`$", PAGES["commands.md"], re.MULTILINE)
 }
 
 
 def test_every_command_and_name_has_its_place() -> None:
     assert set(TITLES) == {"", "COLLECTIVE", *names_of_commands()}
+    listed = section("commands.md", TITLES["COLLECTIVE"]).partition(". ")[0]
+    assert re.findall(r"`(\w+)`", listed) == list(collectives.names())
     for name in (*collectives.names(), *backend_names(), *OPS):
-        assert f"`{name}`" in PAGES["flags.md"], name
+        assert f"`{name}`" in PAGES["commands.md"], name
         assert name not in collectives.names() or f"**{name}, " in section("method.md", "Bus factors"), name
 
 
 @pytest.mark.parametrize("name", TITLES)
 def test_flags_and_defaults_are_those_of_the_command(name: str) -> None:
-    documented = rows(section("flags.md", TITLES[name]), "flag", "default", "meaning")
+    documented = rows(section("commands.md", TITLES[name]), "flag", "default", "meaning")
     cells = {flag: cells[0] for first, cells in documented.items() for flag in re.findall(r"`(-[-\w]+)", first)}
     for command in commands(name):
         assert set(cells) == {flag for option in options(command) for flag in option.opts}
@@ -142,19 +151,42 @@ def test_command_lines_are_accepted(page: str) -> None:
             assert context.params is not None
 
 
-@pytest.mark.parametrize("page", PAGES)
+#: Pages whose links are tested, and no more.
+FURTHER = ("bench/README.md", "results/README.md")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *FURTHER])
 def test_links_lead_somewhere(page: str) -> None:
-    place = ROOT / ("docs" if (ROOT / "docs" / page).exists() else "")
-    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", PAGES[page]):
+    path = ROOT / ("docs" if (ROOT / "docs" / page).exists() else "") / page
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text(encoding="utf-8")):
         name, _, anchor = target.partition("#")
-        assert (place / name).exists(), target
-        headings = re.findall(r"^#+ (.*)", PAGES[Path(name).name or page], re.MULTILINE) if anchor else []
+        linked = path.parent / name if name else path
+        assert linked.exists(), target
+        headings = re.findall(r"^#+ (.*)", linked.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
         slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert not anchor or anchor in slugs, target
 
 
+def test_pages_that_other_files_name_exist() -> None:
+    named: dict[str, Path] = {}
+    for top in ("src", "bench", "launch", "containers", "tools"):
+        for path in (ROOT / top).rglob("*.*"):
+            if path.suffix in (".py", ".c", ".sh", ".toml", ".j2", ".Dockerfile"):
+                text = path.read_text(encoding="utf-8")
+                named |= dict.fromkeys(re.findall(r"\bdocs/\w+\.md(?:#[-\w]+)?", text), path)
+    assert len(named) > 1
+    for target, path in named.items():
+        name, _, anchor = target.partition("#")
+        assert Path(name).name in PAGES, path
+        headings = re.findall(r"^#+ (.*)", PAGES[Path(name).name], re.MULTILINE)
+        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, path
+
+
 #: The files that extending.md adds.
-NOT_HERE = {"collectives/scan.py", "backends/loopback.py", "scan.py", "site_policies.py", "workloads/dd.py"}
+NOT_HERE = {
+    "collectives/scan.py", "backends/loopback.py", "backends/chunked.py", "scan.py", "site_policies.py",
+    "workloads/dd.py",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
@@ -184,8 +216,8 @@ def test_record_fields(title: str) -> None:
 
 def test_fields_that_must_be_there() -> None:
     """Those without a default, and the schema, which tells a run from another file; and defaults that say something."""
-    text = section("record.md", "What must be there")
-    documented = rows(text, "object", "must be there")
+    text = section("record.md", "Required fields")
+    documented = rows(text, "object", "required")
     found = {re.findall(r"\[(.*)\]", name)[0]: re.findall(r"`(\w+)`", cells[0]) for name, cells in documented.items()}
     of_runs = {title.partition(" (")[0]: kind for title, kind in FIELDS.items() if kind not in (Baseline, BaselineCell)}
     assert found.keys() == of_runs.keys()
@@ -197,7 +229,7 @@ def test_fields_that_must_be_there() -> None:
             value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
             if not field.required and field.name not in ("schema", "where") and value:
                 said.add((field.name, str(value)))
-    assert set(re.findall(r"`(\w+)` is\s+`(\w+)`", text.partition("A field that stands twice")[0])) == said
+    assert set(re.findall(r"`(\w+)`\s+is\s+`(\w+)`", text.partition("If a field occurs twice")[0])) == said
 
 
 #: A value of each type that the table of axes names.
@@ -227,9 +259,18 @@ def test_the_table_of_axes() -> None:
         assert [accepts(name, value) for value in KINDS.values()] == [one == of_type for one in KINDS], name
 
 
+def test_fields_of_an_axis() -> None:
+    for kind in (Axis, Choice):
+        documented = rows(
+            section("extending.md", "An axis"), f"field of `{kind.__name__}`", "in the example", "meaning"
+        )
+        named = [name for key in documented for name in re.findall(r"`(\w+)`", key)]
+        assert sorted(named) == sorted(field.name for field in dataclasses.fields(kind))
+
+
 def test_factors_are_those_of_the_table_of_axes() -> None:
     """In `--by` and `--given`, in the order in which a hint names them."""
-    of_compare, of_advise = (rows(section("flags.md", f"`collbench {name} RUNS`"), "flag", "default", "meaning")
+    of_compare, of_advise = (rows(section("commands.md", f"`collbench {name} RUNS`"), "flag", "default", "meaning")
                              for name in ("compare", "advise"))  # fmt: skip
     by, given = of_compare["`--by FACTOR`"][1], of_advise["`--given FACTOR=VALUE`"][1]
     assert re.findall(r"`([-\w]+)`", by.partition(", or an axis")[0]) == list(COMPARED)
@@ -237,7 +278,7 @@ def test_factors_are_those_of_the_table_of_axes() -> None:
 
 
 def test_keys_of_launch_plans() -> None:
-    documented = rows(section("containers.md", "A launch plan"), "key", "default", "meaning")
+    documented = rows(section("plans.md", "Launch plans"), "key", "default", "meaning")
     fields = [field for field in msgspec.structs.fields(LaunchPlan) if field.name not in Plan.__struct_fields__]
     assert [name.strip("`") for name in documented] == [field.name for field in fields]
     for field in fields:
@@ -264,7 +305,7 @@ def test_policies_are_those_of_the_package_and_their_fields() -> None:
 
 
 def test_plan_keys_and_defaults() -> None:
-    text = section("flags.md", "Plan files")
+    text = section("plans.md", "Plan files")
     documented = rows(text, "key", "default", "meaning")
     fields = (*msgspec.structs.fields(Plan), *msgspec.structs.fields(Sizes))
     assert [name.strip("`") for name in documented] == [field.name for field in fields]
@@ -275,14 +316,14 @@ def test_plan_keys_and_defaults() -> None:
 
 def test_the_plan_can_be_read(tmp_path: Path) -> None:
     plans = []
-    for text in re.findall(r"^```toml\n(.*?)^```", PAGES["flags.md"], re.MULTILINE | re.DOTALL):
+    for text in re.findall(r"^```toml\n(.*?)^```", PAGES["plans.md"], re.MULTILINE | re.DOTALL):
         (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
         plans.append(load_plan(tmp_path / "plan.toml"))
     assert [(plan.collectives, plan.workloads) for plan in plans] == [(("allreduce", "bcast"), ()), ((), ("stream",))]
 
 
 def test_workloads_are_listed_with_their_measures_and_sizes() -> None:
-    documented = rows(section("flags.md", "Plan files"), "name", "measures", "size", "what it is")
+    documented = rows(section("plans.md", "Workloads"), "name", "measures", "size", "what it is")
     assert [name.strip("`") for name in documented] == list(workloads.names())
     for name in workloads.names():
         row = workloads.get(name)
@@ -303,17 +344,21 @@ def test_columns_of_the_table(stored_run: Path) -> None:
     other_gate = msgspec.structs.replace(second, gate="barrier")
     text = "".join([printer.begin(run.manifest), printer.add(first), printer.add(other_gate), printer.end()])
     heads = re.split(r" {2,}", text.splitlines()[3].strip())
-    assert ", ".join(rows(section("README.md", "The columns"), "column", "meaning")).split(", ") == heads
+    assert ", ".join(rows(section("styles.md", "table"), "column", "meaning")).split(", ") == heads
 
 
-def test_styles_columns_and_exit_codes() -> None:
-    text = section("flags.md", "Styles")
+def test_styles_and_columns() -> None:
+    text = section("styles.md", "Styles for records")
     assert [name.strip("`") for name in rows(text, "style", "what it is", "when a row appears")] == list(STYLES)
     listed = text.partition("`csv` has these columns")[2].partition("\n\n")[0]
     assert re.findall(r"`(\w+)`", listed) == list(COLUMNS)
+    of_tables = section("styles.md", "Styles for tables").partition(". ")[0]
+    assert re.findall(r"`(\w+)`", of_tables) == [*FORMATS, "json"]
+
+
+def test_exit_codes() -> None:
     used = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")} | {0}
-    assert {int(code) for code in rows(PAGES["flags.md"], "code", "meaning")} == used
-    assert {int(code) for code in rows(PAGES["README.md"], "code", "meaning")} == used
+    assert {int(code) for code in rows(section("commands.md", "Exit codes"), "code", "meaning")} == used
 
 
 def test_no_page_has_a_gap_left_to_fill() -> None:
@@ -322,9 +367,28 @@ def test_no_page_has_a_gap_left_to_fill() -> None:
 
 
 def test_the_table_of_the_readme_is_what_its_run_prints() -> None:
-    """A run that is measured anew, or a table that changes, asks for the README's to be pasted anew."""
+    """Its first table: a run that is measured again, or a changed table, must be pasted again."""
     (name,) = re.findall(r"`collbench show (results/[-\w]+)` prints\s+it\s+again", PAGES["README.md"])
     run = read_run(ROOT / name)
     printer = new_style("table")
     text = "".join([printer.begin(run.manifest), *map(printer.add, run.records), printer.end()])
-    assert f"\n```\n{text}```\n" in PAGES["README.md"]
+    (quoted,) = re.findall(r"^```\n(# collbench .*?)^```", PAGES["README.md"], re.MULTILINE | re.DOTALL)
+    assert text.startswith(f"{quoted}\nallreduce sum float32, backend mpi, driver python")
+
+
+def test_the_comparison_of_the_readme_is_what_compare_prints() -> None:
+    """Its rows, with some of the columns of the golden file."""
+    golden = ROOT / "tests" / "golden" / "runs" / "compare-one-container.txt"
+    lines = golden.read_text(encoding="utf-8").splitlines()
+    printed = list(csv.DictReader(line for line in lines if not line.startswith("*")))
+    (block,) = re.findall(r"^```\n\$ (collbench compare .*?)^```", PAGES["README.md"], re.MULTILINE | re.DOTALL)
+    command, heading, *table = block.splitlines()
+    assert command == "collbench compare results/one-container --by policy"
+    quoted = [re.split(r" {2,}", line.strip()) for line in table[3:]]
+    assert len(quoted) == 2
+    for image, sides, size, launches, difference, adjusted, verdict in quoted:
+        (row,) = [row for row in printed if (row["table"], row["image"], row["sides"], row["size (B)"]) ==
+                  (heading, image, sides, size)]  # fmt: skip
+        low, high = row["difference low"], row["difference high"]
+        assert difference == f"{row['difference (%)']} ({low} .. {high})"
+        assert [launches, adjusted, verdict] == [row["launches"], row["p adjusted"], row["verdict"]]

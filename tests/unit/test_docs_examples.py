@@ -22,8 +22,9 @@ from tests.processes import LIMIT
 from collbench import collectives, workloads
 from collbench.collectives.row import fold
 from collbench.run.samples import valid_samples
-from collbench.schema.axes import OPS
-from collbench.schema.case import DTYPES, case_of
+from collbench.schema.axes import AXES, OPS
+from collbench.schema.case import case_of
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.pack import pack
 from collbench.schema.store import read_run
 
@@ -35,12 +36,17 @@ DOCS = Path(__file__).parents[2] / "docs"
 EXTENDING = (DOCS / "extending.md").read_text(encoding="utf-8")
 FILES = re.findall(r"`src/collbench/(\w+)/(\w+)\.py`:\n\n```python\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
 
-#: collbench with the folders of its first argument searched too, as if the files lay in the package.
+(ENTRY,) = re.findall(r"^```python\n(Axis\(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
+
+#: collbench with the folders of its first argument searched too, and one more entry in the table of axes, as if the
+#: files and the entry stood in the package.
 EXTENDED = """\
 import sys
 from importlib import import_module
 
 folder = sys.argv.pop(1)
+from collbench.schema import axes
+axes.AXES |= {axis.name: axis for axis in eval(open(f"{folder}/axis.txt").read(), vars(axes))}
 for package in ("collectives", "workloads", "backends"):
     import_module(f"collbench.{package}").__path__.append(f"{folder}/{package}")
 from collbench.cli import main
@@ -110,8 +116,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """What follows the interpreter: a program that is collbench with the files of extending.md, and their folder."""
     folder = tmp_path_factory.mktemp("extended")
     for package, name, code in FILES:
-        (folder / package).mkdir()
+        (folder / package).mkdir(exist_ok=True)
         (folder / package / f"{name}.py").write_text(code, encoding="utf-8")
+    (folder / "axis.txt").write_text(ENTRY, encoding="utf-8")
     (folder / "extended.py").write_text(EXTENDED, encoding="utf-8")
     return str(folder / "extended.py"), str(folder)
 
@@ -132,10 +139,11 @@ def right(record: dict[str, Any]) -> bool:
     return bool(record["status"] == "ok" and record["check"] == {"wrong": 0})
 
 
-def test_the_page_shows_one_collective_one_workload_and_one_backend() -> None:
+def test_the_page_shows_one_collective_one_workload_two_backends_and_an_axis() -> None:
     assert [(package, name) for package, name, _ in FILES] == [
-        ("collectives", "scan"), ("workloads", "dd"), ("backends", "loopback")
+        ("collectives", "scan"), ("workloads", "dd"), ("backends", "loopback"), ("backends", "chunked")
     ]  # fmt: skip
+    assert "chunk" not in AXES
     assert "scan" not in collectives.names()
     assert "dd" not in workloads.names()
 
@@ -236,3 +244,60 @@ def test_the_new_backend_measures_every_collective(
     done, _ = start(extended, bare_environment, "allreduce", "--backend", "loopback", "--ranks", "2")
     assert done.returncode == 2
     assert "loopback has one rank" in done.stderr
+
+
+def told(extended: tuple[str, str], environment: dict[str, str], *arguments: str) -> CompletedProcess[str]:
+    """What the extended collbench prints."""
+    return subprocess.run(
+        [sys.executable, *extended, *arguments],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Path:
+    """The plan of the page."""
+    (plan,) = re.findall(r"`chunks.toml`:\n\n```toml\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
+    (tmp_path / "chunks.toml").write_text(plan, encoding="utf-8")
+    return tmp_path / "chunks.toml"
+
+
+def test_one_entry_makes_a_key_of_plans_and_a_factor(
+    extended: tuple[str, str], bare_environment: dict[str, str], chunks: Path, tmp_path: Path
+) -> None:
+    run = str(tmp_path / "run")
+    done, records = start(extended, bare_environment, "run", str(chunks), "--out", run)
+    assert done.returncode == 0, done.stderr
+    usual = {"backend": "chunked", "driver": "native", "thread_level": "single"}
+    assert [record["case"]["how"] for record in records] == [usual | {"chunk": 1024}, usual | {"chunk": 16384}]
+    assert all(map(right, records))
+    assert "chunk 16384" in told(extended, bare_environment, "show", run).stdout
+    heading, first, _ = told(extended, bare_environment, "show", run, "--style", "csv").stdout.splitlines()
+    assert dict(zip(heading.split(","), first.split(","), strict=True))["chunk"] == "1024"
+    compared = told(extended, bare_environment, "compare", run, "--by", "chunk", "--style", "json")
+    (comparison,) = json.loads(compared.stdout)["comparisons"]
+    assert [comparison[side]["name"] for side in ("base", "other")] == ["1024", "16384"]
+    advised = told(extended, bare_environment, "advise", run, "--given", "chunk=1024")
+    assert (advised.returncode, advised.stderr) == (0, "")
+
+
+def test_one_entry_makes_a_flag_and_a_check(
+    extended: tuple[str, str], bare_environment: dict[str, str], chunks: Path
+) -> None:
+    shown = " ".join(told(extended, bare_environment, "bcast", "--help").stdout.split())
+    assert "--chunk N chunked: bytes that are copied at once; 0: all of them. [default: 0]" in shown
+    flags = ("-b", "1K", "-e", "1K", "-n", "2", "--gate", "none")
+    _, (record,) = start(extended, bare_environment, "allreduce", "--backend", "chunked", "--chunk", "64", *flags)
+    assert right(record) and record["case"]["how"]["chunk"] == 64
+    _, (record,) = start(extended, bare_environment, "allreduce", "--backend", "chunked", *flags)
+    assert right(record) and "chunk" not in record["case"]["how"]
+    done, (record,) = start(extended, bare_environment, "allreduce", "--backend", "fake", "--chunk", "64", *flags)
+    assert done.stderr == "collbench: backend fake does not use --chunk.\n"
+    assert "chunk" not in record["case"]["how"]
+    asked = chunks.read_text(encoding="utf-8")
+    for changed, message in (("chunks = [-1]", "chunks -1: must be at least 0."), ("chunks = []", "the list is empty"),
+                             ("chunk = [1]", "unknown key 'chunk'. Did you mean chunks?"),
+                             ('chunks = ["1K"]', "Expected `int`, got `str`")):  # fmt: skip
+        chunks.write_text(re.sub("chunks = .*", changed, asked), encoding="utf-8")
+        refused = told(extended, bare_environment, "run", str(chunks))
+        assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr

@@ -4,17 +4,24 @@ from typing import Any
 
 import pytest
 
-from collbench import collectives
+from collbench import backends, collectives
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import BackendUnavailable, PlanError, RequestError
-from collbench.run.expand import cases_of, dtypes_of, ops_of
-from collbench.schema.axes import OPS
-from collbench.schema.case import DTYPES
-from collbench.schema.plan import Plan, Sizes
+from collbench.run.expand import cases_of
+from collbench.schema.axes import OPS, choices_of
+from collbench.schema.choices import Situation
+from collbench.schema.dtypes import DTYPES
+from collbench.schema.plan import Plan
+from collbench.schema.sizes import Sizes
 
 
 def plan(**fields: Any) -> Plan:
     return Plan(**({"collectives": ("allreduce",), "sizes": (8,)} | fields))
+
+
+def values_of(axis: str, plan: Plan, backend: str) -> tuple[Any, ...]:
+    choice = choices_of("what")[axis]
+    return choice.values(plan[choice.key], Situation(collectives.get("allreduce"), backends.get(backend), 2))
 
 
 def test_every_combination_once_in_the_plans_order() -> None:
@@ -85,7 +92,7 @@ def test_where_there_is_no_in_place_form(asked: tuple[bool, ...], place: bool) -
     ],
 )
 def test_dtypes_by_their_proper_names(asked: tuple[str, ...], found: tuple[str, ...]) -> None:
-    assert dtypes_of(plan(dtypes=asked), "fake") == found
+    assert values_of("dtype", plan(dtypes=asked), "fake") == found
 
 
 @pytest.mark.parametrize(
@@ -93,15 +100,15 @@ def test_dtypes_by_their_proper_names(asked: tuple[str, ...], found: tuple[str, 
     [(("sum",), ("sum",)), (("MAX", "sum"), ("max", "sum")), (("all",), OPS), (("min", "all"), None)],
 )
 def test_operations(asked: tuple[str, ...], found: tuple[str, ...] | None) -> None:
-    assert ops_of(plan(ops=asked), "fake") == (found or ("min", "sum", "prod", "max", "avg"))
+    assert values_of("op", plan(ops=asked), "fake") == (found or ("min", "sum", "prod", "max", "avg"))
 
 
 @pytest.mark.parametrize("backend", ["mpi", "mpi-staged", "mpi-cuda"])
 def test_all_operations_are_those_of_the_backend(backend: str) -> None:
     """MPI has no average. Who asks for one by name gets a case, and the reason why it is skipped."""
-    assert ops_of(plan(ops=("all",)), backend) == ("sum", "prod", "min", "max")
-    assert ops_of(plan(ops=("avg", "all")), backend) == ("avg", "sum", "prod", "min", "max")
-    assert set(ops_of(plan(ops=("all",)), "nccl")) == set(OPS)
+    assert values_of("op", plan(ops=("all",)), backend) == ("sum", "prod", "min", "max")
+    assert values_of("op", plan(ops=("avg", "all")), backend) == ("avg", "sum", "prod", "min", "max")
+    assert set(values_of("op", plan(ops=("all",)), "nccl")) == set(OPS)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from collbench.schema.manifest import Library
 from collbench.schema.place import VARIABLE
 from collbench.schema.plan import load_plan
 from collbench.schema.record import SCHEMA
+from collbench.schema.sizes import sizes_in_bytes
 
 ROOT = Path(__file__).parents[2]
 MACHINE = Topology(tuple(Core(n) for n in range(16)), tuple(TopologyGpu(f"GPU-{letter}") for letter in "abcd"))
@@ -65,7 +66,7 @@ def test_the_whole_2021_experiment_has_for_each_image_the_backends_that_it_can_s
 def test_the_cpu_plan_moves_the_same() -> None:
     plans = [load_launch_plan(ROOT / "launch" / f"choi2021{kind}.toml") for kind in ("", "-gpu")]
     same = [
-        (plan.collectives, plan.sizes_in_bytes(), plan.iters, plan.workers, plan.policies, plan.isolation)
+        (plan.collectives, sizes_in_bytes(plan["sizes"]), plan.iters, plan.workers, plan.policies, plan.isolation)
         for plan in plans
     ]
     assert same[0] == same[1]
@@ -74,7 +75,7 @@ def test_the_cpu_plan_moves_the_same() -> None:
 def test_the_smoke_plan_is_one_for_run_and_skips_what_is_not_there() -> None:
     plan = load_plan(ROOT / "launch" / "choi2021-gpu-smoke.toml")
     assert plan.unusable == "skip"
-    assert plan.backends == ("mpi-staged", "mpi-cuda", "nccl", "torch-nccl")
+    assert plan["backends"] == ("mpi-staged", "mpi-cuda", "nccl", "torch-nccl")
 
 
 def test_a_backend_of_gpus_takes_a_plan_that_gives_them() -> None:

@@ -114,7 +114,7 @@ def test_the_smallest_integer_is_no_time(tmp_path: Path) -> None:
     array = "np.array([[5, -2**63], [5, -2**63]])"
     oddity = f"""good; sed -i 's/"invalid":0/"invalid":1/' $out/records.jsonl
     {PY} "import numpy as np; np.save('$out/samples/a.npy', {array})" """
-    assert "a time that cannot be" in (one_failed(tmp_path, oddity).records[0].reason or "")
+    assert "an impossible time" in (one_failed(tmp_path, oddity).records[0].reason or "")
 
 
 def test_words_of_a_world_are_cut(tmp_path: Path) -> None:

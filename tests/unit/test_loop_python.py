@@ -98,7 +98,7 @@ def test_why_a_call_cannot_be_timed_natively(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(loop, "native_loop", lambda: object())
     assert why_not_native(whole(nothing), NO_GATE, clock) == "the library has no C function for it"
     assert why_not_native(whole(nothing, why_not_native="because"), NO_GATE, clock) == "because"
-    assert why_not_native(native, gate_to(1), clock) == "the gate roundtime cannot be passed natively here"
-    assert why_not_native(native, NO_GATE, lambda: 0) == "the backend has a clock of its own"
+    assert why_not_native(native, gate_to(1), clock) == "the backend has no C functions for gate roundtime"
+    assert why_not_native(native, NO_GATE, lambda: 0) == "the backend has its own clock"
     monkeypatch.setattr(loop, "native_loop", lambda: None)
     assert "no native loop was built" in (why_not_native(native, NO_GATE, clock) or "")

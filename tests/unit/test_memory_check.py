@@ -36,7 +36,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -
         return [mine, *((machine, NEED, left) for machine, left in reports[1:])]
 
     session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
-    return str(does_not_fit(session, (HERE,) * len(reports), CASES, Unwatched()) or "")
+    ranks = tuple(replace(HERE, kernel_id=machine, host=f"node-{machine}") for machine, _ in reports)
+    return str(does_not_fit(session, ranks, CASES, Unwatched()) or "")
 
 
 ENOUGH = int(2 * NEED / USABLE_SHARE)
@@ -46,11 +47,11 @@ ENOUGH = int(2 * NEED / USABLE_SHARE)
     ("reports", "said"),
     [
         ((("here", ENOUGH + 2), ("here", ENOUGH + 2)), ""),
-        ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "size 64 B: the buffers of 2 ranks on node need"),
-        ((("here", None), ("here", ENOUGH - 2)), "size 64 B: the buffers of 2 ranks on node need"),
+        ((("here", ENOUGH - 2), ("here", ENOUGH + 2)), "size 64 B: the buffers of 2 ranks on node-here need"),
+        ((("here", None), ("here", ENOUGH - 2)), "size 64 B: the buffers of 2 ranks on node-here need"),
         ((("here", None), ("here", None)), ""),
         ((("here", ENOUGH - 2), ("there", ENOUGH - 2)), ""),
-        ((("here", ENOUGH), ("there", ENOUGH - 2), ("there", ENOUGH)), "the buffers of 2 ranks on"),
+        ((("here", ENOUGH), ("there", ENOUGH - 2), ("there", ENOUGH)), "the buffers of 2 ranks on node-there need"),
     ],
 )
 def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(

@@ -21,7 +21,7 @@ CROWDED = (ONE, ONE, ONE)
 
 
 def chosen(ranks: Sequence[RankFacts] = TWO_RANKS, simulated: bool = False, **fields: object) -> Method:
-    return choose_method(Plan(collectives=("bcast",), **fields), tuple(ranks), simulated)  # type: ignore[arg-type]
+    return choose_method(Plan(collectives=("bcast",), **fields), tuple(ranks), simulated)
 
 
 @pytest.mark.parametrize(

@@ -163,5 +163,5 @@ def test_work_that_says_both_is_refused() -> None:
 
 
 def test_a_root_that_is_no_rank_is_refused() -> None:
-    with pytest.raises(RunReadError, match="root 2 of 2 ranks"):
+    with pytest.raises(RunReadError, match="root 2 does not exist; there are 2 ranks"):
         records.decode(line(LEAST | {"root": 2}))

@@ -193,17 +193,17 @@ def linked(run: Path) -> Iterator[str]:
 
 def with_link(run: Path) -> Iterator[str]:
     (run / "samples" / "a.npy").symlink_to("/etc/passwd")
-    yield "a.npy: is no samples file"
+    yield "a.npy: not a samples file"
 
 
 def with_folder(run: Path) -> Iterator[str]:
     (run / "samples" / "a.npy").mkdir()
-    yield "a.npy: is no samples file"
+    yield "a.npy: not a samples file"
 
 
 def with_note(run: Path) -> Iterator[str]:
     (run / "samples" / "notes.txt").write_text("of a person")
-    yield "notes.txt: is no samples file. Move it away"
+    yield "notes.txt: not a samples file. Move it away"
 
 
 def damaged(run: Path) -> Iterator[str]:

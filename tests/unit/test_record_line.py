@@ -78,7 +78,7 @@ def test_a_case_that_is_none_is_refused(first: Record, case: object) -> None:
 def test_an_odd_case_is_refused_each_time(first: Record) -> None:
     line = compact(document_of(first) | {"case": {"workload": "w", "what": {"size": -8}}})
     for _ in range(2):
-        with pytest.raises(RunReadError, match="here: a size of -8 bytes"):
+        with pytest.raises(RunReadError, match="here: negative size -8"):
             records.decode(line, "here")
 
 

@@ -99,7 +99,7 @@ def test_times_that_cannot_be_are_refused(value: int) -> None:
     """The smallest number of all has no absolute value: what narrows or adds samples would make 0 of it."""
     array = MATRIX.copy()
     array[1, 1] = value
-    with pytest.raises(RunReadError, match="x: holds a time that cannot be"):
+    with pytest.raises(RunReadError, match="x: holds an impossible time"):
         decode_samples(file_of(array), "x", RECORD)
 
 
@@ -114,9 +114,9 @@ def test_a_median_that_its_samples_do_not_have_is_found() -> None:
     assert RECORD.seconds is not None
     tenth = msgspec.structs.replace(RECORD.seconds, p50=RECORD.seconds.p50 / 10)
     said = disagreement(msgspec.structs.replace(RECORD, seconds=tenth), MATRIX)
-    assert said == "median 21 us by its file, 2.1 us by the record"
+    assert said == "median 21 us in the file, 2.1 us in the record"
     none_late = msgspec.structs.replace(RECORD, samples=Samples(n=3, invalid=0, warmup=5))
-    assert disagreement(none_late, MATRIX) == "1 samples late by its file, 0 by the record"
+    assert disagreement(none_late, MATRIX) == "1 samples late in the file, 0 in the record"
 
 
 def measured(path: Path, changed: float = 1.0) -> Path:

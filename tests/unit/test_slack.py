@@ -12,7 +12,15 @@ from collbench.bindings.spec import HostSession, Operation
 from collbench.errors import Interrupted
 from collbench.machine.facts import rank_facts
 from collbench.run.driver import TimedCall
-from collbench.run.sampling import HOPELESS_BATCHES, PILOT_ANNOUNCEMENTS, SMALLEST_SLACK, Method, Sampling, sample
+from collbench.run.sampling import (
+    HOPELESS_BATCHES,
+    PILOT_ANNOUNCEMENTS,
+    SMALLEST_SLACK,
+    BatchReport,
+    Method,
+    Sampling,
+    sample,
+)
 from collbench.run.watchdog import Unwatched
 from collbench.schema.case import Gate
 from collbench.timing.call import Call, Stage
@@ -100,7 +108,7 @@ def test_late_samples_make_the_slack_grow(late: int, times: int, short: bool) ->
 
 def test_the_rank_with_most_late_samples_decides() -> None:
     current, session = sampling()
-    session.world.other = lambda mine: ((100, 100), None)
+    session.world.other = lambda mine: BatchReport(100, 100, None)
     after(current, 100, 0)
     assert current.gate.slack == 4 * SLACK
 
@@ -160,7 +168,7 @@ def test_the_budget_begins_after_the_warm_up_and_is_in_seconds() -> None:
 
 def test_a_stop_of_any_rank_interrupts_all() -> None:
     current, session = sampling()
-    session.world.other = lambda mine: ((0, 0), 2)
+    session.world.other = lambda mine: BatchReport(0, 0, 2)
     with pytest.raises(Interrupted):
         current.agree(Unwatched())
 

@@ -107,7 +107,7 @@ def test_a_samples_file_that_is_a_link_to_the_outside_is_refused(copy: Path) -> 
     (copy / "samples").mkdir()
     (copy / "samples" / "link.npy").symlink_to(copy.parent / "secret.npy")
     run = read_run(copy)
-    with pytest.raises(RunReadError, match=r"link\.npy: .*only a plain file inside samples/"):
+    with pytest.raises(RunReadError, match=r"link\.npy: .*only a regular file inside samples/"):
         run.samples(with_file(run.records[0], "samples/link.npy"))
 
 
@@ -118,7 +118,7 @@ def test_samples_in_a_folder_that_is_a_link_are_refused(copy: Path) -> None:
     np.save(copy.parent / "elsewhere" / "x.npy", np.ones((4, 1000), np.int64))
     (copy / "samples").symlink_to(copy.parent / "elsewhere")
     run = read_run(copy)
-    with pytest.raises(RunReadError, match="only a plain file inside samples/"):
+    with pytest.raises(RunReadError, match="only a regular file inside samples/"):
         run.samples(with_file(run.records[0], "samples/x.npy"))
 
 

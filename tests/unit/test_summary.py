@@ -75,6 +75,10 @@ def test_lag1_by_its_definition() -> None:
     assert lag1_autocorrelation(np.array([1.0, -1.0] * 50)) == pytest.approx(-0.99)
 
 
+def test_lag1_of_three_values() -> None:
+    assert lag1_autocorrelation(np.array([1.0, 2.0, 6.0])) == pytest.approx(-1 / 14)
+
+
 def test_lag1_that_does_not_exist() -> None:
     assert lag1_autocorrelation(np.array([1.0, 2.0])) is None
     assert lag1_autocorrelation(np.full(10, 7.0)) is None

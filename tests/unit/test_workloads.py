@@ -47,16 +47,16 @@ def test_a_stored_output_becomes_a_record_for_each_measure(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
-        ("", "what stream printed cannot be read (JSONDecodeError"),
-        (GOOD[:40], "what stream printed cannot be read (JSONDecodeError"),
-        ("[]", "what stream printed cannot be read (TypeError"),
-        ("{}", "what stream printed cannot be read (KeyError"),
-        (GOOD.replace('"triad"', '"tried"'), "stream printed 0 times of triad, and was asked for 4"),
-        (GOOD.replace("[9, 10, 20, 30]", "[9, 10, 20]", 1), "stream printed 3 times of copy, and was asked for 4"),
+        ("", "cannot read the output of stream (JSONDecodeError"),
+        (GOOD[:40], "cannot read the output of stream (JSONDecodeError"),
+        ("[]", "cannot read the output of stream (TypeError"),
+        ("{}", "cannot read the output of stream (KeyError"),
+        (GOOD.replace('"triad"', '"tried"'), "stream printed 0 times of triad; expected 4"),
+        (GOOD.replace("[9, 10, 20, 30]", "[9, 10, 20]", 1), "stream printed 3 times of copy; expected 4"),
         (GOOD.replace("30]", "NaN]", 1), "stream printed nan s as a time of copy"),
         (GOOD.replace("30]", "-1]", 1), "stream printed -1e-09 s as a time of copy"),
-        (GOOD.replace('"wrong": 0', '"wrong": 5'), "wrong result: 5 results are not what stream means"),
-        (GOOD[:-20] + "\udc80", "what stream printed cannot be read"),
+        (GOOD.replace('"wrong": 0', '"wrong": 5'), "wrong result: stream counted 5 wrong values"),
+        (GOOD[:-20] + "\udc80", "cannot read the output of stream"),
     ],
 )
 def test_a_damaged_output_fails_every_measure(monkeypatch: pytest.MonkeyPatch, output: str, reason: str) -> None:
@@ -70,7 +70,7 @@ def test_a_damaged_output_fails_every_measure(monkeypatch: pytest.MonkeyPatch, o
 def test_a_wrong_result_is_said_before_times_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     output = GOOD.replace("[9, 10, 20, 30]", "[]").replace('"wrong": 0', '"wrong": 1')
     for record, _ in run_row(monkeypatch, row_with(printing(output))):
-        assert record.reason == "wrong result: 1 results are not what stream means"
+        assert record.reason == "wrong result: stream counted 1 wrong value"
         assert record.check is not None and record.check.wrong == 1
 
 
@@ -150,9 +150,9 @@ def test_cases_are_every_combination_of_sizes_and_own_axes(monkeypatch: pytest.M
     ("axes", "message"),
     [
         ({"levle": (1,)}, "axes: 'levle': other has no such axis. Did you mean level?"),
-        ({"level": ("high",)}, "axes: level: 'high' is of another kind than 6, its usual value."),
-        ({"level": (True,)}, "axes: level: True is of another kind than 6, its usual value."),
-        ({"mode": (1,)}, "axes: mode: 1 is of another kind than 'fast', its usual value."),
+        ({"level": ("high",)}, "axes: level: 'high' has another type than the default 6."),
+        ({"level": (True,)}, "axes: level: True has another type than the default 6."),
+        ({"mode": (1,)}, "axes: mode: 1 has another type than the default 'fast'."),
     ],
 )
 def test_axes_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, axes: Any, message: str) -> None:
@@ -178,7 +178,7 @@ def test_axes_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, ax
         (
             Plan(collectives=("bcast",), backends=("fake",), workloads=("stream",)),
             Options(),
-            "in no run with real ones",
+            "Measure it in a run of its own",
         ),
     ],
 )
@@ -191,7 +191,7 @@ def test_a_plan_file_names_workloads_and_their_axes(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text('workloads = ["stream"]\n[axes]\nlevel = [1, 2]\nmode = ["a"]\n', encoding="utf-8")
     plan = load_plan(path)
-    assert (plan.workloads, plan.collectives, plan.sizes) == (("stream",), (), None)
+    assert (plan.workloads, plan.collectives, plan["sizes"]) == (("stream",), (), None)
     assert plan.axes == {"level": (1, 2), "mode": ("a",)}
 
 

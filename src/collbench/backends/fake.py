@@ -25,7 +25,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.errors import LostRankError, RequestError, Unsupported
 from collbench.schema.axes import OPS, Op, ThreadLevel
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Library
 from collbench.timing.call import whole
 from collbench.timing.gates import Signals

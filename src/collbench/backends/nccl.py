@@ -149,7 +149,7 @@ class NcclSession(DeviceMpiSession):
 
     def trouble(self) -> str | None:
         """What ncclCommGetAsyncError says of any communicator."""
-        self._halt.stay_if_set()
+        self._halt.block_if_set()
         error = self._comms.async_error()
         return None if error is None else f"NCCL: {error}"
 
@@ -169,7 +169,7 @@ class NcclSession(DeviceMpiSession):
 
 def _perform(call: Call) -> None:
     for stage in (*call.stages, *(() if call.completion is None else (call.completion,))):
-        call.halt.stay_if_set()
+        call.halt.block_if_set()
         stage.python()
 
 

@@ -19,7 +19,7 @@ from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher
 from collbench.schema.axes import Op
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Library
 from collbench.timing.call import Call, Stage
 

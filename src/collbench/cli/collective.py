@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,18 @@ from click.core import ParameterSource
 
 from collbench import backends, collectives
 from collbench.cli.measuring import carry_out
-from collbench.cli.options import OURS, OUTPUT, SWEEP, WORLD, flags
+from collbench.cli.options import DEVICE, OUTPUT, SAMPLES, SIZES, WORLD, flags, of_axes
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError
 from collbench.machine import launcher
 from collbench.run.choosing import default_backend
-from collbench.schema.axes import STAGINGS
-from collbench.schema.plan import Plan, Sizes
+from collbench.schema.axes import choices_of
+from collbench.schema.choices import Situation
+from collbench.schema.plan import Plan
+from collbench.schema.sizes import Sizes
 from collbench.units import parse_size
 
 _OTHER = {"cpu": "GPU (gpu)", "gpu": "host (cpu)"}
-_IN_PLACE = {"yes": (True,), "no": (False,), "both": (False, True)}
 
 
 def make_command(name: str) -> click.Command:
@@ -28,97 +30,63 @@ def make_command(name: str) -> click.Command:
     row = collectives.get(name)
 
     @click.command(name=name, help=f"{row.title}: {row.summary}.")
-    @flags(SWEEP, OURS, OUTPUT, WORLD)
+    @flags(SIZES, of_axes(), DEVICE, SAMPLES, OUTPUT, WORLD)
     def command(
-        style: str, out: Path | None, output_file: Path | None, ranks: int | None, fault: str | None, **values: Any
+        style: str, out: Path | None, output_file: Path | None, ranks: int | None, fault: str | None, **typed: Any
     ) -> None:
-        if (unused := _unused(row)) and launcher.detect().rank == 0:
-            click.echo(f"collbench: {name} does not use {', '.join(unused)}.", err=True)
-        carry_out(plan_of(name, style, **values), style, out, output_file, ranks, fault)
+        plan = plan_of(name, style, typed)
+        for owner, unused in _unused(row, plan).items():
+            if unused and launcher.detect().rank == 0:
+                click.echo(f"collbench: {owner} does not use {', '.join(unused)}.", err=True)
+        carry_out(plan, style, out, output_file, ranks, fault)
 
     return command
 
 
-def _unused(row: Collective) -> list[str]:
-    """Flags that were typed and mean nothing for this collective."""
-    meaning = (("ops", "-o", row.reduces), ("root", "-r", row.rooted), ("dtypes", "-d", row.moves_data),
-               ("minbytes", "-b", row.moves_data), ("maxbytes", "-e", row.moves_data),
-               ("cudagraph", "-G", not row.has_server))  # fmt: skip
+def _unused(row: Collective, plan: Plan) -> dict[str, list[str]]:
+    """Flags that were typed and mean nothing, by what they mean nothing to: the collective, or its backend."""
     source = click.get_current_context().get_parameter_source
-    return [flag for name, flag, used in meaning if not used and source(name) is ParameterSource.COMMANDLINE]
+    (backend,) = plan["backends"] or (default_backend(),)
+    situation = Situation(row, backends.get(backend), ranks=1)
+    unused: dict[str, list[str]] = {row.name: [], f"backend {backend}": []}
+    for axis, choice in choices_of("what", "how").items():
+        flags = {axis: choice.flag.spelled[0]} if choice.flag else {"minbytes": "-b", "maxbytes": "-e"}
+        typed = [flag for name, flag in flags.items() if source(name) is ParameterSource.COMMANDLINE]
+        if not situation.has(axis, choice):
+            unused[f"backend {backend}" if choice.row(row) else row.name] += typed
+    return unused
 
 
-def plan_of(
-    name: str,
-    style: str,
-    *,
-    minbytes: str,
-    maxbytes: str | None,
-    stepfactor: int | None,
-    stepbytes: str | None,
-    iters: int | None,
-    warmup_iters: int,
-    check: int,
-    ops: str,
-    dtypes: str,
-    root: int,
-    blocking: int | None,
-    cudagraph: int,
-    local_register: int,
-    backend: str | None,
-    driver: Any,
-    thread_level: Any,
-    device: str | None,
-    staging: Any,
-    share_gpu: bool,
-    gate: str,
-    in_place: str | None,
-    cadence: str | None,
-    burst: int,
-    budget: str,
-    floor: int,
-    cap: int,
-    timeout: str,
-) -> Plan:
-    """The plan that the flags of a collective stand for.
+def plan_of(name: str, style: str, typed: Mapping[str, Any]) -> Plan:
+    """The plan that the flags of a collective stand for; those that are no axis have the names of the plan's keys.
 
     Raises:
         RequestError: flags that contradict each other.
     """
-    backend = _backend_on(device, backend)
-    if stepbytes is not None and stepfactor is not None:
+    keys = dict(typed)
+    sizes = _sizes(*(keys.pop(flag) for flag in ("minbytes", "maxbytes", "stepfactor", "stepbytes")))
+    keys["cadence"] = _cadence(keys["cadence"], keys.pop("blocking"))
+    keys["backend"] = _backend_on(keys.pop("device"), keys["backend"])
+    if keys["in_place"] is None and style == "nccl-tests":
+        keys["in_place"] = "both"
+    for axis, choice in choices_of("what", "how").items():
+        if choice.flag is not None:
+            keys[choice.key] = choice.read(keys.pop(axis))
+    return Plan(title=f"{name} {sizes.min} to {sizes.max}", collectives=(name,), sizes=sizes, **keys)
+
+
+def _sizes(low: str, high: str | None, factor: int | None, step: str | None) -> Sizes:
+    if step is not None and factor is not None:
         raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
+    if high is None:
+        high = "4M" if parse_size(low) <= parse_size("4M") else low
+    return Sizes(min=low, max=high, factor=2 if factor is None else factor, step=step)
+
+
+def _cadence(cadence: str | None, blocking: int | None) -> str:
     if cadence is not None and blocking is not None and (cadence == "isolated") != bool(blocking):
         raise RequestError(f"--cadence {cadence} and -z {blocking} contradict each other; use one of them.")
-    if maxbytes is None:
-        maxbytes = "4M" if parse_size(minbytes) <= parse_size("4M") else minbytes
-    places = in_place or ("both" if style == "nccl-tests" else "no")
-    return Plan(
-        title=f"{name} {minbytes} to {maxbytes}",
-        collectives=(name,),
-        backends=() if backend is None else (backend,),
-        drivers=(driver,),
-        thread_level=thread_level,
-        dtypes=tuple(dtypes.split(",")),
-        ops=tuple(ops.split(",")),
-        roots=(root,),
-        sizes=Sizes(min=minbytes, max=maxbytes, factor=2 if stepfactor is None else stepfactor, step=stepbytes),
-        in_place=_IN_PLACE[places],
-        gate=gate,
-        cadence=cadence or ("streaming" if blocking == 0 else "isolated"),
-        warmup=warmup_iters,
-        check=check,
-        iters=iters,
-        budget=budget,
-        floor=floor,
-        cap=cap,
-        timeout=timeout,
-        burst=burst,
-        staging=STAGINGS if staging == "both" else (staging,),
-        registered=(bool(local_register),),
-        cudagraph=cudagraph,
-        share_gpu=share_gpu,
-    )
+    return cadence or ("streaming" if blocking == 0 else "isolated")
 
 
 def _backend_on(device: str | None, backend: str | None) -> str | None:
@@ -132,6 +100,6 @@ def _backend_on(device: str | None, backend: str | None) -> str | None:
     if backend is None:
         return default_backend(device)
     if backends.get(backend).device != device:
-        there = ", ".join(name for name in backends.names() if backends.get(name).device == device)
-        raise RequestError(f"--device {device}: {backend} has its data on the {_OTHER[device]}. There are: {there}.")
+        usable = ", ".join(name for name in backends.names() if backends.get(name).device == device)
+        raise RequestError(f"--device {device}: {backend} has its data on the {_OTHER[device]}. There are: {usable}.")
     return backend

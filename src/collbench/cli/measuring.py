@@ -31,7 +31,7 @@ def carry_out(
     check_plan(plan)
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: lies inside --out {out}. Name a file elsewhere.")
-    options = Options(plan.thread_level, plan.timeout_seconds, ranks, fault)
+    options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault)
     experiment = plan_experiment(plan, options, tuple(sys.argv))
     sink = TerminalSink(style, out, output_file, speaks=launcher.detect().rank == 0)
     try:

@@ -9,41 +9,36 @@ from typing import Any, TypeVar
 import click
 
 from collbench.report import STYLES
-from collbench.schema.axes import DRIVERS, OPS, STAGINGS, THREAD_LEVELS
+from collbench.schema.axes import AXES, choices_of
 from collbench.schema.case import CADENCES, GATES
+from collbench.schema.choices import Choice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Any], Any]
 
-SWEEP = (
+SIZES = (
     click.option("-b", "--minbytes", default="8", show_default=True, metavar="SIZE", help="Smallest size (8, 64K, 1M, 1G: powers of 1024)."),
     click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size.  [default: 4M, or -b if larger]"),
     click.option("-f", "--stepfactor", type=int, default=None, metavar="N", help="Multiply the size by N each step.  [default: 2]"),
     click.option("-i", "--stepbytes", default=None, metavar="SIZE", help="Add SIZE each step instead."),
-    click.option("-n", "--iters", type=int, default=None, metavar="N", help="Exactly N samples a size, instead of a time budget."),
-    click.option("-w", "--warmup_iters", type=int, default=5, show_default=True, metavar="N", help="Operations before the first sample."),
-    click.option("-c", "--check", type=click.IntRange(0, 1), default=1, show_default=True, metavar="0|1", help="Compare results with the collective's meaning, before and after timing."),
-    click.option("-o", "--op", "ops", default="sum", show_default=True, metavar="OP", help=f"Reduction: {', '.join(OPS)}, or all."),
-    click.option("-d", "--datatype", "dtypes", default="float32", show_default=True, metavar="TYPE", help="int8 to uint64, float16, bfloat16, float32, float64 (or half, float, double), or all."),
-    click.option("-r", "--root", type=int, default=0, show_default=True, metavar="RANK", help="Root, or parameter server, where the collective has one."),
-    click.option("-z", "--blocking", type=click.IntRange(0, 1), default=None, metavar="0|1", help="1: cadence isolated; 0: streaming."),
-    click.option("-G", "--cudagraph", type=click.IntRange(0), default=0, metavar="N", help="nccl: launch a captured CUDA graph N times a sample.  [default: 0, no graph]"),
-    click.option("-R", "--local_register", type=click.IntRange(0, 1), default=0, metavar="0|1", help="nccl: buffers that NCCL allocates and registers."),
 )  # fmt: skip
 
-OURS = (
-    click.option("--backend", default=None, metavar="NAME", help="See `collbench list`.  [default: mpi, on GPUs nccl; under torchrun torch-gloo, torch-nccl]"),
-    click.option("--driver", type=click.Choice(DRIVERS), default="native", show_default=True, help="Who makes the call: our C loop, or Python."),
-    click.option("--thread-level", type=click.Choice(THREAD_LEVELS), default="single", show_default=True, help="What MPI is initialised with."),
-    click.option("--device", type=click.Choice(["cpu", "gpu"]), default=None, help="Where the data lives.  [default: where the backend has it, cpu without one]"),
-    click.option("--staging", type=click.Choice([*STAGINGS, "both"]), default="pinned", show_default=True, help="Host memory that device data passes through (mpi-staged, and the server's leg of nccl)."),
-    click.option("--share-gpu", is_flag=True, help="Let several ranks use one GPU: tests of function, no measurement."),
+SAMPLES = (
+    click.option("-n", "--iters", type=int, default=None, metavar="N", help="Exactly N samples a size, instead of a time budget."),
+    click.option("-w", "--warmup_iters", "warmup", type=int, default=5, show_default=True, metavar="N", help="Operations before the first sample."),
+    click.option("-c", "--check", type=click.IntRange(0, 1), default=1, show_default=True, metavar="0|1", help="Compare results with the collective's meaning, before and after timing."),
+    click.option("-z", "--blocking", type=click.IntRange(0, 1), default=None, metavar="0|1", help="1: cadence isolated; 0: streaming."),
     click.option("--gate", type=click.Choice(["auto", *GATES]), default="auto", show_default=True, help="How ranks are lined up before a sample."),
-    click.option("--in-place", is_flag=False, flag_value="yes", default=None, type=click.Choice(["yes", "no", "both"]), help="Measure the in-place form.  [default: no; both with --style nccl-tests]"),
     click.option("--cadence", type=click.Choice(CADENCES), default=None, help="Each operation on its own, or back to back.  [default: isolated]"),
     click.option("--burst", type=int, default=20, show_default=True, metavar="N", help="Operations of a sample in cadence streaming."),
     click.option("--budget", default="0.25s", show_default=True, metavar="TIME", help="Time for the samples of one size."),
     click.option("--floor", type=int, default=20, show_default=True, metavar="N", help="Samples a size at least, whatever the budget."),
     click.option("--cap", type=int, default=10_000, show_default=True, metavar="N", help="Samples a size at most, within the budget."),
+)  # fmt: skip
+
+DEVICE = (
+    click.option("--device", type=click.Choice(["cpu", "gpu"]), default=None, help="Where the data lives.  [default: where the backend has it, cpu without one]"),
+    click.option("--share-gpu", is_flag=True, help="Let several ranks use one GPU: tests of function, no measurement."),
 )  # fmt: skip
 
 OUTPUT = (
@@ -59,7 +54,22 @@ WORLD = (
 )  # fmt: skip
 
 
-def flags(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Command], Command]:
+def of_axes() -> tuple[Option, ...]:
+    """A flag for each axis that has one, in the order of the table; the parameter is named as the axis."""
+    return tuple(_option(axis, choice) for axis, choice in choices_of("what", "how").items() if choice.flag is not None)
+
+
+def _option(axis: str, choice: Choice) -> Option:
+    flag = choice.flag
+    assert flag is not None
+    kind = click.Choice(list(flag.words)) if flag.words else choice.of or AXES[axis].of
+    text = f"{flag.help}  [default: {flag.default}]" if flag.default else flag.help
+    alone: dict[str, Any] = {} if flag.alone is None else {"is_flag": False, "flag_value": flag.alone}
+    return click.option(*flag.spelled, axis, type=kind, default=choice.typed, show_default=True, metavar=flag.metavar,
+                        help=text, **alone)  # fmt: skip
+
+
+def flags(*groups: tuple[Option, ...]) -> Callable[[Command], Command]:
     """A decorator that adds groups of options, in reading order."""
 
     def decorate(command: Command) -> Command:

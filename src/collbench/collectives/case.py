@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,17 +19,17 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     is int8 where no data moves. Only where a backend has the choice: `staging` is the host memory that device data
     passes through; `algorithm` and `protocol` are what NCCL_ALGO and NCCL_PROTO are set to (None: left to the library);
     `registered` buffers are known to the communicator beforehand; `graph` is how many operations a CUDA graph holds
-    that is launched in place of calls (0: none).
+    that is launched in place of calls (0: none). `others` are values on axes without a field: `case["chunk"]`.
     """
 
     collective: Name
     backend: Name
     driver: Driver
     thread_level: ThreadLevel
-    size: Count
-    dtype: Name
-    op: Op | None
-    root: Rank | None
+    size: Count = 0
+    dtype: Name = "int8"
+    op: Op | None = None
+    root: Rank | None = None
     ranks: RankCount
     in_place: bool = False
     staging: Staging | None = None
@@ -36,6 +37,11 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     protocol: Name | None = None
     registered: bool = False
     graph: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+    others: tuple[tuple[Name, Value], ...] = ()
+
+    def __getitem__(self, axis: str) -> Any:
+        """The value on an axis."""
+        return self.identity[axis]
 
     @property
     def identities(self) -> tuple[Case, ...]:
@@ -48,7 +54,15 @@ class CollectiveCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         from collbench import collectives
 
         values: dict[str, Value] = msgspec.structs.asdict(self)
-        del values["collective"]
+        del values["collective"], values["others"]
+        values |= dict(self.others)
         if not collectives.get(self.collective).moves_data:
             del values["size"], values["dtype"]
         return case_of(self.collective, values)
+
+
+def collective_case(collective: str, values: Mapping[str, Any]) -> CollectiveCase:
+    """The case with these values on its axes."""
+    others = tuple((axis, value) for axis, value in values.items() if axis not in CollectiveCase.__struct_fields__)
+    fields = {axis: value for axis, value in values.items() if axis in CollectiveCase.__struct_fields__}
+    return CollectiveCase(collective=collective, others=others, **fields)

@@ -115,7 +115,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         command,
         ranks=ranks,
         protocol=protocol(plan, plan.gate, plan.cadence),
-        thread_level={"requested": plan.thread_level},
+        thread_level={"requested": plan["thread_level"]},
         launcher="collbench launch",
         libraries=tuple(libraries),
         hosts=(facts.host(range(ranks)),),

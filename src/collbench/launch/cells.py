@@ -74,7 +74,7 @@ def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | Progr
 
 
 def _collective_cases(inner: Plan, cell: LaunchCell) -> tuple[CollectiveCase, ...]:
-    cases = tuple(dict.fromkeys(case for name in inner.backends for case in cases_of(inner, name, cell.ranks)))
+    cases = tuple(dict.fromkeys(case for name in inner["backends"] for case in cases_of(inner, name, cell.ranks)))
     if all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
         raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks. Raise ranks or workers.")
     return cases
@@ -109,7 +109,7 @@ def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
     """The backends that are measured with an image: none in a plan of programs alone."""
     if not plan.collectives:
         return ()
-    return plan.image_backends.get(image, plan.backends) or DEFAULT_BACKENDS
+    return plan.image_backends.get(image, plan["backends"]) or DEFAULT_BACKENDS
 
 
 def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:

@@ -9,7 +9,7 @@ from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_bytes
 from collbench.workloads.case import ProgramCase

@@ -10,8 +10,8 @@ import msgspec
 from collbench.report.remarks import cautions
 from collbench.report.style import Group, group_of, not_of_mpi
 from collbench.schema.manifest import Manifest
-from collbench.schema.plan import Sizes
 from collbench.schema.record import Record
+from collbench.schema.sizes import Sizes
 from collbench.units import parse_size
 
 #: Where no data moves there is no type, and yet parsers count the columns.

@@ -1,4 +1,4 @@
-"""A world of one rank, without a library that moves data: what programs are measured in."""
+"""A world of one rank without a communication library, in which programs are measured."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from collbench.timing.gates import Signals
 
 
 class AloneWorld:
-    """Nobody else is there."""
+    """A control plane of one rank."""
 
     rank, size = 0, 1
 
     def gather(self, value: Any) -> list[Any]:
-        """The own value."""
         return [value]
 
     def bcast(self, value: Any) -> Any:
-        """The own value."""
         return value
 
 
@@ -45,15 +43,12 @@ class AloneSession(HostSession):
         self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
-        """No collective."""
-        raise Unsupported(f"{row.name}: no library is here that moves data")
+        raise Unsupported(f"{row.name}: needs a communication library")
 
     def is_lost_rank(self, error: BaseException) -> bool:
-        """There is no other rank."""
         return False
 
     def abort(self, code: int) -> NoReturn:
-        """The end of this process."""
         os._exit(code)
 
 
@@ -69,28 +64,24 @@ class Alone:
     ops: tuple[Op, ...] = ()
 
     def missing(self) -> str | None:
-        """Always there."""
         return None
 
     def world_size(self, options: Options) -> int:
-        """One.
+        """Always 1.
 
         Raises:
-            RequestError: more were started, or asked for.
+            RequestError: more ranks were started or requested.
         """
-        started = max(launcher.detect().size, options.ranks or 1)
-        if started != 1:
-            raise RequestError(f"workloads: a program runs on one rank, and there are {started}. Start one rank.")
+        ranks = max(launcher.detect().size, options.ranks or 1)
+        if ranks != 1:
+            raise RequestError(f"workloads: a program runs on one rank, and there are {ranks}. Start one rank.")
         return 1
 
     def dtypes(self) -> tuple[str, ...]:
-        """None."""
         return ()
 
     def libraries(self) -> tuple[Library, ...]:
-        """None."""
         return ()
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
-        """The body, once."""
         body(AloneSession(options.thread_level))

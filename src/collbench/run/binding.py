@@ -1,4 +1,4 @@
-"""What a launcher planned for each rank: taken from the environment, put into force, held against what came true."""
+"""The places that a launcher planned for ranks: applied, and compared with the real ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collbench.schema.place import planned
 
 
 def bind(environ: Mapping[str, str] = os.environ) -> None:
-    """Restrict this process to its rank's cores: the same on the host and in containers, whichever MPI starts it.
+    """Restrict this process to the cores planned for its rank, on the host and in containers, under any MPI.
 
     Raises:
         WorldMismatch: this rank may not use them.
@@ -24,22 +24,23 @@ def bind(environ: Mapping[str, str] = os.environ) -> None:
     try:
         os.sched_setaffinity(0, parse_cores(places[rank].cores))
     except (OSError, ValueError) as error:
-        here = format_cores(os.sched_getaffinity(0))
-        raise WorldMismatch(f"rank {rank} was to run on cores {places[rank].cores}, and may use {here}.") from error
+        usable = format_cores(os.sched_getaffinity(0))
+        raise WorldMismatch(f"rank {rank} was to run on cores {places[rank].cores}, and may use {usable}.") from error
 
 
 def difference(ranks: tuple[RankFacts, ...], environ: Mapping[str, str] = os.environ) -> str | None:
-    """Where the world is not the planned one: its size, a rank's container or its cores."""
+    """How the world differs from the plan: in size, or in a rank's container, cores or GPU. None where it does not."""
     places = planned(environ)
     if places is None:
         return None
     if len(places) != len(ranks):
         return f"{len(places)} ranks were planned and {len(ranks)} met"
-    for number, (place, found) in enumerate(zip(places, ranks, strict=True)):
-        if place.container != found.container:
-            return f"rank {number} was planned in {place.container or 'no container'}, and is in {found.container}"
-        if parse_cores(place.cores) != found.cores:
-            return f"rank {number} was planned on cores {place.cores}, and may use {found.binding}"
-        if found.gpu not in (None, place.gpu):
-            return f"rank {number} was planned on GPU {place.gpu or '(none)'}, and uses {found.gpu}"
+    for number, (place, rank) in enumerate(zip(places, ranks, strict=True)):
+        if place.container != rank.container:
+            expected, actual = place.container or "no container", rank.container or "no container"
+            return f"rank {number} was planned in {expected}, and is in {actual}"
+        if parse_cores(place.cores) != rank.cores:
+            return f"rank {number} was planned on cores {place.cores}, and may use {rank.binding}"
+        if rank.gpu not in (None, place.gpu):
+            return f"rank {number} was planned on GPU {place.gpu or '(none)'}, and uses {rank.gpu}"
     return None

@@ -1,8 +1,8 @@
-"""Inputs whose result is known exactly, and the count of elements that differ from it.
+"""Inputs whose result is known exactly, and the number of elements that differ from it.
 
-Input element (rank, block, column) is a small whole number from a hash, chosen so that every reduction is exact in
-every dtype. It repeats along the columns with a prime period. A collective treats all columns of a block alike, so its
-result repeats with the same period, and one period of it checks a buffer of any size in one pass and no extra memory.
+Input element (rank, block, column) is a small integer from a hash, chosen so that every reduction is exact in every
+dtype. It repeats along the columns with a prime period. A collective treats all columns of a block alike, so its result
+repeats with the same period, and one period of it checks a buffer of any size in one pass without extra memory.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Collective, fold
 from collbench.schema.axes import Op
 
-#: Primes: a piece of a message that ends up elsewhere does not look right by chance.
+#: Primes, so that a part of a message in the wrong place does not match by chance.
 PERIODS = (4093, 1021, 251, 61, 13)
-_LARGEST_TILES = 1 << 20  # elements of everybody's inputs for one period
-_CHUNK = 1 << 20  # elements written or compared at a time, so that this itself needs no large buffer
+_LARGEST_TILES = 1 << 20  # elements of all ranks' inputs for one period
+_CHUNK = 1 << 20  # elements written or compared at a time, to need no large buffer
 
-#: No sum over all ranks exceeds this; all whole numbers up to it are exact in the dtype (or fit it).
+#: No sum over all ranks exceeds this; all integers up to it are exact in the dtype (or fit it).
 _EXACT = {"int8": 126, "uint8": 126, "float16": 2048, "bfloat16": 256}
 _EXACT_ELSEWHERE = (1 << 15) - 1
 #: Spacing of the numbers just above 1, where it is not that of float32.
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-52}
-_VALUES = 126  # inputs are at most this: below the poison in every dtype
+_VALUES = 126  # the largest input: below the poison in every dtype
 
 
 def period_of(row: Collective, ranks: int) -> int:
-    """The longest period for which everybody's inputs stay small."""
+    """The longest period for which all ranks' inputs stay small."""
     blocks = sum(row.blocks(rank, ranks, 0).send for rank in range(ranks))
     return next((p for p in PERIODS if p * max(blocks, 1) <= _LARGEST_TILES), PERIODS[-1])
 
 
 def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A mix of whole numbers (murmur3's finaliser over a sum of odd multiples), as uint64 below 2**32."""
+    """A hash of integers (murmur3's finaliser over a sum of odd multiples), as uint64 below 2**32."""
     mask = np.uint64(0xFFFFFFFF)
     mixed: NDArray[np.uint64] = np.zeros(1, np.uint64)
     for part, odd in zip(parts, (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F), strict=False):
@@ -54,7 +54,7 @@ def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
 def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
     """One period of a rank's input, [blocks, period].
 
-    `sum` and `avg`: whole numbers so small that all ranks' sum is exact; with very many ranks some of them hold 0.
+    `sum` and `avg`: integers so small that the sum over all ranks is exact; with very many ranks some hold 0.
     `prod`: in every column one rank holds a factor 2 or 3 and one rank a factor 1 to 5, the others 1.
     Everything else: 0 to 126.
     """
@@ -73,7 +73,7 @@ def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | N
 
 
 def _share(dtype: str, ranks: int) -> tuple[int, int]:
-    """Largest value of a rank, so that no sum is above what is exact; and of how many ranks only one may hold it."""
+    """The largest value of a rank for which sums are exact, and of how many ranks only one may hold it."""
     limit = _EXACT.get(dtype, _EXACT_ELSEWHERE)
     one_in = math.ceil(ranks / limit)
     return min(_VALUES, limit // math.ceil(ranks / one_in)), one_in
@@ -95,14 +95,14 @@ def expectation_of(row: Collective, case: CollectiveCase, rank: int) -> tuple[Ar
 
 
 def _spans(count: int, length: int) -> Iterator[tuple[int, int]]:
-    """Spans of whole periods of about a chunk, that cover `count` elements."""
+    """Spans that cover `count` elements, each of whole periods and about as long as a chunk."""
     step = max(_CHUNK // length, 1) * length
     for start in range(0, count, step):
         yield start, min(start + step, count)
 
 
 def write(target: Buffer, period: Array) -> None:
-    """Fill [blocks, count] with one period [blocks, period], over and over."""
+    """Fill [blocks, count] with one period [blocks, period], repeated."""
     count, length = target.shape[1], period.shape[1]
     for block, pattern in enumerate(period):
         repeated = np.resize(pattern, min(count, max(_CHUNK // length, 1) * length))
@@ -111,7 +111,7 @@ def write(target: Buffer, period: Array) -> None:
 
 
 def poison(target: Buffer) -> None:
-    """Fill with bytes 0xFF: -1, the largest value or NaN, none of which any result contains."""
+    """Fill with bytes 0xFF: -1, the largest value or NaN, which no result contains."""
     blocks, count = target.shape
     poisoned = np.full(min(count, _CHUNK) * target.dtype.itemsize, 0xFF, np.uint8).view(target.dtype)
     for block in range(blocks):
@@ -119,46 +119,48 @@ def poison(target: Buffer) -> None:
             target.store(block, start, poisoned[: stop - start])
 
 
-def count_wrong(found: Buffer, period: Array, tolerance: float = 0.0) -> int:
-    """Elements [blocks, count] that differ by more than `tolerance` of it from one period [blocks, period] repeated."""
-    count, length = found.shape[1], period.shape[1]
+def count_wrong(result: Buffer, period: Array, tolerance: float = 0.0) -> int:
+    """How many elements [blocks, count] differ relatively by more than `tolerance` from [blocks, period] repeated."""
+    count, length = result.shape[1], period.shape[1]
     wrong = 0
     for block, pattern in enumerate(period):
         repeated = np.resize(pattern, min(count, max(_CHUNK // length, 1) * length))
         for start, stop in _spans(count, length):
-            wrong += _differing(found.load(block, start, stop), repeated[: stop - start], tolerance)
+            wrong += _differing(result.load(block, start, stop), repeated[: stop - start], tolerance)
     return wrong
 
 
-def _differing(found: Array, right: Array, tolerance: float) -> int:
+def _differing(result: Array, expected: Array, tolerance: float) -> int:
     if tolerance == 0.0:
-        return int(np.count_nonzero(found != right))
-    exact = right.astype(np.float64)
-    within = np.abs(found.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
+        return int(np.count_nonzero(result != expected))
+    exact = expected.astype(np.float64)
+    within = np.abs(result.astype(np.float64) - exact) <= tolerance * np.abs(exact)  # a NaN is not within
     return int(np.count_nonzero(~within))
 
 
 def tolerance_of(dtype: str, op: Op | None, ranks: int) -> float:
-    """How far from the exact result a right one may be, relative to it: 0 but for averages of floats.
+    """The relative error that a correct result may have: 0 except for averages of floats.
 
     NCCL multiplies every rank's value by 1/ranks and then adds (enqueue.cc, ncclAvg is ncclDevPreMulSum). Unless ranks
     is a power of two, it may round 1/ranks, each product and each of ranks - 1 sums by half a spacing, and the expected
-    value is rounded too. Never more than a quarter, so that a sum which was not divided is wrong.
+    value is rounded too. At most a quarter, so that a sum which was not divided is wrong.
     """
-    exact = op != "avg" or ranks & (ranks - 1) == 0 or np.issubdtype(numpy_dtype(dtype), np.integer)
-    return 0.0 if exact else min((ranks + 2) / 2 * _EPSILON.get(dtype, 2.0**-23), 0.25)
+    power_of_two = ranks & (ranks - 1) == 0
+    if op != "avg" or power_of_two or np.issubdtype(numpy_dtype(dtype), np.integer):
+        return 0.0
+    return min((ranks + 2) / 2 * _EPSILON.get(dtype, 2.0**-23), 0.25)
 
 
-def prepare_buffers(given: Buffer | None, received: tuple[Buffer, ...], period: Array) -> None:
-    """Poison the result, then write the input: in place the input may be a part of the result."""
+def prepare_buffers(sent: Buffer | None, received: tuple[Buffer, ...], period: Array) -> None:
+    """Poison the result, then write the input, which in place may be a part of the result."""
     for part in received:
         poison(part)
-    if given is not None:
-        write(given, period)
+    if sent is not None:
+        write(sent, period)
 
 
 def count_wrong_parts(received: tuple[Buffer, ...], period: Array, tolerance: float = 0.0) -> int:
-    """`count_wrong` over parts whose blocks, one after the other, are the result."""
+    """`count_wrong` over parts that are consecutive blocks of the result."""
     wrong = first = 0
     for part in received:
         wrong += count_wrong(part, period[first : first + part.shape[0]], tolerance)

@@ -1,4 +1,4 @@
-"""A program that is started, watched and ended: it gets no longer, and prints no more, than it is allowed."""
+"""Runs a program as a child process, with limits on its time and its output."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from collbench.machine.parent import end_with_parent
 from collbench.run.sampling import Watch
 from collbench.units import format_duration
 
-#: How often the wait looks whether we are told to stop (s): the watchdog gives the main thread 0.1 s after SIGTERM.
+#: Interval (s) at which signals are checked: after SIGTERM the watchdog gives the main thread 0.1 s.
 TICK = 0.05
 
-#: A program may print so much (bytes); of its standard error the end is kept, and of its last line so many letters.
+#: Most bytes of standard output; bytes of standard error that are kept, its end; letters of its last line.
 MOST_OUTPUT, KEPT_ERRORS, LONGEST_LINE = 16 << 20, 1 << 14, 300
 
-#: So much (bytes) is read at once, and so often before we look up again: a pipe holds no more than that.
+#: Bytes that are read at once, and reads before signals are checked again: a pipe holds no more than that.
 CHUNK, MOST_CHUNKS = 1 << 16, 16
 
 
 class ProgramFailed(CollbenchError):
-    """A program that gave no result; the text says why."""
+    """A program gave no result; the text says why."""
 
 
 def output_of(argv: Sequence[str], limit: float, watch: Watch, doing: str) -> str:
     """Run a program to its end, within `limit` seconds, and return what it printed.
 
-    It has a process group of its own, which is killed in the end whatever happened, and the kernel kills it when this
-    process is gone. It is asked to speak English, with points in its numbers (LC_ALL=C).
+    Its process group is killed at the end in any case, and the kernel kills it when this process dies. Its locale is C
+    (LC_ALL=C), for English messages and decimal points.
 
     Raises:
         ProgramFailed: it cannot be started, does not end with 0, takes too long, or prints too much.
-        Interrupted: we were told to stop.
+        Interrupted: this process was told to stop.
     """
     try:
         process = subprocess.Popen(
@@ -60,23 +60,23 @@ def output_of(argv: Sequence[str], limit: float, watch: Watch, doing: str) -> st
             pipes.read(0.0)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # it is not reaped before, so the number is still its own
+                os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
             process.wait()
     if process.returncode != 0:
         code = process.returncode
-        how = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
-        raise ProgramFailed(": ".join(filter(None, (f"{argv[0]} ended with {how}", pipes.last_line))))
+        status = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        raise ProgramFailed(": ".join(filter(None, (f"{argv[0]} ended with {status}", pipes.last_line))))
     return pipes.output.decode("utf-8", "replace")
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without reaping it: its group is killed by its number afterwards."""
+    """Checks without reaping the process, whose number is still needed to kill its group."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 @dataclass
 class _Pipes:
-    """What a program prints, as far as it is kept."""
+    """The output of a program, as far as it is kept."""
 
     process: subprocess.Popen[bytes]
     output: bytearray = field(default_factory=bytearray)
@@ -98,15 +98,15 @@ class _Pipes:
 
     @property
     def last_line(self) -> str:
-        """Of standard error; empty where there is none."""
+        """The last line of standard error; empty where there is none."""
         lines = [line.strip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
         return lines[-1][:LONGEST_LINE] if lines else ""
 
     def read(self, wait: float) -> None:
-        """What there is, after at most `wait` seconds; no more than the pipes hold.
+        """Read what the pipes hold, waiting at most `wait` seconds for it.
 
         Raises:
-            ProgramFailed: too much.
+            ProgramFailed: the program printed too much.
         """
         if not self._ready.get_map():
             time.sleep(wait)

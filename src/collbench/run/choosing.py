@@ -26,10 +26,10 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
     """
     if not plan.collectives:
         return (), {}
-    names = tuple(dict.fromkeys(plan.backends or (default_backend(),)))
+    names = tuple(dict.fromkeys(plan["backends"] or (default_backend(),)))
     simulated = {backends.get(name).simulated for name in names}
     if len(simulated) > 1 or (plan.workloads and True in simulated):
-        raise RequestError("backends: fake makes its times up and stands in no run with real ones; measure it apart.")
+        raise RequestError("backends: the times of fake are simulated. Measure it in a run of its own.")
     absent: dict[str, str] = {}
     if plan.unusable == "skip":
         absent = {name: reason for name in names if (reason := backends.get(name).missing()) is not None}

@@ -38,7 +38,7 @@ def manifest(
         ranks=session.world.size,
         protocol=protocol(plan, method.gate, method.cadence),
         rank_gpus=gpus if any(gpus) else (),
-        thread_level={"requested": plan.thread_level, "granted": session.thread_level},
+        thread_level={"requested": plan["thread_level"], "granted": session.thread_level},
         launcher=launcher.detect().title,
         libraries=_libraries(backends),
         hosts=_hosts(session, ranks),

@@ -1,4 +1,4 @@
-"""The form of a call, native or Python, that all ranks agreed on: what is checked is what is timed."""
+"""The driver of a call, native or Python, that all ranks agreed on, for checks and for samples alike."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.spec import Operation, Session, allgather
+from collbench.run.agreement import first_value
 from collbench.schema.axes import Driver
 from collbench.schema.case import Gate
 from collbench.timing.device_time import native_device_times, python_device_times
@@ -20,7 +21,7 @@ MOST_CALLS = 4094
 
 @dataclass(frozen=True)
 class TimedCall:
-    """An operation with the driver that runs it. `note` says why it is not the driver that was asked for.
+    """An operation with its driver. `note` says why it is not the requested one.
 
     A sample is `burst` calls, each of `operations` operations.
     """
@@ -47,7 +48,7 @@ class TimedCall:
         return run_python(call, gate, n, session.clock, burst)
 
     def once(self) -> Stamps:
-        """One call, without a gate."""
+        """Make one call, without a gate."""
         return self._run(GateSetting("none", self.session.signals), 1, 1)
 
     def device_times(self, n: int) -> NDArray[np.float64] | None:
@@ -60,19 +61,20 @@ class TimedCall:
             return None
         repeated = replace(call, stages=call.stages * burst)
         if self.driver == "native":
-            found = native_device_times(repeated, call.stopwatch, gate, n)
+            times = native_device_times(repeated, call.stopwatch, gate, n)
         else:
-            found = python_device_times(repeated, call.stopwatch, gate, n, self.session.clock)
-        return found / (burst * self.operations)
+            times = python_device_times(repeated, call.stopwatch, gate, n, self.session.clock)
+        return times / (burst * self.operations)
 
 
 def agree_on_driver(
-    operation: Operation, asked: Driver, gate: Gate, session: Session, burst: int, operations: int
+    operation: Operation, requested: Driver, gate: Gate, session: Session, burst: int, operations: int
 ) -> TimedCall:
-    """The driver that was asked for, if every rank can; else Python on all of them. Collective."""
-    setting = GateSetting(gate, session.signals)
-    mine = why_not_native(operation.call, setting, session.clock) if asked == "native" else None
-    reason = next((found for found in allgather(session.world, mine) if found is not None), None)
-    driver: Driver = "native" if asked == "native" and reason is None else "python"
-    note = None if reason is None else f"driver python: {reason}"
-    return TimedCall(operation, session, driver, note, burst, operations)
+    """The requested driver if it works on every rank, else Python on all of them. Collective."""
+    reason = None
+    if requested == "native":
+        reason = why_not_native(operation.call, GateSetting(gate, session.signals), session.clock)
+    reason = first_value(session.world, reason)
+    if reason is None:
+        return TimedCall(operation, session, requested, None, burst, operations)
+    return TimedCall(operation, session, "python", f"driver python: {reason}", burst, operations)

@@ -10,6 +10,7 @@ from collbench.errors import PlanError
 from collbench.schema.axes import Axis, Value
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan
+from collbench.schema.sizes import sizes_in_bytes
 from collbench.spelling import suggestion
 from collbench.units import parse_size
 from collbench.workloads.case import ProgramCase
@@ -20,13 +21,13 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     """The cases of all workloads, each once.
 
     Raises:
-        PlanError: more than one rank; an axis that none of the workloads has, or a value of another kind than its own.
+        PlanError: more than one rank; an axis that none of the workloads has; a value of another type than its default.
         RequestError: an unknown workload.
     """
     rows = [workloads.get(name) for name in plan.workloads]
     if rows and ranks != 1:
         raise PlanError(f"workloads {', '.join(plan.workloads)}: a program runs on one rank, not on {ranks}. "
-                        "Measure it apart, with one rank.")  # fmt: skip
+                        "Measure it in a run of its own, with one rank.")  # fmt: skip
     known = {axis.name: axis for row in rows for axis in row.axes}
     for name, values in plan.axes.items():
         if name not in known:
@@ -39,16 +40,16 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
 
 def _refuse_other_kind(axis: Axis, value: Value) -> None:
     if axis.neutral is not None and type(value) is not type(axis.neutral):
-        raise PlanError(f"axes: {axis.name}: {value!r} is of another kind than {axis.neutral!r}, its usual value.")
+        raise PlanError(f"axes: {axis.name}: {value!r} has another type than the default {axis.neutral!r}.")
 
 
 def _cases_of_row(row: Program, plan: Plan) -> Iterator[ProgramCase]:
-    sizes = () if not row.sizes else row.sizes if plan.sizes is None else plan.sizes_in_bytes()
+    sizes = () if not row.sizes else row.sizes if plan["sizes"] is None else sizes_in_bytes(plan["sizes"])
     sized = {"size": tuple(parse_size(size) for size in sizes)} if sizes else {}
     values = {axis.name: plan.axes.get(axis.name, (axis.neutral,)) for axis in row.axes} | sized
     how = {axis.name for axis in row.axes if axis.kind == "how"}
-    for chosen in itertools.product(*values.values()):
-        settings = dict(zip(values, chosen, strict=True))
+    for combination in itertools.product(*values.values()):
+        settings = dict(zip(values, combination, strict=True))
         case = Case(
             workload=row.name,
             what={name: value for name, value in settings.items() if name not in how},

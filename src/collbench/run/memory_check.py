@@ -11,7 +11,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import CollbenchError, DoesNotFit, Unsupported
 from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Watch
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.units import format_bytes
 from collbench.workloads.case import ProgramCase
 
@@ -30,30 +30,32 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...]) -> DoesNotFit | None:
 def does_not_fit(
     session: Session, ranks: tuple[RankFacts, ...], cases: tuple[CollectiveCase, ...], watch: Watch
 ) -> DoesNotFit | None:
-    """Why they do not, the same on all ranks of a machine; None where they do. Collective."""
+    """Why they do not fit; None where they do. Collective: all ranks get the same answer."""
     rank = session.world.rank
-    largest: dict[CollectiveCase, int] = {}  # of cases that differ in nothing but their size
+    largest: dict[CollectiveCase, int] = {}  # of cases that differ only in size
     for case in cases:
         kind = msgspec.structs.replace(case, size=0)
         largest[kind] = max(largest.get(kind, 0), case.size)
     needed = max((_needed_bytes(session, kind, size, watch) for kind, size in largest.items()), default=0)
     reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
-    for machine in dict.fromkeys(found for found, _, _ in reports):
-        total = sum(need for found, need, _ in reports if found == machine)
-        free = min((left for found, _, left in reports if found == machine and left is not None), default=None)
+    for kernel in dict.fromkeys(kernel for kernel, _, _ in reports):
+        on_host = [(needed, free) for kernel_id, needed, free in reports if kernel_id == kernel]
+        total = sum(needed for needed, _ in on_host)
+        free = min((free for _, free in on_host if free is not None), default=None)
         if free is not None and total > free * USABLE_SHARE:
-            there = sum(found == machine for found, _, _ in reports)
+            host = next(rank.host for rank in ranks if rank.kernel_id == kernel)
             return DoesNotFit(
-                f"size {format_bytes(max(largest.values()))}: the buffers of {there} ranks on {ranks[0].host} need "
-                f"{format_bytes(total)}, and {format_bytes(free)} are free. Lower -e/--maxbytes or the ranks per host."
+                f"size {format_bytes(max(largest.values()))}: the buffers of {len(on_host)} ranks on {host} "
+                f"need {format_bytes(total)}, and {format_bytes(free)} are free. "
+                "Lower -e/--maxbytes or the ranks per host."
             )
     return None
 
 
 def _needed_bytes(session: Session, case: CollectiveCase, size: int, watch: Watch) -> int:
-    """Bytes of a rank's buffers of a case of that size, found by preparing it with one element a block.
+    """Bytes of a rank's buffers for a case of that size, found by preparing it with one element per block.
 
-    The library's own memory is not in it. 0 for what will be skipped, or will fail: its record says why.
+    The library's own memory is not included. 0 for a case that will be skipped or will fail: its record says why.
     """
     watch.beat(f"trying {case.collective} on {case.backend} with one element")
     row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]

@@ -1,14 +1,14 @@
-"""How the cases of a run are measured, from the plan and from what the ranks are."""
+"""How the cases of a run are measured, from the plan and from the facts of all ranks."""
 
 from __future__ import annotations
 
 from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
 from collbench.run.sampling import Method
-from collbench.schema.case import Gate
+from collbench.schema.case import GATES, Gate
 from collbench.schema.plan import Plan
 from collbench.timing.stops import Budget, Fixed, StopRule
 
-#: Simulated samples cost threads, not microseconds: within a time budget there are at most this many.
+#: Most samples within a time budget of a simulation, whose samples take real time that its clock does not show.
 SIMULATED_CAP = 30
 
 
@@ -20,7 +20,7 @@ def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> 
     cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
     stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
     return Method(
-        gate=automatic if plan.gate == "auto" else _gate(plan.gate),
+        gate=next((gate for gate in GATES if gate == plan.gate), automatic),
         gate_may_change=plan.gate == "auto",
         clock="common" if common else "local",
         stop=stop,
@@ -30,10 +30,5 @@ def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> 
         ranks=ranks,
         oversubscribed=oversubscribed,
         burst=plan.burst,
-        launches=plan.cudagraph,
+        launches=plan["cudagraph"],
     )
-
-
-def _gate(name: str) -> Gate:
-    gates: dict[str, Gate] = {"roundtime": "roundtime", "barrier": "barrier", "none": "none"}
-    return gates[name]

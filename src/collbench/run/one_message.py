@@ -1,8 +1,7 @@
-"""One message per job: whoever has something to say asks first whether somebody has spoken.
+"""One error message per job: a rank prints one only if no other rank has.
 
-When one rank fails, others notice soon after and would each tell their part of it. The ranks of a host share an
-unlinked temporary file; the first to write to it speaks. Across hosts, or where containers share no folder, every host
-has a voice of its own.
+When one rank fails, others notice soon after, and each would print a message. The ranks of a host share an unlinked
+temporary file; the first one to write to it prints. Hosts, and containers that share no folder, each print their own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collbench.bindings.spec import World, allgather
 
 
 class FirstReporter:
-    """The right to speak, once. Collective to create."""
+    """Lets one rank report an error. Collective to create."""
 
     def __init__(self, world: World) -> None:
         path = world.bcast(_new_file() if world.rank == 0 else None)
@@ -36,7 +35,7 @@ class FirstReporter:
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             first = os.fstat(self._file).st_size == 0
-            os.pwrite(self._file, b"spoken", 0)
+            os.pwrite(self._file, b"claimed", 0)
             return first
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)

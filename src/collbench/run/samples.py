@@ -20,22 +20,22 @@ def out_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArra
     left = np.stack([s.left for s in stamps])
     late = np.stack([s.late for s in stamps]).any(axis=0)
     begin = entered.min(axis=0) if clock == "common" else entered
-    found: NDArray[np.int64] = np.maximum(left - begin, 1)
-    return np.where(late, -found, found)
+    times: NDArray[np.int64] = np.maximum(left - begin, 1)
+    return np.where(late, -times, times)
 
 
 def per_operation(matrix: NDArray[np.int64], burst: int) -> NDArray[np.int64]:
     """[ranks, n] in ns for one operation, from the times of `burst`; signs are kept, and nothing rounds to 0."""
-    shared = np.rint(np.abs(matrix) / burst).astype(np.int64)
-    found: NDArray[np.int64] = np.sign(matrix) * np.maximum(shared, 1)
-    return found
+    times = np.rint(np.abs(matrix) / burst).astype(np.int64)
+    signed: NDArray[np.int64] = np.sign(matrix) * np.maximum(times, 1)
+    return signed
 
 
 def leg_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArray[np.int64]:
-    """[stages, n] in ns: how long each part of an operation held the operation up.
+    """[stages, n] in ns: how much each stage adds to the time of an operation.
 
-    With a common clock a part lasts from the last rank's end of the part before to the last rank's end of this one, so
-    that all parts add up to the sample. Without, it is the largest local time.
+    With a common clock a stage lasts from the last rank's end of the previous stage to the last rank's end of this one,
+    so that the stages add up to the sample. Without, it is the largest local time.
     """
     ends = np.stack([np.column_stack((s.marks, s.left)) for s in stamps])  # [ranks, n, stages]
     begins = np.stack([np.column_stack((s.entered, s.marks)) for s in stamps])
@@ -47,7 +47,7 @@ def leg_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArra
 
 
 def valid_samples(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[valid]: the largest value over the ranks of every sample that was not late."""
+    """[valid]: the largest value over the ranks, of every sample that was not late."""
     largest: NDArray[np.int64] = matrix.max(axis=0)
     return largest[largest > 0]
 

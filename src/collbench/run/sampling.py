@@ -1,7 +1,7 @@
-"""The timed part of a case: warm up, then batch after batch until the stop rule says enough.
+"""The timed part of a case: warm up, then batch after batch until the stop rule is met.
 
-Between batches the ranks agree on rank 0's word: how many samples next, how much slack at the gate, whether to give the
-gate up, whether to stop. All ranks hear the same, so they never part ways.
+Between batches rank 0 decides for all ranks how many samples come next, how much slack the gate has, whether the gate
+changes and whether to stop, so that all ranks make the same calls.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from collbench.timing.stops import FIRST_BATCH, StopRule
 PILOT_ANNOUNCEMENTS = 30
 SMALLEST_SLACK = 1_000
 LATE_SHARE = 0.05
-#: A batch with a larger share of late samples quadruples the slack; after this many in a row, or when all samples
-#: together are that late, an automatic gate gives round time up.
+#: A batch with a larger share of late samples quadruples the slack; after this many in a row, or when that share of all
+#: samples is late, an automatic gate changes from round time to a barrier.
 HOPELESS_SHARE = 0.5
 HOPELESS_BATCHES = 6
-#: Before a batch behind a barrier rank 0 announces less often than this, as often as chance says. Where a transport
-#: keeps small messages in rings, the cost of the next ones depends on how many went each way before. Open MPI's rings
-#: of 4 KiB hold 127 (opal/mca/btl/sm/btl_sm_fbox.h).
+#: Before a batch with a barrier gate rank 0 makes a random number of announcements below this. Where a transport keeps
+#: small messages in rings, the cost of a message depends on how many were sent before. Open MPI's rings of 4 KiB hold
+#: 127 (opal/mca/btl/sm/btl_sm_fbox.h).
 MOST_DISPLACEMENTS = 127
 
 
 class Watch(Protocol):
-    """What measuring tells and asks the watchdog."""
+    """A watchdog as seen by what it watches. `stopped` is the number of the signal that told the process to stop."""
 
     stopped: int | None
 
     def beat(self, doing: str) -> None:
-        """Something moved."""
+        """The process makes progress; `doing` is what comes next."""
 
 
 @dataclass(frozen=True)
 class Method:
     """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank.
 
-    `gate_may_change`: the user left the gate to us, so a gate that makes most samples late gives way to a barrier.
+    `gate_may_change`: the user left the gate to us, so a barrier replaces a gate with which most samples are late.
     A sample is `burst` operations, or `launches` of a graph that holds as many.
     """
 
@@ -67,8 +67,16 @@ class Method:
     launches: int = 1
 
 
+class BatchReport(NamedTuple):
+    """What a rank reports after a batch: its late samples, of the batch and of all, and the signal that stopped it."""
+
+    late: int
+    late_in_all: int
+    stopped: int | None
+
+
 class Decision(NamedTuple):
-    """Rank 0's word after a batch. `displacements` is how often it announces before the next one."""
+    """What rank 0 decides after a batch. `displacements` is how often it announces before the next one."""
 
     samples: int
     slack: int
@@ -81,7 +89,7 @@ class Decision(NamedTuple):
 class Sampling:
     """A rank's samples of one case as they grow. `notes` are for the record."""
 
-    form: TimedCall
+    timed_call: TimedCall
     method: Method
     gate: GateSetting
     notes: list[str]
@@ -91,81 +99,84 @@ class Sampling:
 
     @property
     def stamps(self) -> Stamps:
-        """All samples so far."""
         return Stamps.concatenate(self.done)
 
     def agree(self, watch: Watch) -> int:
-        """Rank 0 hears of late samples and of requests to stop, and decides. Returns the size of the next batch.
+        """Let rank 0 decide from the reports of all ranks. Returns the size of the next batch. Collective.
 
         Raises:
             Interrupted: some rank was told to stop.
         """
-        late = (
-            (int(self.done[-1].late.sum()), sum(int(batch.late.sum()) for batch in self.done)) if self.done else (0, 0)
-        )
-        heard = self.form.session.world.gather((late, watch.stopped))
-        decision: Decision = self.form.session.world.bcast(None if heard is None else self._decide(heard))
+        session = self.timed_call.session
+        late = [int(batch.late.sum()) for batch in self.done]
+        reports = session.world.gather(BatchReport(late[-1] if late else 0, sum(late), watch.stopped))
+        decision: Decision = session.world.bcast(None if reports is None else self._decide(reports))
         if decision.stop:
             raise Interrupted("interrupted.")
         if decision.gate != self.gate.kind:
-            self.gate = GateSetting(decision.gate, self.form.session.signals)
+            self.gate = GateSetting(decision.gate, session.signals)
             self.notes.append(f"gate {decision.gate}: with roundtime most samples were late")
-            self.done, self.began = [], self.form.session.clock()
+            self.done, self.began = [], session.clock()
         self.gate = self.gate.with_slack(decision.slack)
         for _ in range(decision.displacements):
-            self.form.session.signals.announce()
+            session.signals.announce()
         return decision.samples
 
-    def _decide(self, heard: list[tuple[tuple[int, int], int | None]]) -> Decision:
-        """After a late batch: more slack, and a short batch to see whether it was enough."""
-        taken = sum(len(batch.late) for batch in self.done)
-        late_now = max(now for (now, _), _ in heard)
-        late_ever = max(ever for (_, ever), _ in heard)
-        share = late_now / len(self.done[-1].late) if self.done else 0.0
-        self.hopeless = self.hopeless + 1 if share > HOPELESS_SHARE else 0
-        slack = self.gate.slack * (4 if self.hopeless else 2 if share > LATE_SHARE else 1)
-        n = self.method.stop.next_batch(taken, (self.form.session.clock() - self.began) * 1e-9)
-        n = min(n, FIRST_BATCH) if self.hopeless else n
-        stop = any(stopped for _, stopped in heard)
-        tried = self.hopeless >= HOPELESS_BATCHES or (n == 0 and late_ever > HOPELESS_SHARE * taken)
-        if self.method.gate_may_change and tried:
+    def _decide(self, reports: list[BatchReport]) -> Decision:
+        """More slack after late samples; after a hopeless batch also a short one, to see whether it was enough."""
+        stop = any(report.stopped for report in reports)
+        share = max(report.late for report in reports) / len(self.done[-1].late) if self.done else 0.0
+        done = sum(len(batch.late) for batch in self.done)
+        n = self.method.stop.next_batch(done, (self.timed_call.session.clock() - self.began) * 1e-9)
+        slack = self.gate.slack
+        if share > HOPELESS_SHARE:
+            self.hopeless += 1
+            slack *= 4
+            n = min(n, FIRST_BATCH)
+        else:
+            self.hopeless = 0
+            slack *= 2 if share > LATE_SHARE else 1
+        mostly_late = max(report.late_in_all for report in reports) > HOPELESS_SHARE * done
+        give_up = self.hopeless >= HOPELESS_BATCHES or (n == 0 and mostly_late)
+        if self.method.gate_may_change and give_up:
             return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop, self._displacements("barrier"))
         return Decision(n, slack, self.gate.kind, stop, self._displacements(self.gate.kind))
 
     def _displacements(self, gate: Gate) -> int:
-        """Chance in the place of how many control messages went from rank 0 so far, which depends on names and paths.
+        """A random number, because the number of control messages so far depends on names and paths.
 
         A round-time gate announces before every sample. Ranks that share a core would announce for seconds.
         """
-        if gate != "barrier" or self.method.oversubscribed or self.form.session.clock is not time.monotonic_ns:
+        simulated = self.timed_call.session.clock is not time.monotonic_ns
+        if gate != "barrier" or self.method.oversubscribed or simulated:
             return 0
         return random.randrange(MOST_DISPLACEMENTS)  # noqa: S311 - not a secret
 
 
-def sample(form: TimedCall, method: Method, watch: Watch, doing: str) -> Sampling:
-    """Warm up and sample until enough. Collective.
+def sample(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> Sampling:
+    """Warm up, and take samples until the stop rule is met. Collective.
 
     Raises:
         Interrupted: on all ranks, when one was told to stop.
         LibraryError: the library returned an error on this rank.
     """
-    session = form.session
+    session = timed_call.session
     gate = GateSetting(method.gate, session.signals)
     if gate.kind == "roundtime":
         gate = gate.with_slack(_pilot_slack(session))
-    sampling = Sampling(form, method, gate, [] if form.note is None else [form.note])
+    sampling = Sampling(timed_call, method, gate, [] if timed_call.note is None else [timed_call.note])
     for n in _portions(method.warmup):
         watch.beat(f"{doing}: warming up")
-        form.run(sampling.gate, n)
+        timed_call.run(sampling.gate, n)
     sampling.began = session.clock()
     while (n := sampling.agree(watch)) > 0:
         watch.beat(f"{doing}: timing")
-        sampling.done.append(form.run(sampling.gate, n))
+        sampling.done.append(timed_call.run(sampling.gate, n))
     return sampling
 
 
 def _portions(n: int) -> Iterator[int]:
-    """Portions of at most a first batch, so that the watchdog hears from a long warm-up."""
+    """Portions of at most a first batch, so that the watchdog notices a long warm-up's progress."""
     for start in range(0, n, FIRST_BATCH):
         yield min(FIRST_BATCH, n - start)
 

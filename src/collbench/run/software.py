@@ -1,4 +1,4 @@
-"""Whether all ranks run one program: a world in which builds are mixed measures none of them."""
+"""Whether all ranks run the same software: mixed builds would measure none of them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collbench.errors import BackendUnavailable
 
 
 def software(backend: Backend) -> tuple[tuple[str, str], ...]:
-    """(name, version) of this program and of the libraries that move the data; plain, so that any version reads it.
+    """(name, version) of this program and of the libraries that move the data, in a form that any version reads.
 
-    A library that cannot be used here, as NCCL where a server has no GPU, has no version.
+    A library that cannot be used here is left out, as NCCL where a server has no GPU.
     """
     try:
         libraries = backend.libraries()
     except BackendUnavailable:
         libraries = ()
-    return (("collbench", collbench.__version__), *((one.name, one.version) for one in libraries))
+    return (("collbench", collbench.__version__), *((library.name, library.version) for library in libraries))
 
 
 def difference(ranks: list[tuple[tuple[str, str], ...]]) -> str | None:
-    """The first rank that has another version of something than a rank before it. `ranks` are `software` by rank."""
+    """The first rank with another version of something than an earlier rank. `ranks` are `software` by rank."""
     first: dict[str, tuple[int, str]] = {}
-    for rank, found in enumerate(ranks):
-        for name, version in found:
-            earlier, known = first.setdefault(name, (rank, version))
-            if version != known:
-                return f"rank {earlier} has {name} {known}, rank {rank} has {version}"
+    for rank, versions in enumerate(ranks):
+        for name, version in versions:
+            first_rank, first_version = first.setdefault(name, (rank, version))
+            if version != first_version:
+                return f"rank {first_rank} has {name} {first_version}, rank {rank} has {version}"
     return None

@@ -1,4 +1,4 @@
-"""Nothing hangs: a thread that ends this process when nothing moves, or when it was told to stop and cannot.
+"""A thread that ends this process when it makes no progress, or when it was told to stop and cannot.
 
 The main thread may be inside a C call that never returns; signals still reach the watchdog through the wake-up pipe.
 """
@@ -14,33 +14,34 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-#: After a signal the main thread has this long to end its batch and agree with the other ranks (s). Open MPI's mpirun
+#: After a signal the main thread has so long to finish its batch and agree with the other ranks (s). Open MPI's mpirun
 #: sends SIGTERM when it ends a job (Ctrl-C, a lost rank) and SIGKILL 0.4 s later; MPICH's forwards Ctrl-C as SIGINT.
 GRACE = {int(signal.SIGINT): 0.8, int(signal.SIGTERM): 0.1}
-#: Ranks other than 0 wait this much longer before they speak, so that one message appears, not n (s).
+#: Ranks other than 0 wait this much longer (s), so that rank 0 reports first.
 DEFERENCE = 2.0
 
-LastWords = Callable[[str, str], None]
+#: Called with a kind and what the process was doing; ends the process.
+OnEnd = Callable[[str, str], None]
 
 
 class Watchdog:
     """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
 
-    `last_words(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT),
-    `terminated` (SIGTERM) or `trouble`, with the text that `trouble()` gave in `doing`, and must end the process.
+    `on_end(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT), `terminated`
+    (SIGTERM) or `trouble`, where `doing` includes the text of `trouble()`, and must end the process.
     """
 
     def __init__(
         self,
         timeout: float,
-        last_words: LastWords,
+        on_end: OnEnd,
         deference: float = 0.0,
         trouble: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._timeout = timeout
         self._trouble = trouble
         self._deference = deference
-        self._last_words = last_words
+        self._on_end = on_end
         self._doing = "starting"
         self._beat = time.monotonic()
         self._finished = threading.Event()
@@ -48,7 +49,7 @@ class Watchdog:
         self.stopped: int | None = None
 
     def beat(self, doing: str) -> None:
-        """Something moved; `doing` is what comes next."""
+        """The process makes progress; `doing` is what comes next."""
         self._doing = doing
         self._beat = time.monotonic()
 
@@ -89,11 +90,11 @@ class Watchdog:
                 self._end(kind)
             elif now > self._beat + self._timeout + self._deference:
                 self._end("timeout")
-            elif (text := self._asked()) is not None:
+            elif (text := self._trouble_text()) is not None:
                 self._end("trouble", f"{self._doing}: {text}")
 
-    def _asked(self) -> str | None:
-        """What the library says of itself; whatever goes wrong in asking, the watch goes on."""
+    def _trouble_text(self) -> str | None:
+        """The library's own error; an error of asking does not end the watch."""
         try:
             return self._trouble()
         except Exception:
@@ -101,13 +102,13 @@ class Watchdog:
 
     def _end(self, kind: str, doing: str | None = None) -> None:
         if not self._finished.is_set():
-            self._last_words(kind, self._doing if doing is None else doing)
+            self._on_end(kind, self._doing if doing is None else doing)
 
 
 class Unwatched:
-    """The same words for ranks that another thread's watchdog covers."""
+    """Stands in for a watchdog on ranks that another thread's watchdog covers."""
 
     stopped: int | None = None
 
     def beat(self, doing: str) -> None:
-        """Nothing."""
+        pass

@@ -1,8 +1,8 @@
 """Everything that may vary from case to case, declared once.
 
-A case holds its values by these names. Factors of `compare` and `advise`, headings, columns, the fields that stand for
-nothing, plan keys and the options of commands follow from this table. A workload may have axes that are not in it: its
-file declares them, and a reader of its records shows them by name and value.
+A case holds its values by these names. The keys of a plan, the flags of commands, the loops over a plan, factors of
+`compare` and `advise`, headings, CSV columns and the values that stand for nothing are read from this table. A workload
+may have axes that are not in it: its file declares them, and a reader of its records shows them by name and value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from collbench.schema import axis_values
+from collbench.schema.choices import YES_NO_BOTH, Choice, Flag, one_of
+from collbench.schema.dtypes import DTYPE_ALIASES, DTYPES
 from collbench.schema.policy import policy_order
+from collbench.schema.sizes import Sizes, sizes_in_bytes
 
 Value = str | int | float | bool | None
 Kind = Literal["what", "how", "where"]
@@ -52,22 +56,24 @@ class Axis:
     """One thing that may vary.
 
     `kind`: `what` is measured, `how`, or `where`. `neutral` stands where it does not apply or is left to the library,
-    and is not stored. `label` names a side of a comparison, `order` sorts them, and `words` says a value in the heading
-    of a table (empty: nothing). `implies` are facts of the environment that may differ with it. `advised`: a reader may
-    still choose it, so `advise` does. `plan` is the plan's key, a list of values. `column`: its name in CSV files.
+    and is not stored. Other values are `of` one type. `label` names a side of a comparison, `order` sorts them, and
+    `words` says a value in the heading of a table (empty: nothing). `implies` are facts of the environment that may
+    differ with it. `advised`: a reader may still choose it, so `advise` does. `column`: its name in CSV files.
+    `choice` is how values are asked for in a plan and by a flag.
     """
 
     name: str
     kind: Kind
     means: str
     neutral: Value = None
+    of: type = str
     label: Callable[[Value], str] = _label
     order: Callable[[Any], Any] = _order
     words: Callable[[Value], str] = _no_words
     implies: frozenset[str] = frozenset()
     advised: bool = False
-    plan: str = ""
     column: str = ""
+    choice: Choice | None = None
 
     @property
     def spelled(self) -> str:
@@ -93,40 +99,146 @@ def _if_true(words: str) -> Callable[[Value], str]:
     return lambda value: words if value else ""
 
 
+#: What NCCL knows (nccl.h and its manual, 2.30); case does not matter to it.
+NCCL_ALGO = axis_values.nccl_words("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
+NCCL_PROTO = axis_values.nccl_words("LL", "LL128", "Simple")
+
 #: Every axis that is not a workload's own, in the order of tables.
 AXES: dict[str, Axis] = {
     axis.name: axis
     for axis in (
         Axis("measure", "what", "what a program was timed at", words=_after("")),
-        Axis("op", "what", "the reduction", words=_after(""), plan="ops"),
-        Axis("dtype", "what", "the type of an element", "", words=_after(""), plan="dtypes"),
-        Axis("root", "what", "the rank that sends, receives or serves", words=_after("root "), plan="roots"),
-        Axis("size", "what", "the size asked for, in bytes", 0, plan="sizes", column="size_asked"),
-        Axis("backend", "how", "what moves the data", "", words=_after("backend "), implies=SOFTWARE, plan="backends"),
-        Axis("driver", "how", "who makes the calls", "", words=_after("driver "), advised=True, plan="drivers",
-             column="driver_asked"),
-        Axis("thread_level", "how", "what MPI is initialised with", "", words=_after("thread level "),
-             implies=frozenset({"granted-thread-level"}), advised=True, plan="thread_level"),
-        Axis("staging", "how", "the host memory that device data passes through",
-             words=lambda value: f"{value} host memory" if value else "", advised=True, plan="staging"),
-        Axis("algorithm", "how", "what NCCL_ALGO is set to", words=_after("NCCL_ALGO="), advised=True,
-             plan="algorithms", column="algorithm_asked"),
-        Axis("protocol", "how", "what NCCL_PROTO is set to", words=_after("NCCL_PROTO="), advised=True,
-             plan="protocols", column="protocol_asked"),
-        Axis("registered", "how", "buffers known to the communicator beforehand", False,
-             words=_if_true("registered buffers"), advised=True, plan="registered"),
-        Axis("graph", "how", "operations in a CUDA graph that is launched in place of calls", 0,
-             words=lambda value: f"CUDA graph of {value}" if value else "", advised=True),
-        Axis("in_place", "how", "the result takes the place of the input", False, words=_if_true("in place"),
-             advised=True, plan="in_place"),
+        Axis(
+            "op", "what", "the reduction", words=_after(""),
+            choice=Choice(
+                "ops", ("sum",), row=lambda row: row.reduces, nested=-1,
+                values=axis_values.named("op", OPS, lambda backend: backend.ops, {}),
+                flag=Flag(("-o", "--op"), f"Reduction: {', '.join(OPS)}, or all.", "OP", commas=True),
+            ),
+        ),
+        Axis(
+            "dtype", "what", "the type of an element", "", words=_after(""),
+            choice=Choice(
+                "dtypes", ("float32",), row=lambda row: row.moves_data, nested=-2,
+                values=axis_values.named("dtype", DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
+                flag=Flag(("-d", "--datatype"), "int8 to uint64, float16, bfloat16, float32, float64 (or half, float, "
+                          "double), or all.", "TYPE", commas=True),
+            ),
+        ),
+        Axis(
+            "root", "what", "the rank that sends, receives or serves", of=int, words=_after("root "),
+            choice=Choice(
+                "roots", (0,), row=lambda row: row.rooted, values=axis_values.roots,
+                flag=Flag(("-r", "--root"), "Root, or parameter server, where the collective has one.", "RANK"),
+            ),
+        ),
+        Axis(
+            "size", "what", "the size asked for, in bytes", 0, of=int, column="size_asked",
+            choice=Choice(
+                "sizes", None, of=Sizes | tuple[str | int, ...] | None, row=lambda row: row.moves_data, nested=1,
+                values=lambda asked, situation: sizes_in_bytes(asked),
+            ),
+        ),
+        Axis(
+            "backend", "how", "what moves the data", "", words=_after("backend "), implies=SOFTWARE,
+            choice=Choice(
+                "backends", (), values=lambda asked, situation: (situation.backend.name,),
+                flag=Flag(("--backend",), "See `collbench list`.", "NAME",
+                          default="mpi, on GPUs nccl; under torchrun torch-gloo, torch-nccl"),
+            ),
+        ),
+        Axis(
+            "driver", "how", "who makes the calls", "", words=_after("driver "), advised=True, column="driver_asked",
+            choice=Choice(
+                "drivers", ("native",), of=Driver, nested=-3,
+                flag=Flag(("--driver",), "Who makes the call: our C loop, or Python.", words=one_of(DRIVERS)),
+            ),
+        ),
+        Axis(
+            "thread_level", "how", "what MPI is initialised with", "", words=_after("thread level "),
+            implies=frozenset({"granted-thread-level"}), advised=True,
+            choice=Choice(
+                "thread_level", "single", of=ThreadLevel,
+                flag=Flag(("--thread-level",), "What MPI is initialised with.",
+                          words={name: name for name in THREAD_LEVELS}),
+            ),
+        ),
+        Axis(
+            "staging", "how", "the host memory that device data passes through",
+            words=lambda value: f"{value} host memory" if value else "", advised=True,
+            choice=Choice(
+                "staging", ("pinned",), of=Staging, row=lambda row: row.moves_data, optional=True,
+                flag=Flag(("--staging",), "Host memory that device data passes through (mpi-staged, and the server's "
+                          "leg of nccl).", words=one_of(STAGINGS) | {"both": STAGINGS}),
+            ),
+        ),
+        Axis(
+            "algorithm", "how", "what NCCL_ALGO is set to", words=_after("NCCL_ALGO="), advised=True,
+            column="algorithm_asked",
+            choice=Choice(
+                "algorithms", ("",), optional=True, values=axis_values.empty_is_none, check=NCCL_ALGO,
+                flag=Flag(("--algorithm",), "nccl: what NCCL_ALGO is set to.", "NAME", default="left to NCCL"),
+            ),
+        ),
+        Axis(
+            "protocol", "how", "what NCCL_PROTO is set to", words=_after("NCCL_PROTO="), advised=True,
+            column="protocol_asked",
+            choice=Choice(
+                "protocols", ("",), optional=True, values=axis_values.empty_is_none, check=NCCL_PROTO,
+                flag=Flag(("--protocol",), "nccl: what NCCL_PROTO is set to.", "NAME", default="left to NCCL"),
+            ),
+        ),
+        Axis(
+            "registered", "how", "buffers known to the communicator beforehand", False, of=bool,
+            words=_if_true("registered buffers"), advised=True,
+            choice=Choice(
+                "registered", (False,), optional=True,
+                flag=Flag(("-R", "--local_register"), "nccl: buffers that NCCL allocates and registers.", "0|1",
+                          words={"0": (False,), "1": (True,)}),
+            ),
+        ),
+        Axis(
+            "graph", "how", "operations in a CUDA graph that is launched in place of calls", 0, of=int,
+            words=lambda value: f"CUDA graph of {value}" if value else "", advised=True,
+            choice=Choice(
+                "cudagraph", 0, row=lambda row: not row.has_server, optional=True,
+                values=axis_values.operations_of_graph, check=axis_values.within(0, 10_000_000),
+                flag=Flag(("-G", "--cudagraph"), "nccl: launch a captured CUDA graph N times a sample; 0: no graph.",
+                          "N"),
+            ),
+        ),
+        Axis(
+            "in_place", "how", "the result takes the place of the input", False, of=bool, words=_if_true("in place"),
+            advised=True,
+            choice=Choice(
+                "in_place", (False,), values=axis_values.places, nested=1,
+                flag=Flag(("--in-place",), "Measure the in-place form.", words=YES_NO_BOTH, alone="yes",
+                          default="no; both with --style nccl-tests"),
+            ),
+        ),
         Axis("engine", "where", "what the ranks were started in", "host"),
-        Axis("image", "where", "the image, on the host the environment beside it", implies=SOFTWARE, plan="images"),
-        Axis("policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
-             implies=frozenset({"python", "packages", "image-id"}), plan="policies"),
-        Axis("isolation", "where", "the step of the engine's ladder", label=lambda value: str(value or "none"),
-             order=step_order, advised=True, plan="isolation"),
-        Axis("affinity", "where", "memory near the cores, or on another node", "near", advised=True, plan="affinity"),
-        Axis("ranks", "where", "processes that take part", 1, plan="ranks"),
+        Axis(
+            "image", "where", "the image, on the host the environment beside it", implies=SOFTWARE,
+            choice=Choice("images", check=axis_values.image_name),
+        ),
+        Axis(
+            "policy", "where", "how ranks are spread over containers", "host", order=policy_order, advised=True,
+            implies=frozenset({"python", "packages", "image-id"}),
+            choice=Choice("policies", check=axis_values.policy_name),
+        ),
+        Axis(
+            "isolation", "where", "the step of the engine's ladder", label=lambda value: str(value or "none"),
+            order=step_order, advised=True,
+            choice=Choice("isolation"),
+        ),
+        Axis(
+            "affinity", "where", "memory near the cores, or on another node", "near", advised=True,
+            choice=Choice("affinity"),
+        ),
+        Axis(
+            "ranks", "where", "processes that take part", 1, of=int,
+            choice=Choice("ranks"),
+        ),
     )
 }  # fmt: skip
 
@@ -134,3 +246,8 @@ AXES: dict[str, Axis] = {
 def axis_of(name: str, kind: Kind = "what") -> Axis:
     """The axis of that name; one that is not in the table is a workload's own."""
     return AXES.get(name) or Axis(name, kind, "", words=_after(f"{name.replace('_', ' ')} "))
+
+
+def choices_of(*kinds: Kind) -> dict[str, Choice]:
+    """How values are asked for on every axis of these kinds that a plan can vary, by the name of the axis."""
+    return {axis.name: axis.choice for axis in AXES.values() if axis.choice is not None and axis.kind in kinds}

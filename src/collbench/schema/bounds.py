@@ -1,4 +1,4 @@
-"""Bounds of what a run may say: a number or a name beyond them is damage, and is refused where it is read."""
+"""Bounds of the numbers and names of a run. What lies beyond them is damage, and is refused by readers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-#: What is counted, in operations, bytes moved, elements.
+#: Operations, bytes moved, elements.
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
-#: Bytes as a kernel tells them: up to the largest number that it has.
+#: Bytes as a kernel reports them: up to the largest number that it has.
 Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
-#: No run has more ranks, nor more launches.
+#: No run has more ranks or launches.
 Rank = Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)]
 RankCount = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Launch = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
@@ -23,5 +23,5 @@ Burst = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 #: Cores, watts, seconds of a plan: never negative.
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
-#: What tells one case from another. An image may be named with its registry, its tag and its digest.
+#: A value that identifies a case. An image may be named with its registry, its tag and its digest.
 Name = Annotated[str, msgspec.Meta(max_length=512)]

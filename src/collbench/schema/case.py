@@ -1,4 +1,4 @@
-"""A case: one cell of an experiment, and nothing but its identity."""
+"""A case: the identity of one cell of an experiment."""
 
 from __future__ import annotations
 
@@ -18,32 +18,21 @@ Cadence = Literal["isolated", "streaming"]
 GATES: tuple[Gate, ...] = get_args(Gate)
 CADENCES: tuple[Cadence, ...] = get_args(Cadence)
 
-#: Item size in bytes of every dtype that exists anywhere in collbench.
-DTYPES: dict[str, int] = {
-    "int8": 1, "int16": 2, "int32": 4, "int64": 8,
-    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-}  # fmt: skip
-
-#: What users of nccl-tests and C type instead.
-DTYPE_ALIASES: dict[str, str] = {"half": "float16", "float": "float32", "double": "float64", "char": "int8"}
-
 _Text = Annotated[str, msgspec.Meta(max_length=512)]
 _Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Settings = dict[Name, _Text | _Whole | float | bool | None]
 
-#: No case has so many settings.
+#: Most settings that a case may have.
 MOST_SETTINGS = 64
-
 
 _NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "policy", "affinity"))
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The place of a case: what its ranks were started in, and how they were spread.
+    """Where a case runs: what its ranks are started in, and how they are distributed.
 
-    On the host `image` is the one that the environment there stands beside, and there is no step of `isolation`.
-    `affinity` is `far` where memory is on another node than the cores.
+    On the host `image` is the one that the host's environment is compared with, and `isolation` is None.
+    `affinity` is `far` where memory is on another NUMA node than the cores.
     """
 
     ranks: RankCount = 1
@@ -60,7 +49,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def on_host(self) -> bool:
-        """Whether no container is around the ranks."""
+        """Whether the ranks are in no container."""
         return self.engine == "host"
 
     @property
@@ -71,10 +60,10 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
-    """What is asked for. What was really used (the driver after a fall-back, say) stands in the record.
+    """What was requested. What was really used (the driver after a fallback, say) is in the record.
 
-    `what` and `how` hold the values of axes (`schema.axes`) that say something; neutral ones are left out. The size
-    asked for is `what["size"]`; the bytes that move after rounding to whole blocks are `Record.work.amount`.
+    `what` and `how` hold the values of axes (`schema.axes`) that are not neutral. The requested size is `what["size"]`;
+    the bytes that move after rounding to whole blocks are `Record.work.amount`.
     """
 
     workload: Name
@@ -86,8 +75,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for settings in (self.what, self.how):
             if len(settings) > MOST_SETTINGS:
                 raise ValueError(f"{len(settings)} settings; a case has at most {MOST_SETTINGS}")
-            if not all(settings.values()):  # what says nothing is null, false, 0 or empty
-                for name in [name for name, value in settings.items() if _says_nothing(name, value)]:
+            if not all(settings.values()):  # every neutral value is null, false, 0 or empty
+                for name in [name for name, value in settings.items() if _is_neutral(name, value)]:
                     del settings[name]
 
     def __hash__(self) -> int:
@@ -98,7 +87,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return hash((self.workload, frozenset(self.what.items()), frozenset(self.how.items()), self.where))
 
     def __getitem__(self, axis: str) -> Any:
-        """The value on an axis, `workload` among them; the neutral one where the case has none."""
+        """The value on an axis or of `workload`; the neutral one where the case has none."""
         for settings in (self.what, self.how):
             if axis in settings:
                 return settings[axis]
@@ -108,20 +97,20 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """Those on which the case has a value of its own, in the order of the table."""
+        """The axes with a value that is not neutral: the workload's own ones, then those of the table."""
         own = [axis_of(name) for name in self.what if name not in AXES]
         own += [axis_of(name, "how") for name in self.how if name not in AXES]
         return (*own, *(axis for axis in AXES.values() if self[axis.name] != axis.neutral))
 
     def having(self, **values: Value) -> Case:
-        """The case with other values on some axes; `workload` among them."""
+        """The case with other values on these axes; `workload` may be one of them."""
         what, how, where = dict(self.what), dict(self.how), dict[str, Any]()
         workload = values.pop("workload", self.workload)
         for name, value in values.items():
             kind = AXES[name].kind if name in AXES else "how" if name in how else "what"
             if kind == "where":
                 where[name] = value
-            elif _says_nothing(name, value):
+            elif _is_neutral(name, value):
                 (what if kind == "what" else how).pop(name, None)
             else:
                 (what if kind == "what" else how)[name] = value
@@ -129,49 +118,50 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return Case(workload=str(workload), what=what, how=how, where=place)
 
     def without(self, axes: Collection[str]) -> Case:
-        """The case with nothing on these axes: what cases have in common that differ in them alone."""
-        dropped = {name: axis_of(name).neutral for name in axes if name in AXES or name == "workload"}
-        found = self.having(**dropped | ({"workload": ""} if "workload" in dropped else {}))
-        for settings in (found.what, found.how):
+        """The case with neutral values on these axes: equal for cases that differ in them alone."""
+        neutral: dict[str, Value] = {name: AXES[name].neutral for name in axes if name in AXES}
+        if "workload" in axes:
+            neutral["workload"] = ""
+        case = self.having(**neutral)
+        for settings in (case.what, case.how):
             for name in set(settings) & set(axes):
                 del settings[name]
-        return found
+        return case
 
     @property
     def key(self) -> str:
         """Twelve hex digits that name the case, stable across machines and versions of Python."""
         import hashlib
 
-        said = {name: value for name, value in msgspec.to_builtins(self).items() if value}
-        canonical = msgspec.json.encode(said, order="sorted")
+        fields = {name: value for name, value in msgspec.to_builtins(self).items() if value}
+        canonical = msgspec.json.encode(fields, order="sorted")
         return hashlib.blake2b(canonical, digest_size=6).hexdigest()
 
 
-def _says_nothing(name: str, value: Value) -> bool:
-    """A value that is left out. A size of 0 is one that was asked for."""
+def _is_neutral(name: str, value: Value) -> bool:
+    """Whether a case leaves the value out. A size of 0 is a request."""
     return value is None or value is False or (name in AXES and name != "size" and value == AXES[name].neutral)
 
 
 def case_of(workload: str, values: Mapping[str, Value]) -> Case:
-    """A case from values on the axes of the table, in any order."""
     return Case(workload=workload).having(**values)
 
 
 def names_in(cases: Collection[Case]) -> Iterator[str]:
-    """Every axis on which one of these cases says something: those of the table first, in its order."""
-    found = {name for case in cases for name in (*case.what, *case.how)}
+    """`workload` and every axis with a value in one of these cases: those of the table first, in its order."""
+    used = {name for case in cases for name in (*case.what, *case.how)}
     yield "workload"
-    yield from (name for name in AXES if name in found or name in Where.__struct_fields__)
-    yield from sorted(found - AXES.keys())
+    yield from (name for name in AXES if name in used or name in Where.__struct_fields__)
+    yield from sorted(used - AXES.keys())
 
 
 def own_axes(cases: Collection[Case]) -> tuple[str, ...]:
-    """Those of `names_in` that are a workload's own."""
+    """Those of `names_in` that a workload declares itself."""
     return tuple(name for name in names_in(cases) if name not in AXES and name != "workload")
 
 
 def refuse_odd(case: Case, what: str) -> None:
-    """Raise for a case whose values are of another kind than their axes.
+    """Refuse a case with values that do not belong on their axes.
 
     Raises:
         RunReadError: `what` names the place.
@@ -180,16 +170,11 @@ def refuse_odd(case: Case, what: str) -> None:
         for name, value in settings.items():
             axis = AXES.get(name)
             if axis is not None and axis.kind != kind:
-                raise RunReadError(f"{what}: {name} stands in `{kind}`, and belongs in `{axis.kind}`.")
-            if axis is not None and type(value) is not _TYPES[name]:  # True is an int, and no size
-                raise RunReadError(f"{what}: {name} {value!r} is of another kind than it should be.")
+                raise RunReadError(f"{what}: {name} is in `{kind}`; it belongs in `{axis.kind}`.")
+            if axis is not None and type(value) is not axis.of:  # True is an int, and no size
+                raise RunReadError(f"{what}: {name} {value!r} is of the wrong type; expected {axis.of.__name__}.")
     root, size = case.what.get("root"), case.what.get("size", 0)
     if isinstance(root, int) and not 0 <= root < case.where.ranks:
-        raise RunReadError(f"{what}: root {root} of {case.where.ranks} ranks.")
+        raise RunReadError(f"{what}: root {root} does not exist; there are {case.where.ranks} ranks.")
     if isinstance(size, int) and size < 0:
-        raise RunReadError(f"{what}: a size of {size} bytes.")
-
-
-_TYPES: dict[str, type] = dict.fromkeys(AXES, str) | {
-    "root": int, "size": int, "ranks": int, "graph": int, "in_place": bool, "registered": bool,
-}  # fmt: skip
+        raise RunReadError(f"{what}: negative size {size}.")

@@ -1,4 +1,4 @@
-"""What a GPU says of itself at one moment."""
+"""The state of a GPU at one moment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collbench.schema.bounds import Amount, Count
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Clocks in MHz, power in watts, temperature in degrees Celsius; None is what the GPU does not tell.
+    """Clocks in MHz, power in watts, temperature in degrees Celsius; None where the GPU does not report it.
 
-    `throttled` names what slows the GPU down at that moment: `power cap`, `thermal (software)`, `thermal (hardware)`,
-    `hardware slowdown`, `power brake`, `sync boost`; empty where nothing does. Idleness and clocks that somebody set
-    are no slowdown. Of a MIG device everything is that of the GPU it is part of.
+    `throttled` names what slows the GPU down: `power cap`, `thermal (software)`, `thermal (hardware)`, `hardware
+    slowdown`, `power brake`, `sync boost`; empty where nothing does. Idling and clocks set by a user do not count. A
+    MIG device has the values of the GPU it is part of.
     """
 
     uuid: str

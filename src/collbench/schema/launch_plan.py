@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from collbench.errors import PlanError
-from collbench.schema.plan import Plan, load_plan_of
-from collbench.schema.policy import is_spelling
+from collbench.schema.axes import choices_of
+from collbench.schema.plan import Plan, check_values, load_plan_of
 
 Affinity = Literal["near", "far"]
-
-#: As Docker spells a reference: no blank, no quote, nothing that a shell would read.
-_IMAGE = re.compile(
-    r"(?:[A-Za-z0-9.-]+:[0-9]{1,5}/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
-)
 
 MOST_LAUNCHES = 1000
 MOST_RANKS = 256
 
-#: More ways to start a world than these are a slip of the keyboard; more starts take days.
+#: More ways to start a world than these are a typing error; more starts take days.
 MOST_CELLS, MOST_STARTS = 5_000, 100_000
+
+#: The keys whose every combination is a cell.
+PLACES = tuple(choice.key for choice in choices_of("where").values())
 
 
 class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +51,10 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
 
+    if TYPE_CHECKING:  # the keys of axes are known when the table has been read
+
+        def __init__(self, **keys: Any) -> None: ...
+
     def inner(self) -> Plan:
         """What one world measures."""
         return Plan(**{name: getattr(self, name) for name in Plan.__struct_fields__})
@@ -79,10 +79,8 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     Raises:
         PlanError: the first that does not, with what would.
     """
-    for name in ("images", "policies", "isolation", "affinity"):
-        if not getattr(plan, name):
-            raise PlanError(f"{name}: the list is empty; nothing would be started.")
-    _check_names(plan)
+    check_values(plan)
+    _check_images(plan)
     _check_workers(plan)
     numbers = [("launches", plan.launches, MOST_LAUNCHES)]
     if isinstance(plan.cores_per_rank, int):
@@ -98,12 +96,12 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
 
 def _check_cells(plan: LaunchPlan) -> None:
     """Before they are listed, which would take memory for each."""
-    lists = (plan.images, plan.policies, plan.isolation, plan.affinity, plan.ranks or plan.workers or (2,))
-    cells = math.prod(len(set(values)) for values in lists)
+    lists = {key: getattr(plan, key) for key in PLACES} | {"ranks": plan.ranks or plan.workers or (2,)}
+    cells = math.prod(len(set(values)) for values in lists.values())
     for what, number, most in (("cells", cells, MOST_CELLS), ("starts", cells * plan.launches, MOST_STARTS)):
         if number > most:
             raise PlanError(
-                f"images, policies, isolation, affinity and ranks make up to {number:,} {what}, and a plan has at most "
+                f"{', '.join(PLACES[:-1])} and {PLACES[-1]} make up to {number:,} {what}, and a plan has at most "
                 f"{most:,}. Measure in several runs."
             )
 
@@ -111,19 +109,13 @@ def _check_cells(plan: LaunchPlan) -> None:
 def _check_workers(plan: LaunchPlan) -> None:
     if plan.workers and plan.ranks:
         raise PlanError("ranks and workers: both say how large the worlds are; give one of them.")
-    if plan.workers and plan.roots != (0,):
-        raise PlanError(f"roots {list(plan.roots)}: with workers the server is rank 0, and so is every root.")
+    if plan.workers and plan["roots"] != (0,):
+        raise PlanError(f"roots {list(plan['roots'])}: with workers the server is rank 0, and so is every root.")
     if plan.workers and plan.workloads:
         raise PlanError("workers and workloads: a program runs on one rank. Launch the workloads with ranks = [1].")
 
 
-def _check_names(plan: LaunchPlan) -> None:
-    for image in (*plan.images, *plan.environments):
-        if _IMAGE.fullmatch(image) is None:
-            raise PlanError(f"image {image!r}: not a name of an image. Write openmpi, or site/name:tag.")
-    for policy in plan.policies:
-        if not is_spelling(policy):
-            raise PlanError(f"policy {policy!r}: not a name of a policy. Write single, or with a number packed:2.")
+def _check_images(plan: LaunchPlan) -> None:
     for key in ("environments", "image_backends"):
         for unknown in sorted(set(getattr(plan, key)) - set(plan.images)):
             raise PlanError(f"{key}: {unknown!r} is none of the images {', '.join(plan.images)}.")

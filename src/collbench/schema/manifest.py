@@ -1,4 +1,4 @@
-"""A manifest: what was asked for and what the machine was, once per run."""
+"""A manifest: what was requested and on which machine, once per run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collbench.schema.untrusted import decode_plain
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A library that moved data: which one, which build, from where."""
+    """A library that moved data, and its file."""
 
     name: str
     version: str
@@ -23,7 +23,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A GPU that ranks used. `memory` in bytes; `bus` is its PCI address, `node` the memory node it hangs on."""
+    """A GPU that ranks used. `memory` in bytes; `bus` is its PCI address, `node` the nearest memory node."""
 
     uuid: str
     name: str
@@ -34,9 +34,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel does not tell.
+    """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
 
-    `clock_step` is the spacing of the values (s) that its clock can show: no time is known better than that.
+    `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How it was measured: the same for every case of a run. `iters` is None under a time budget (in seconds)."""
+    """How every case of a run was measured. `iters` is None under a time budget (in seconds)."""
 
     gate: str
     cadence: str
@@ -69,9 +69,9 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands on one side of a comparison: an image, or the environment on the host beside it.
+    """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
-    `id`, `digests` and `labels` are what the engine knows of an image; `python` is the version of the interpreter.
+    `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a run with many launches: the engine, both sides of each comparison, and how they differ besides."""
+    """Of a run with many launches: the engine, both sides of each comparison, and how else they differ."""
 
     engine: str
     seed: int
@@ -95,7 +95,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first file of a run. `environment` holds an allow-list of variables, never all: they hold secrets.
+    """The first file of a run. `environment` holds an allow-list of variables, because others may be secret.
 
     `rank_gpus` is the UUID of each rank's GPU (None: it has none); empty where no rank has one.
     """

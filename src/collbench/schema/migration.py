@@ -1,4 +1,4 @@
-"""Records of older schemas, as plain decoded JSON, in the words of today."""
+"""Records of older schemas, as plain decoded JSON, brought to the current one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from collbench.schema.axes import Driver, Op, Staging, ThreadLevel
 from collbench.schema.bounds import Count, Name, Rank, RankCount
 
-#: The only operation of those schemas that moves nothing.
+#: The only operation of those schemas that moves no data.
 _SIZELESS = "barrier"
 
 
 class FlatCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A case up to schema 4: what it refuses, a reader of those schemas refused.
+    """A case up to schema 4, as strict as the readers of those schemas were.
 
     `policy` ends in `/far` where memory was on another node than the cores.
     """
@@ -43,22 +43,22 @@ def to_5(document: dict[str, Any]) -> dict[str, Any]:
     """From schema 4 to 5: a case says what, how and where, and work is an amount of a unit. Manifests stay.
 
     Raises:
-        msgspec.ValidationError: the case is none of schema 4.
+        msgspec.ValidationError: not a case of schema 4.
     """
-    found = document | {"schema": 5}
+    migrated = document | {"schema": 5}
     if "case" in document:
-        found["case"] = case_to_5(document["case"])
+        migrated["case"] = case_to_5(document["case"])
     work = document.get("work")
     if isinstance(work, dict) and "bytes" in work and "amount" not in work:
-        found["work"] = {"amount" if name == "bytes" else name: value for name, value in work.items()}
-    return found
+        migrated["work"] = {"amount" if name == "bytes" else name: value for name, value in work.items()}
+    return migrated
 
 
 def case_to_5(case: Any) -> dict[str, Any]:
     """A flat case as workload, what, how and where. Every container of those schemas was Docker's.
 
     Raises:
-        msgspec.ValidationError: an unknown or missing field, or a value of another kind.
+        msgspec.ValidationError: an unknown or missing field, or a value of the wrong type.
     """
     flat = msgspec.convert(case, FlatCase)
     policy, _, affinity = flat.policy.partition("/")

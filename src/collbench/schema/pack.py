@@ -1,7 +1,7 @@
-"""The samples files of a run packed into one archive, so that a run is three files: for repositories and transfers.
+"""Packs the samples files of a run into one archive, so that a run is three files: for repositories and transfers.
 
-Whatever interrupts it, every samples file is whole in the folder or in the archive, and packing again completes it: the
-archive is written beside, synced, compared with the files member by member, and takes its name; then the files go.
+Whenever it is interrupted, every samples file is complete in the folder or in the archive, and packing again finishes:
+the archive is written under a temporary name, synced, compared with the files and renamed; then the files are removed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from collbench.schema.sample_files import ARCHIVE, FOLDER, NAME, SampleFiles
 from collbench.schema.samples import largest_file
 from collbench.schema.store import locked, read_manifest
 
-#: No samples file that is read is larger (bytes).
+#: The largest samples file that is read (bytes).
 LARGEST = largest_file(1 << 20, 1 << 62)
 
-#: Its own name while it is not complete. Nothing reads it.
-_HALF = f"{ARCHIVE}.part"
+#: The archive's name while it is incomplete. Nothing reads it.
+_PARTIAL = f"{ARCHIVE}.part"
 
 _AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Packed:
-    """So many samples files, which took `before` bytes of the disk; the archive that holds them now takes `after`."""
+    """How many samples files were packed; bytes on disk of the files before, and of the archive after."""
 
     files: int
     before: int
@@ -39,39 +39,38 @@ class Packed:
 
 
 def pack(directory: Path) -> Packed | None:
-    """Pack the samples files of a run; an archive that is there takes in what came since. None: there are no files.
+    """Pack the samples files of a run, into the archive of an earlier call too. None where there are no files.
 
-    The same samples files give the same bytes (with one version of zlib): members are in the order of their names, and
-    of one time.
+    The same samples files give the same bytes (with one version of zlib): members are sorted, and have one date.
 
     Raises:
-        RunReadError: not a run; something in the folder or in the archive is no samples file, or cannot be read.
-        RunWriteError: another program writes the run, or the archive cannot be written. No sample is lost.
+        RunReadError: not a run; the folder or the archive holds something else, or cannot be read.
+        RunWriteError: another program is writing the run, or the archive cannot be written. No sample is lost.
     """
     read_manifest(directory)
-    with _alone(directory):
-        files = _listed(directory / FOLDER)
-        half = directory / _HALF
+    with _lock(directory):
+        sizes = _sizes(directory / FOLDER)
+        partial = directory / _PARTIAL
         try:
-            half.unlink(missing_ok=True)  # of one that was killed
-            if files:
+            partial.unlink(missing_ok=True)  # left by a call that was killed
+            if sizes:
                 with SampleFiles(directory) as samples:
-                    names = tuple(sorted({*samples.members(), *files}))
-                    _write(half, names, samples)
+                    names = tuple(sorted({*samples.members(), *sizes}))
+                    _write(partial, names, samples)
                     _verify(directory, names, samples)
-                half.replace(directory / ARCHIVE)
+                partial.replace(directory / ARCHIVE)
                 _sync(directory)
-            return _cleared(directory, files)
+            return _remove_packed(directory, sizes)
         except OSError as error:
             raise RunWriteError(f"pack {directory}: {error.strerror or error}. No sample is lost.") from error
         finally:
             with contextlib.suppress(OSError):
-                half.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """While no other program writes the run."""
+def _lock(directory: Path) -> Iterator[None]:
+    """Keep other programs from writing the run."""
     try:
         records = locked((directory / "records.jsonl").open("r+b", buffering=0))
     except BlockingIOError as error:
@@ -82,13 +81,13 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def _listed(folder: Path) -> dict[str, int]:
-    """The files in the folder by their names in records, with the bytes that each takes of the disk.
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes on disk of each file in the folder, by the name that records have for it.
 
     Raises:
-        RunReadError: something else is in it, or it is no folder.
+        RunReadError: something else is in it, or it is not a folder.
     """
-    found = {}
+    sizes = {}
     try:
         if folder.is_symlink():
             raise RunReadError(f"{folder}: is a link; only a folder is packed.")
@@ -96,13 +95,13 @@ def _listed(folder: Path) -> dict[str, int]:
             for entry in entries:
                 name = f"{FOLDER}/{entry.name}"
                 if NAME.fullmatch(name) is None or not entry.is_file(follow_symlinks=False):
-                    raise RunReadError(f"{folder.parent / name}: is no samples file. Move it away, and pack again.")
-                found[name] = 512 * entry.stat(follow_symlinks=False).st_blocks
+                    raise RunReadError(f"{folder.parent / name}: not a samples file. Move it away, and pack again.")
+                sizes[name] = 512 * entry.stat(follow_symlinks=False).st_blocks
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise RunReadError(f"{folder}: {error.strerror}.") from error
-    return found
+    return sizes
 
 
 def _write(path: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
@@ -120,23 +119,23 @@ def _write(path: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
 
 
 def _verify(directory: Path, names: tuple[str, ...], samples: SampleFiles) -> None:
-    """Whether readers find in the new archive what is in the files, byte by byte.
+    """Compare what readers find in the new archive with the files, byte by byte.
 
     Raises:
-        RunReadError, RunWriteError: they do not.
+        RunReadError, RunWriteError: it differs, or cannot be read.
     """
-    with SampleFiles(directory, _HALF) as written:
+    with SampleFiles(directory, _PARTIAL) as written:
         same = written.members() == names
         for name in names if same else ():
             with samples.open(name, LARGEST) as source, written.open_member(name, LARGEST) as member:
                 pairs = zip_longest(_pieces(source, name), _pieces(member, name))
-                same = same and all(one == other for one, other in pairs)
+                same = same and all(expected == actual for expected, actual in pairs)
     if not same:
         raise RunWriteError(f"pack {directory}: the archive does not hold what was written to it. No sample is lost.")
 
 
 def _pieces(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """The content, in pieces of `_AT_ONCE` bytes but for the last one."""
+    """The content in pieces of `_AT_ONCE` bytes; the last one may be shorter."""
     try:
         piece = b""
         while more := file.read(_AT_ONCE - len(piece)):
@@ -146,24 +145,25 @@ def _pieces(file: IO[bytes], name: str) -> Iterator[bytes]:
                 piece = b""
         if piece:
             yield piece
-    except Exception as error:  # of a damaged member zipfile and zlib raise errors of many kinds
+    except Exception as error:  # zipfile and zlib raise errors of many kinds
         raise RunReadError(f"{name}: {error}") from error
 
 
-def _cleared(directory: Path, files: dict[str, int]) -> Packed | None:
-    """Remove what was packed."""
+def _remove_packed(directory: Path, sizes: dict[str, int]) -> Packed | None:
     archive, folder = directory / ARCHIVE, directory / FOLDER
     if not archive.exists() or not folder.is_dir():
         return None
-    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        for name in files:
-            os.unlink(Path(name).name, dir_fd=above)
+        for name in sizes:
+            os.unlink(Path(name).name, dir_fd=opened)
     finally:
-        os.close(above)
+        os.close(opened)
     folder.rmdir()
     _sync(directory)
-    return Packed(len(files), sum(files.values()), 512 * archive.stat().st_blocks) if files else None
+    if not sizes:
+        return None
+    return Packed(len(sizes), sum(sizes.values()), 512 * archive.stat().st_blocks)
 
 
 def _sync(directory: Path) -> None:

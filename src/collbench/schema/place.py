@@ -1,4 +1,4 @@
-"""What a launcher planned for each rank, as it tells the ranks in their environment."""
+"""The place that a launcher planned for each rank, as it passes it to the ranks in their environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def planned(environ: Mapping[str, str] = os.environ) -> tuple[Place, ...] | None:
-    """Every rank's place by rank; None where no launcher planned them.
+    """The planned place of each rank, by rank; None where no launcher planned any.
 
     Raises:
         WorldMismatch: the variable does not hold what a launcher writes.
@@ -33,4 +33,4 @@ def planned(environ: Mapping[str, str] = os.environ) -> tuple[Place, ...] | None
     try:
         return msgspec.json.decode(text, type=tuple[Place, ...])
     except msgspec.DecodeError as error:
-        raise WorldMismatch(f"{VARIABLE}: {error}. It is set by collbench launch; unset it.") from error
+        raise WorldMismatch(f"{VARIABLE}: {error}. collbench launch sets this variable; unset it.") from error

@@ -1,7 +1,7 @@
-"""The samples files of a run: in its folder `samples/`, or packed as members of `samples.zip`. Both are untrusted.
+"""The samples files of a run: in its folder `samples/`, or members of `samples.zip`. Both are untrusted.
 
-A file in the folder comes before the member of the same name, so that a run may be read while it is packed, and a
-packed run may be added to.
+A file in the folder takes precedence over the member of the same name, so that a run can be read while it is packed,
+and records can be added to a packed run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: What holds the samples files of a run that was packed, and where they are otherwise.
+#: Where the samples files of a run are: packed, and otherwise.
 ARCHIVE, FOLDER = "samples.zip", "samples"
 
-#: A samples file as records name it, and as a member of the archive is named.
+#: The name of a samples file, in records and in the archive.
 NAME = re.compile(rf"{FOLDER}/([A-Za-z0-9_-]{{1,200}}\.npy)")
 
-#: Bytes of an archive's central directory: with the names that collbench gives enough for a million members.
+#: Most bytes of an archive's central directory: enough for a million members with the names that collbench gives.
 LARGEST_DIRECTORY = 96 << 20
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -38,7 +38,7 @@ _AT_ONCE = 1 << 16
 
 
 class SampleFiles:
-    """Samples files of the run in `directory`, read one after the other. Use as a context manager.
+    """Reads the samples files of the run in `directory`. Use as a context manager.
 
     The archive is opened when the first member is read, and stays open.
     """
@@ -60,59 +60,58 @@ class SampleFiles:
         return self.read_file(record.samples.file, record.case.where.ranks, record.samples.n)
 
     def read_file(self, name: str, ranks: int, n: int) -> NDArray[np.int64]:
-        """Samples [ranks, n] of the file that a record calls `name`, as `decode_values`.
+        """Samples [ranks, n] of the file that a record names, as `decode_values`.
 
         Raises:
-            RunReadError: the file is missing, no plain file or no member; its name leaves the run; the archive is
-                damaged; it holds other samples than the record says.
+            RunReadError: the file is missing, or not a regular file; its name leads out of the run; the archive is
+                damaged; the record describes other samples.
         """
         with self.open(name, largest_file(ranks, n)) as file:
             what = f"{self._path}: {name}" if isinstance(file, zipfile.ZipExtFile) else str(self.directory / name)
             try:
-                found = decode_values(file, what, ranks, n)
+                samples = decode_values(file, what, ranks, n)
                 while file.read(_AT_ONCE):  # a member's checksum is compared at its end
                     pass
             except RunReadError:
                 raise
-            except Exception as error:  # of a damaged member zipfile and zlib raise errors of many kinds
-                raise RunReadError(f"{what}: {_why(error)}") from error
-        return found
+            except Exception as error:  # zipfile and zlib raise errors of many kinds
+                raise RunReadError(f"{what}: {_reason(error)}") from error
+        return samples
 
     def open(self, name: str, largest: int) -> IO[bytes]:
-        """A samples file of at most so many bytes, to be read and closed by the caller.
+        """A samples file of at most `largest` bytes, to be read and closed by the caller.
 
         Raises:
-            RunReadError: as `read_file`, as far as the name, the archive and the size are concerned.
+            RunReadError: as `read_file`, for the name, the archive and the size.
         """
-        found = NAME.fullmatch(name)
-        if found is None:
+        match = NAME.fullmatch(name)
+        if match is None:
             raise RunReadError(f"{self.directory}: samples file {name!a} is not inside {FOLDER}/.")
+        path = self.directory / name
         try:
-            file = io.FileIO(_in_folder(self.directory / FOLDER, found[1]))
+            file = io.FileIO(_open_regular(self.directory / FOLDER, match[1]))
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self._opened_archive() is not None:
                 return self.open_member(name, largest)
-            why = error.strerror or error
-            raise RunReadError(
-                f"{self.directory / name}: {why}; only a plain file inside {FOLDER}/ is read."
-            ) from error
+            reason = error.strerror or error
+            raise RunReadError(f"{path}: {reason}; only a regular file inside {FOLDER}/ is read.") from error
         if (size := os.fstat(file.fileno()).st_size) > largest:
             file.close()
-            raise RunReadError(f"{self.directory / name}: {size} bytes; at most {largest} are read of it.")
+            raise RunReadError(f"{path}: {size} bytes; at most {largest} are read.")
         return file
 
     def open_member(self, name: str, largest: int) -> IO[bytes]:
-        """As `open`, from the archive alone."""
+        """As `open`, but only from the archive."""
         archive = self._opened_archive()
         info = None if archive is None else archive.NameToInfo.get(name)
         if archive is None or info is None:
-            raise RunReadError(f"{self._path}: {name} is not in it.")
+            raise RunReadError(f"{self._path}: does not contain {name}.")
         if info.file_size > largest:
-            raise RunReadError(f"{self._path}: {name}: {info.file_size} bytes; at most {largest} are read of it.")
+            raise RunReadError(f"{self._path}: {name}: {info.file_size} bytes; at most {largest} are read.")
         try:
             return archive.open(info)
-        except Exception as error:  # of a damaged archive zipfile raises errors of many kinds
-            raise RunReadError(f"{self._path}: {name}: {_why(error)}") from error
+        except Exception as error:  # zipfile raises errors of many kinds
+            raise RunReadError(f"{self._path}: {name}: {_reason(error)}") from error
 
     def members(self) -> tuple[str, ...]:
         """The names of the samples files in the archive; none where there is no archive.
@@ -124,24 +123,23 @@ class SampleFiles:
         return () if archive is None else tuple(archive.namelist())
 
     def _opened_archive(self) -> zipfile.ZipFile | None:
-        """The archive, if there is one; what is wrong with it is found out once."""
+        """The archive, if there is one; it is checked once."""
         if self._archive is None:
             if self._damage:
                 raise RunReadError(self._damage)
             path = self._path
             try:
-                self._file = _BoundedReads(_in_folder(self.directory, path.name), path)
+                self._file = _BoundedReads(_open_regular(self.directory, path.name), path)
                 self._archive = _checked(zipfile.ZipFile(self._file), path)
             except FileNotFoundError:
                 return None
             except Exception as error:
                 self.close()
-                self._damage = str(error) if isinstance(error, RunReadError) else f"{path}: {_why(error)}"
+                self._damage = str(error) if isinstance(error, RunReadError) else f"{path}: {_reason(error)}"
                 raise RunReadError(self._damage) from error
         return self._archive
 
     def close(self) -> None:
-        """Close the archive, where one was opened."""
         if self._file is not None:
             self._file.close()
         self._archive = self._file = None
@@ -154,13 +152,13 @@ class SampleFiles:
 
 
 def read_samples(directory: Path, record: Record) -> NDArray[np.int64] | None:
-    """Samples of one record of the run: see `SampleFiles.read`. Who reads many keeps a `SampleFiles`."""
+    """Samples of one record of the run, as `SampleFiles.read`. To read many, keep a `SampleFiles`."""
     with SampleFiles(directory) as files:
         return files.read(record)
 
 
 class _BoundedReads(io.FileIO):
-    """A file of which nothing larger than a central directory is read at once: it says itself how large it is."""
+    """A file that refuses to read more at once than a central directory: the archive itself says how large that is."""
 
     def __init__(self, number: int, path: Path) -> None:
         super().__init__(number)
@@ -170,48 +168,48 @@ class _BoundedReads(io.FileIO):
         """At most `LARGEST_DIRECTORY` bytes.
 
         Raises:
-            RunReadError: there would be more of them.
+            RunReadError: more are requested, and there.
         """
-        left = max(os.fstat(self.fileno()).st_size - self.tell(), 0)
-        wanted = left if size is None or size < 0 else min(size, left)
-        if wanted > LARGEST_DIRECTORY:
+        remaining = max(os.fstat(self.fileno()).st_size - self.tell(), 0)
+        length = remaining if size is None or size < 0 else min(size, remaining)
+        if length > LARGEST_DIRECTORY:
             raise RunReadError(f"{self._path}: its directory takes more than {LARGEST_DIRECTORY >> 20} MiB.")
-        return super().read(wanted) or b""
+        return super().read(length) or b""
 
 
 def _checked(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipFile:
-    """The archive, if it holds samples files alone, each once, as a program without a password can read them.
+    """The archive, if it holds nothing but samples files, each once, and none encrypted.
 
     Raises:
-        RunReadError: what it holds besides.
+        RunReadError: it holds something else.
     """
     seen = set()
     for info in archive.infolist():
         name = info.filename
         if NAME.fullmatch(name) is None:
-            raise RunReadError(f"{path}: holds {name!a}, which is no samples file.")
+            raise RunReadError(f"{path}: holds {name!a}, which is not a samples file.")
         if name in seen:
             raise RunReadError(f"{path}: holds {name} more than once.")
         if info.flag_bits & _ENCRYPTED:
             raise RunReadError(f"{path}: {name} is encrypted.")
         if info.compress_type not in _METHODS:
-            raise RunReadError(f"{path}: {name} is packed by method {info.compress_type}; only deflate is read.")
+            raise RunReadError(f"{path}: {name} is compressed by method {info.compress_type}; only deflate is read.")
         seen.add(name)
     return archive
 
 
-def _in_folder(folder: Path, name: str) -> int:
-    """A regular file in the folder, opened. The folder is no link: the samples of another run would pass for these."""
-    if os.open not in os.supports_dir_fd:  # Windows cannot refuse a link as it opens one
+def _open_regular(folder: Path, name: str) -> int:
+    """A regular file in the folder, opened. The folder must not be a link, which could lead to another run."""
+    if os.open not in os.supports_dir_fd:  # Windows cannot refuse a link when opening it
         path = folder / name
         if path.resolve(strict=True) != folder.parent.resolve() / folder.name / name:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return _regular(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), path)
-    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if folder.name == FOLDER else 0))
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if folder.name == FOLDER else 0))
     try:
-        return _regular(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=above), folder / name)
+        return _regular(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened), folder / name)
     finally:
-        os.close(above)
+        os.close(opened)
 
 
 def _regular(number: int, path: Path) -> int:
@@ -222,5 +220,5 @@ def _regular(number: int, path: Path) -> int:
     return number
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return f"{getattr(error, 'strerror', None) or str(error) or type(error).__name__}; it cannot be read."

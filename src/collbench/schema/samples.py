@@ -1,4 +1,4 @@
-"""The samples of a record, decoded as untrusted input and held against what the record says of them."""
+"""The samples of a record, decoded as untrusted input and checked against their record."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 #: Above this many ranks a samples file keeps the per-sample largest and smallest value instead of one row per rank.
 ALL_RANKS_LIMIT = 64
 
-#: Values in a file that is read: as int64 they take 1 GiB.
+#: Most values that are read from a file: 1 GiB as int64.
 MOST_VALUES = 1 << 27
 
 #: No operation takes longer (ns): more than a century.
 LONGEST = 1 << 62
 
-#: By how much a median may differ from that of the samples: they were rounded to nanoseconds (s; share).
+#: By how much a record's median may differ from that of its samples, which are whole nanoseconds (s; share).
 ROUNDING, RELATIVE = 1e-9, 1e-6
 
-#: Bytes of a samples file beside its values: the longest header that NumPy's first format can have.
+#: Bytes of a samples file besides its values: the longest header of NumPy's first format.
 LONGEST_HEADER = (1 << 16) + 10
 
 _AT_ONCE = 1 << 20
 
 
 def largest_file(ranks: int, n: int) -> int:
-    """Bytes that a samples file of so many ranks and samples can have; never more than are read."""
+    """Most bytes of a samples file of so many ranks and samples; never more than are read."""
     return LONGEST_HEADER + 8 * min(ranks * n, MOST_VALUES)
 
 
@@ -43,29 +43,29 @@ def decode_samples(file: IO[bytes], what: str, record: Record) -> NDArray[np.int
 def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.int64]:
     """Samples [ranks, n] in nanoseconds from an open samples file; above 64 ranks they may be [2, n].
 
-    Its header is held against what its record says before memory is taken for the samples.
+    The header is compared with the record before memory is allocated.
 
     Raises:
-        RunReadError: not the array that the record speaks of; `what` names it.
+        RunReadError: not the array that the record describes; `what` names the file in the message.
     """
     import numpy as np
 
     shape, in_columns, dtype = _header(file, what)
     rows = 2 if ranks > ALL_RANKS_LIMIT and shape[:1] == (2,) else ranks
     if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or shape != (rows, n):
-        found_here = f"{dtype} {list(shape)}"
-        raise RunReadError(f"{what}: expected integers {[rows, n]}, as its record says, found {found_here}.")
-    values = rows * n
-    if values > MOST_VALUES:
-        raise RunReadError(f"{what}: {values} values; at most {MOST_VALUES} are read.")
-    found = np.empty(values, np.int64)
-    for begin in range(0, values, _AT_ONCE):
-        wanted = min(_AT_ONCE, values - begin)
-        content = _exactly(file, wanted * dtype.itemsize, what)
-        found[begin : begin + wanted] = np.frombuffer(content, dtype)
-    if values and max(-int(found.min()), int(found.max())) > LONGEST:
-        raise RunReadError(f"{what}: holds a time that cannot be.")
-    return found.reshape(shape, order="F" if in_columns else "C")
+        expected = f"expected integers {[rows, n]}, as its record says"
+        raise RunReadError(f"{what}: {expected}, found {dtype} {list(shape)}.")
+    size = rows * n
+    if size > MOST_VALUES:
+        raise RunReadError(f"{what}: {size} values; at most {MOST_VALUES} are read.")
+    samples = np.empty(size, np.int64)
+    for begin in range(0, size, _AT_ONCE):
+        length = min(_AT_ONCE, size - begin)
+        content = _exactly(file, length * dtype.itemsize, what)
+        samples[begin : begin + length] = np.frombuffer(content, dtype)
+    if size and max(-int(samples.min()), int(samples.max())) > LONGEST:
+        raise RunReadError(f"{what}: holds an impossible time, more than a century.")
+    return samples.reshape(shape, order="F" if in_columns else "C")
 
 
 def _header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -77,7 +77,7 @@ def _header(file: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dtype
         if version not in readers:
             raise ValueError(f"version {version} of NumPy's format")
         return readers[version](file)
-    except Exception as error:  # of a damaged header NumPy raises whatever Python's tokenizer does
+    except Exception as error:  # NumPy parses the header with Python's tokenizer, which raises errors of many kinds
         raise RunReadError(f"{what}: {error}") from error
 
 
@@ -92,7 +92,7 @@ def _exactly(file: IO[bytes], size: int, what: str) -> bytes:
 
 
 def disagreement(record: Record, samples: NDArray[np.int64]) -> str:
-    """What the record of a measured case says otherwise than its samples [ranks, n] do; empty where they agree."""
+    """How the record of a measured case contradicts its samples [ranks, n]; empty where they agree."""
     import numpy as np
 
     if record.samples is None or record.seconds is None:
@@ -101,8 +101,8 @@ def disagreement(record: Record, samples: NDArray[np.int64]) -> str:
     valid = largest[largest > 0]
     late = len(largest) - len(valid)
     if late != record.samples.invalid:
-        return f"{late} samples late by its file, {record.samples.invalid} by the record"
+        return f"{late} samples late in the file, {record.samples.invalid} in the record"
     median = float(np.median(valid)) * 1e-9
     if abs(median - record.seconds.p50) > ROUNDING + RELATIVE * median:
-        return f"median {format_duration(median)} by its file, {format_duration(record.seconds.p50)} by the record"
+        return f"median {format_duration(median)} in the file, {format_duration(record.seconds.p50)} in the record"
     return ""

@@ -1,8 +1,4 @@
-"""From samples to the numbers of a record: quantiles and an exact interval of the median, without SciPy.
-
-It stands on the ground floor because both towers need it: a rank when it writes a record, the analysis when it reads
-samples again.
-"""
+"""From samples to the numbers of a record: quantiles and an exact interval of the median, without SciPy."""
 
 from __future__ import annotations
 
@@ -19,16 +15,15 @@ if TYPE_CHECKING:
 #: Seconds, never negative, and less than three centuries.
 Time = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 
-
 #: Two quantiles that are one value may differ in their last digits.
 _ROUNDING = 1e-9
 
 
 class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The distribution of the valid samples of one case in one launch, in seconds. Nothing is dropped as outlier.
+    """The distribution of the valid samples of one case in one launch, in seconds. No outliers are removed.
 
-    `ci95` is the interval of the median over the samples of this launch. Samples of one launch are not independent
-    evidence: an interval for a comparison comes from several launches, in `analysis`.
+    `ci95` is a confidence interval of the median over the samples of this launch, which are not independent: for
+    comparisons `analysis` computes one from several launches.
     `lag1` is the autocorrelation of neighbouring samples; far from 0, `ci95` is too narrow.
     """
 
@@ -43,7 +38,7 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def in_order(seconds: Seconds) -> bool:
-    """Whether quantiles rise, and the mean and the interval of the median lie where they can, but for rounding."""
+    """Whether, up to rounding, quantiles rise, and the mean and the interval of the median are possible."""
     least, median, most, (low, high) = seconds.min, seconds.p50, seconds.max, seconds.ci95
     loose = 1 + _ROUNDING
     return (
@@ -64,7 +59,7 @@ def median_interval_ranks(n: int, confidence: float = 0.95) -> tuple[int, int]:
     """Zero-based order statistics (low, high) that enclose the median of `n` samples with at least `confidence`.
 
     The number of samples below the median is Binomial(n, 1/2), whatever the distribution (David and Nagaraja, Order
-    Statistics, 3rd ed., section 7.1). Below 6 samples no pair reaches 95 %: then the whole range is returned.
+    Statistics, 3rd ed., section 7.1). Below 6 samples no pair reaches 95 %, and the whole range is returned.
     """
     tail = (1.0 - confidence) / 2.0
     cumulative, low = 0.0, -1

@@ -1,4 +1,4 @@
-"""Files of a run as somebody else's: read up to a limit, and without characters that steer a terminal."""
+"""Files of a run as untrusted input: read up to a limit, with control characters escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_whole(path: Path, largest: int) -> bytes:
     """A regular file of at most `largest` bytes.
 
     Raises:
-        RunReadError: it is none, or larger.
+        RunReadError: it is not a regular file, or larger.
         OSError: it cannot be read.
     """
     if path.exists() and not path.is_file():
@@ -30,12 +30,12 @@ def read_whole(path: Path, largest: int) -> bytes:
 
 
 def is_plain(content: bytes) -> bool:
-    """Whether no text in this JSON can hold a character that must be written out. Quick, and never wrongly true."""
+    """Whether no text in this JSON can hold a character that must be escaped. Quick, and never wrongly true."""
     return content.isascii() and b"\\" not in content and b"\x7f" not in content
 
 
 def decode_plain(content: bytes) -> Any:
-    """A JSON document; control characters in its texts and keys are written out.
+    """A JSON document; control characters in its texts and keys are escaped.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: not JSON, or nested too deeply.
@@ -55,7 +55,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return in_one_line(value)
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {in_one_line(name): _plain(one) for name, one in value.items()}
+        return {in_one_line(name): _plain(item) for name, item in value.items()}
     return value

@@ -1,1 +1,1 @@
-"""The part that must be right: gate, clock, operation, clock."""
+"""Taking times: gate, clock, operation, clock."""

@@ -1,165 +1,15 @@
-/* The native timing loop: gate, clock, calls, completion, clock, n times, into arrays.
- *
- * An operation is a row of stages, a stage a row of calls; between stages the clock is read. A sample is one operation,
- * or a burst of them with one completion at its end.
- * A function of any C library is called through its address with its arguments as machine words. On the two ABIs that
- * this file accepts (System V x86-64 and AAPCS64 on Linux) integer and pointer arguments travel in 64-bit registers and
- * stack slots, so that a function of integers and pointers can be called as a function of words. No MPI header, no
- * libffi: one binary serves every library.
+/* The Python module of the native timing loop: arguments in, results out, and a time limit. The loop is in
+ * `_loop_timed.h`.
  */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
-#error "the native loop knows the calling conventions of Linux on x86-64 and AArch64 only"
-#endif
-
-enum { MOST_WORDS = 12, MOST_CALLS = 4096, MOST_STAGES = 8 };
-enum { GATE_NONE = 0, GATE_BARRIER = 1, GATE_ROUNDTIME = 2 };
-
-typedef uintptr_t word;
-
-typedef struct {
-    int words; /* -1: no call */
-    word address;
-    word argument[MOST_WORDS];
-} invocation;
-
-static inline int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static inline int invoke(const invocation *c) {
-    const word *a = c->argument;
-    switch (c->words) {
-    case 0: return ((int (*)(void))c->address)();
-    case 1: return ((int (*)(word))c->address)(a[0]);
-    case 2: return ((int (*)(word, word))c->address)(a[0], a[1]);
-    case 3: return ((int (*)(word, word, word))c->address)(a[0], a[1], a[2]);
-    case 4: return ((int (*)(word, word, word, word))c->address)(a[0], a[1], a[2], a[3]);
-    case 5: return ((int (*)(word, word, word, word, word))c->address)(a[0], a[1], a[2], a[3], a[4]);
-    case 6:
-        return ((int (*)(word, word, word, word, word, word))c->address)(a[0], a[1], a[2], a[3], a[4], a[5]);
-    case 7:
-        return ((int (*)(word, word, word, word, word, word, word))c->address)(a[0], a[1], a[2], a[3], a[4], a[5],
-                                                                               a[6]);
-    case 8:
-        return ((int (*)(word, word, word, word, word, word, word, word))c->address)(a[0], a[1], a[2], a[3], a[4],
-                                                                                     a[5], a[6], a[7]);
-    case 9:
-        return ((int (*)(word, word, word, word, word, word, word, word, word))c->address)(
-            a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]);
-    case 10:
-        return ((int (*)(word, word, word, word, word, word, word, word, word, word))c->address)(
-            a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]);
-    case 11:
-        return ((int (*)(word, word, word, word, word, word, word, word, word, word, word))c->address)(
-            a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
-    case 12:
-        return ((int (*)(word, word, word, word, word, word, word, word, word, word, word, word))c->address)(
-            a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]);
-    default: return 0;
-    }
-}
-
-typedef struct {
-    int kind;
-    int announces;
-    int64_t slack;
-    int64_t tolerance;
-    volatile int64_t *start; /* what the announcement carries */
-    invocation barrier;
-    invocation announce;
-} gate;
-
-/* Returns the library's error code. After a round-time gate *target is the announced start, else 0. */
-static inline int pass(const gate *g, int64_t *target) {
-    int code;
-    *target = 0;
-    if (g->kind == GATE_NONE) return 0;
-    if ((code = invoke(&g->barrier)) || g->kind == GATE_BARRIER) return code;
-    if (g->announces) *g->start = now() + g->slack;
-    if ((code = invoke(&g->announce))) return code;
-    *target = *g->start;
-    while (now() < *target) {
-    }
-    return 0;
-}
-
-typedef struct {
-    invocation *call; /* of all stages, one after the other */
-    int calls;
-    int stages;
-    int end[MOST_STAGES]; /* where each stage's calls end */
-} operation;
-
-/* What one call of `measure` writes; `marks` [n, stages - 1] and `device` [n] may be absent. */
-typedef struct {
-    int64_t *entered, *left, *marks;
-    uint8_t *late;
-    float *device;
-    int64_t done;
-    int code, failed; /* the error, and the number of the call that returned it; -1: the gate, -2: reading the device */
-} outcome;
-
-/* Another thread sets `halt` before it frees what the calls use (timing/halt.py). From then on none is made here; that
-   this thread stays is written there (2), because the other one waits for it: it may sit between the look and the call. */
-static inline void stay_if_halted(int32_t *halt) {
-    const struct timespec nap = {0, 20000000};
-    if (!__atomic_load_n(halt, __ATOMIC_ACQUIRE)) return;
-    __atomic_store_n(halt, 2, __ATOMIC_RELEASE);
-    while (__atomic_load_n(halt, __ATOMIC_ACQUIRE)) nanosleep(&nap, NULL);
-}
-
-static inline int perform(const operation *o, int32_t *halt, int64_t *marks, int *failed) {
-    int code, i = 0;
-    for (int stage = 0; stage < o->stages; stage++) {
-        for (; i < o->end[stage]; i++) {
-            stay_if_halted(halt);
-            if ((code = invoke(&o->call[i]))) {
-                *failed = i;
-                return code;
-            }
-        }
-        if (marks && stage + 1 < o->stages) marks[stage] = now();
-    }
-    return 0;
-}
-
-static void measure_samples(const gate *g, const operation *o, const invocation *completion, int64_t burst,
-                            const invocation *reading, const volatile float *elapsed, int32_t *halt, int64_t n,
-                            outcome *r) {
-    for (r->done = 0; r->done < n; r->done++) {
-        int64_t target, in, out, i = r->done;
-        int64_t *marks = r->marks ? r->marks + i * (o->stages - 1) : NULL;
-        r->failed = -1;
-        if ((r->code = pass(g, &target))) return;
-        in = now();
-        for (int64_t b = 0; b < burst; b++)
-            if ((r->code = perform(o, halt, marks, &r->failed))) return;
-        if (completion->words >= 0 && (r->code = invoke(completion))) {
-            r->failed = o->calls;
-            return;
-        }
-        out = now();
-        r->entered[i] = in;
-        r->left[i] = out;
-        r->late[i] = target != 0 && in > target + g->tolerance;
-        if (r->device == NULL) continue;
-        r->failed = -2;
-        if ((r->code = invoke(reading))) return;
-        r->device[i] = *elapsed;
-    }
-}
+#include "_loop_timed.h"
 
 /* (address, word, word, ...) or None */
 static int read_invocation(PyObject *tuple, invocation *c, const char *what) {
@@ -224,14 +74,14 @@ static int read_operation(PyObject *stages, operation *o) {
     return 0;
 }
 
-/* Borrows a writable buffer of `length` bytes; None gives NULL where it may be absent. */
+/* A view of a writable buffer of `length` bytes; None gives NULL. */
 static int borrow(PyObject *from, Py_buffer *view, Py_ssize_t length, const char *what) {
     view->obj = NULL;
     view->buf = NULL;
     if (from == Py_None) return 0;
     if (PyObject_GetBuffer(from, view, PyBUF_WRITABLE)) return -1;
     if (view->len == length) return 0;
-    PyErr_Format(PyExc_ValueError, "%s: has %zd bytes, and %zd are needed", what, view->len, length);
+    PyErr_Format(PyExc_ValueError, "%s: has %zd bytes; needs %zd", what, view->len, length);
     return -1;
 }
 
@@ -302,7 +152,7 @@ static PyObject *measure(PyObject *module, PyObject *args) {
         read_reading(reading_fields, &reading, &elapsed) || read_gate(gate_fields, &g, &start))
         goto release;
     if (burst < 1 || (burst > 1 && o.stages > 1)) {
-        PyErr_SetString(PyExc_ValueError, "burst: 1 or more, and 1 where stages are told apart");
+        PyErr_SetString(PyExc_ValueError, "burst: at least 1, and 1 where an operation has several stages");
         goto release;
     }
     if (PyObject_GetBuffer(given[LATE], &view[LATE], PyBUF_WRITABLE)) goto release;
@@ -331,7 +181,7 @@ release:
     return result;
 }
 
-/* A limit for C calls that keep the interpreter lock, as MPI_Init does: a thread that needs no interpreter. */
+/* A time limit for C calls that hold the interpreter lock, as MPI_Init does: a thread that needs no interpreter. */
 typedef struct {
     int generation;
     int64_t deadline;
@@ -339,7 +189,7 @@ typedef struct {
     char text[1024];
 } limit;
 
-static volatile int generation; /* a limit of an older generation has been lifted */
+static volatile int generation; /* limits of older generations were cancelled or replaced */
 
 static void *keep_limit(void *argument) {
     limit *l = argument;
@@ -356,7 +206,7 @@ static void *keep_limit(void *argument) {
 PyDoc_STRVAR(set_limit_doc,
              "set_limit(seconds, text, code)\n\n"
              "Unless lift_limit is called within that time, write text to standard error and end the process with code.\n"
-             "Replaces the limit before.");
+             "Replaces an earlier limit.");
 
 static PyObject *set_limit(PyObject *module, PyObject *args) {
     double seconds;
@@ -373,14 +223,14 @@ static PyObject *set_limit(PyObject *module, PyObject *args) {
     strncpy(l->text, text, sizeof l->text - 1);
     if (pthread_create(&thread, NULL, keep_limit, l)) {
         free(l);
-        PyErr_SetString(PyExc_OSError, "no thread for the limit");
+        PyErr_SetString(PyExc_OSError, "cannot start the thread that keeps the limit");
         return NULL;
     }
     pthread_detach(thread);
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(lift_limit_doc, "lift_limit()\n\nLet the process live.");
+PyDoc_STRVAR(lift_limit_doc, "lift_limit()\n\nCancel the limit.");
 
 static PyObject *lift_limit(PyObject *module, PyObject *args) {
     (void)module, (void)args;

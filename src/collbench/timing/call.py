@@ -27,7 +27,7 @@ class Native:
     after_error: Native | None = None
 
     def __call__(self) -> int:
-        """Make the call at once, outside of the loop; returns its code."""
+        """Make the call now, outside the loop; returns its error code."""
         address, *arguments = self.words
         return int(ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_uint64] * len(arguments))(address)(*arguments))
 
@@ -36,8 +36,8 @@ class Native:
 class Stage:
     """A part of an operation: a Python callable, and the C calls that do the same, one after the other.
 
-    `native` is None where it has no C form; an empty tuple where this rank has nothing to do. `name` says what the
-    part does, where an operation has several.
+    `native` is None where there is no C form, and empty where this rank has nothing to do. `name` says what the part
+    does, where an operation has several.
     """
 
     python: Callable[[], object]
@@ -47,10 +47,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Times a stretch of work on the device, between two events of its own clock.
+    """Times work on the device, between two events of the device's own clock.
 
     `start` and `stop` are issued around the work; after its completion `read` returns the milliseconds between them.
-    Where there is a C form, `native_read` leaves them in `cell` (float32 [1]).
+    Where there is a C form, `native_read` writes them to `cell` (float32 [1]).
     """
 
     start: Stage
@@ -66,8 +66,8 @@ class Call:
 
     Without `completion` the last stage returns when this rank's part is complete. With it, stages only issue work, and
     many operations may be issued before one completion; the completion is part of every sample. `why_not_native` says
-    why there is no C form. `keep` holds whatever must stay alive while the words are in use. `halt` is looked at before
-    every call, and before the loop is left.
+    why there is no C form. `keep` holds whatever must stay alive while the words are in use. `halt` is checked before
+    every call, and before the loop returns.
     """
 
     stages: tuple[Stage, ...]
@@ -79,9 +79,10 @@ class Call:
 
     @property
     def has_native(self) -> bool:
-        """Whether every part of it has a C form."""
-        parts = (*self.stages, *(() if self.completion is None else (self.completion,)))
-        return all(part.native is not None for part in parts)
+        """Whether every stage and the completion have a C form."""
+        if self.completion is not None and self.completion.native is None:
+            return False
+        return all(stage.native is not None for stage in self.stages)
 
     @property
     def streams(self) -> bool:

@@ -1,7 +1,7 @@
 """Gates: how ranks are lined up before a sample.
 
-`roundtime`: after a barrier the root announces a start a little in the future, every rank spins to it. A rank that is
-late marks the sample invalid. `barrier`: leave a barrier, start. `none`: start.
+`roundtime`: after a barrier the root announces a start a little in the future, and every rank spins until then. A rank
+that is late marks the sample invalid. `barrier`: leave a barrier, start. `none`: start.
 After Hunold and Carpen-Amarie, "Hierarchical clock synchronization in MPI", IEEE Cluster 2018 (round-time scheme).
 """
 
@@ -20,7 +20,7 @@ from collbench.timing.call import Words
 TOLERANCE_NATIVE = 200
 TOLERANCE_PYTHON = 1_000
 
-#: Slack grows up to this (ns); a machine that is later still has no common start to offer.
+#: Slack grows up to this (ns). Where ranks are late even then, there is no common start.
 LARGEST_SLACK = 20_000_000
 
 _KIND: dict[Gate, int] = {"none": 0, "barrier": 1, "roundtime": 2}
@@ -28,11 +28,11 @@ _KIND: dict[Gate, int] = {"none": 0, "barrier": 1, "roundtime": 2}
 
 @dataclass(frozen=True)
 class Signals:
-    """What a backend brings for gates: a barrier, and the root's 8 bytes to everybody, in Python and as words.
+    """What a backend provides for gates: a barrier, and a broadcast of the root's 8 bytes, in Python and as words.
 
-    `start` is the int64 [1] that `announce` carries, in nanoseconds of the ranks' clock. `relax` is called while a rank
-    spins: a library whose own threads finish the announcement needs the core for them. `explain` turns an error code of
-    the words into the library's text.
+    `start` is the int64 [1] that `announce` broadcasts, in nanoseconds of the ranks' clock; `announces` is true on the
+    root. `relax` is called while a rank spins: a library whose own threads finish the broadcast needs the core for
+    them. `explain` turns an error code of the words into the library's text.
     """
 
     barrier: Callable[[], object]
@@ -47,14 +47,14 @@ class Signals:
 
 @dataclass(frozen=True)
 class GateSetting:
-    """A gate ready to be passed: which kind, and how far in the future (ns) the root announces."""
+    """A gate ready to use: its kind, and how far in the future (ns) the root announces the start."""
 
     kind: Gate
     signals: Signals
     slack: int = 0
 
     def native_fields(self) -> tuple[int, Words | None, Words | None, NDArray[np.int64], bool, int, int]:
-        """The gate as the native loop takes it."""
+        """The gate as an argument of the native loop."""
         s = self.signals
         kind = _KIND[self.kind]
         return (kind, s.native_barrier, s.native_announce, s.start, s.announces, self.slack, TOLERANCE_NATIVE)
@@ -62,13 +62,15 @@ class GateSetting:
     @property
     def has_native(self) -> bool:
         """Whether the native loop can pass this gate."""
-        needs_announce = self.kind == "roundtime"
-        return self.kind == "none" or (
-            self.signals.native_barrier is not None and (self.signals.native_announce is not None or not needs_announce)
-        )
+        needed: dict[Gate, tuple[Words | None, ...]] = {
+            "none": (),
+            "barrier": (self.signals.native_barrier,),
+            "roundtime": (self.signals.native_barrier, self.signals.native_announce),
+        }
+        return None not in needed[self.kind]
 
     def wait(self, clock: Callable[[], int]) -> int:
-        """Pass the gate from Python. Returns the announced start, 0 for the other kinds."""
+        """Pass the gate from Python. Returns the announced start, or 0 for the other kinds."""
         if self.kind == "none":
             return 0
         self.signals.barrier()
@@ -90,7 +92,7 @@ class GateSetting:
 
 
 def announcement_delays(signals: Signals, clock: Callable[[], int], repetitions: int) -> NDArray[np.int64]:
-    """Time from the root's stamp to this rank's receipt, [repetitions] in ns. Collective; needs a common clock."""
+    """Time from the root's stamp to this rank's receipt, [repetitions] in ns. Collective; the ranks share a clock."""
     delays = np.empty(repetitions, np.int64)
     for i in range(repetitions):
         signals.barrier()

@@ -32,15 +32,15 @@ def native_loop() -> ModuleType | None:
 
 
 def why_not_native(call: Call, gate: GateSetting, clock: Clock) -> str | None:
-    """Why this call cannot be timed by the native loop; None when it can."""
+    """Why the native loop cannot time this call; None where it can."""
     if native_loop() is None:
         return "no native loop was built (no C compiler or no Python.h at installation)"
     if not call.has_native:
         return call.why_not_native or "the library has no C function for it"
     if not gate.has_native:
-        return f"the gate {gate.kind} cannot be passed natively here"
+        return f"the backend has no C functions for gate {gate.kind}"
     if clock is not time.monotonic_ns:
-        return "the backend has a clock of its own"
+        return "the backend has its own clock"
     return None
 
 
@@ -58,17 +58,16 @@ class Stamps:
 
     @staticmethod
     def concatenate(batches: list[Stamps]) -> Stamps:
-        """All batches as one."""
         return Stamps(
-            np.concatenate([b.entered for b in batches]),
-            np.concatenate([b.left for b in batches]),
-            np.concatenate([b.late for b in batches]),
-            np.concatenate([b.marks for b in batches]),
+            np.concatenate([batch.entered for batch in batches]),
+            np.concatenate([batch.left for batch in batches]),
+            np.concatenate([batch.late for batch in batches]),
+            np.concatenate([batch.marks for batch in batches]),
         )
 
 
-def room_for(call: Call, n: int) -> Stamps:
-    """Stamps of `n` samples, all zero."""
+def empty_stamps(call: Call, n: int) -> Stamps:
+    """Stamps of `n` samples, all zero, for a loop to fill."""
     marks = np.zeros((n, len(call.stages) - 1), np.int64)
     return Stamps(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.bool_), marks)
 
@@ -77,9 +76,9 @@ def run_native(call: Call, gate: GateSetting, n: int, burst: int = 1) -> Stamps:
     """Time `n` samples of `burst` operations each in C.
 
     Raises:
-        LibraryError: the library returned an error; the code is in the message, with the library's words for it.
+        LibraryError: the library returned an error; the message has its code, and the library's text for it.
     """
-    stamps = room_for(call, n)
+    stamps = empty_stamps(call, n)
     run_loop(call, tuple(stage.native or () for stage in call.stages), gate, burst, stamps)
     return stamps
 
@@ -95,40 +94,44 @@ def run_loop(
 ) -> None:
     """Run the compiled loop over `stages` with the completion of `call`, into `stamps` and `device`.
 
-    `reading` is called after each sample, and leaves a float at its address.
+    `reading` is a call made after each sample, and the address to which it writes a float.
 
     Raises:
         LibraryError: as `run_native`.
     """
     loop = native_loop()
     assert loop is not None and call.has_native
-    completion = None if call.completion is None or not call.completion.native else call.completion.native[0]
+    completion = None
+    if call.completion is not None and call.completion.native:
+        completion = call.completion.native[0]
     marks = stamps.marks if len(stages) > 1 else None
     done, code, failed = loop.measure(
-        tuple(tuple(one.words for one in stage) for stage in stages), completion and completion.words,
+        tuple(tuple(native.words for native in stage) for stage in stages), completion and completion.words,
         gate.native_fields(), burst, stamps.entered, stamps.left, stamps.late.view(np.uint8), marks,
         None if reading is None else (reading[0].words, reading[1]), device, call.halt.flag,
     )  # fmt: skip
-    call.halt.stay_if_set()
+    call.halt.block_if_set()
     if code == 0:
         return
-    made = dict(enumerate((*(one for stage in stages for one in stage), completion)))
-    culprit = reading[0] if failed == -2 and reading is not None else made.get(failed)
-    explain = gate.signals.explain if failed == -1 else None if culprit is None else culprit.explain
-    words = "" if explain is None else f" ({explain(code)})"
-    if culprit is not None and culprit.after_error is not None:
-        culprit.after_error()
-    raise LibraryError(f"the library returned error {code}{words} in operation {done + 1} of {len(stamps.late)}")
+    # as the loop numbers them: -1 is the gate, -2 the reading
+    of_gate, of_reading = Native((), gate.signals.explain), reading and reading[0]
+    calls = (*(native for stage in stages for native in stage), completion, of_reading, of_gate)
+    failed_call = calls[failed]
+    assert failed_call is not None
+    text = "" if failed_call.explain is None else f" ({failed_call.explain(code)})"
+    if failed_call.after_error is not None:
+        failed_call.after_error()
+    raise LibraryError(f"the library returned error {code}{text} in operation {done + 1} of {len(stamps.late)}")
 
 
 def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int = 1) -> Stamps:
-    """Time `n` samples as a Python program pays for them. The garbage collector waits meanwhile."""
-    stamps = room_for(call, n)
+    """Time `n` samples in Python, with its overhead; the garbage collector is paused."""
+    stamps = empty_stamps(call, n)
     operations = tuple(stage.python for stage in call.stages)
     first, following = operations[0], operations[1:]
     complete = None if call.completion is None else call.completion.python
-    halted, halt = call.halt.flag, call.halt.stay_if_set
-    with no_collection(), left_by(call.halt):
+    halted, halt = call.halt.flag, call.halt.block_if_set
+    with gc_paused(), block_at_exit(call.halt):
         for i in range(n):
             target = gate.wait(clock)
             halt()
@@ -152,8 +155,7 @@ def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int =
 
 
 @contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """The garbage collector waits."""
+def gc_paused() -> Iterator[None]:
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -164,9 +166,9 @@ def no_collection() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def left_by(halt: Halt) -> Iterator[None]:
-    """Not left, even by an error, once the library is being taken down."""
+def block_at_exit(halt: Halt) -> Iterator[None]:
+    """Block instead of leaving, even by an error, once the library is being shut down."""
     try:
         yield
     finally:
-        halt.stay_if_set()
+        halt.block_if_set()

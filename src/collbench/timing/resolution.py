@@ -1,6 +1,6 @@
 """The step of a clock: the spacing of the values that it can show.
 
-CLOCK_MONOTONIC is told in nanoseconds, and a counter behind it may advance in steps of 10 ns or 42 ns. A time of some
+CLOCK_MONOTONIC is given in nanoseconds, but the counter behind it may step by 10 ns or 42 ns. A time of some
 hundred nanoseconds is then a small multiple of the step, whatever a statistic makes of it.
 """
 
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 #: Pairs of reads that lie farther apart than this (ns) are left out: the phase of a wrong step adds up over them.
 _FARTHEST = 400
-#: Steps that are looked for between reads (ns). A longer one shows as reads that are equal.
+#: Steps that are searched for between reads (ns). With a longer one, neighbouring reads are equal.
 _LONGEST, _SHORTEST = 200.0, 2.0
-#: From this on, reads lie on multiples of a step: rounding to whole nanoseconds leaves 0.97 of a 10 ns step, 0.81 of 4.
+#: Coherence above which reads lie on multiples of a step. Rounding to whole ns leaves 0.97 for 10 ns, 0.81 for 4 ns.
 _COHERENT = 0.75
 _READS, _WINDOW = 200, 12
 
 
 def clock_step(clock: Callable[[], int] = time.monotonic_ns) -> float:
-    """Nanoseconds from one value that `clock` can show to the next, at least 1: its own unit where it is finer."""
+    """Nanoseconds from one value that `clock` can show to the next, at least 1."""
     reads = np.array([clock() for _ in range(_READS)], dtype=np.int64)
     steps = np.diff(reads)
     if np.any(steps == 0) and np.any(steps > 0):
@@ -32,10 +32,10 @@ def clock_step(clock: Callable[[], int] = time.monotonic_ns) -> float:
 
 
 def lattice(values: NDArray[np.int64]) -> float:
-    """The longest step whose multiples, but for rounding, all `values` [n] in ns are; 0.0 where there is none.
+    """The longest step of which all `values` [n] in ns are multiples, up to rounding; 0.0 where there is none.
 
-    With |mean exp(2 pi i v / step)| as the measure, which is 1 on a lattice and near 0 on none (Rayleigh). A step
-    counts only if three of its multiples in a row occur: two heaps of values are no lattice.
+    The measure is |mean exp(2 pi i v / step)|, which is 1 on a lattice and near 0 elsewhere (Rayleigh). A step
+    counts only if three consecutive multiples occur: two clusters of values are not a lattice.
     """
     if len(values) < 3:
         return 0.0

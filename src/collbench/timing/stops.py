@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-#: No batch is planned to take longer than this (s): between batches ranks agree, beat the watchdog and can be stopped.
+#: No batch is planned to take longer than this (s): between batches ranks agree, feed the watchdog and can be stopped.
 LONGEST_BATCH = 0.5
 FIRST_BATCH = 10
 LARGEST_BATCH = 2_000
@@ -19,11 +19,11 @@ class StopRule(Protocol):
         """Samples to take next, 0 to stop, after `done` samples that took `seconds` including their gates."""
 
 
-def _batch(left: int, done: int, seconds: float) -> int:
+def _batch(remaining: int, done: int, seconds: float) -> int:
     if done == 0:
-        return min(left, FIRST_BATCH)
+        return min(remaining, FIRST_BATCH)
     affordable = LONGEST_BATCH * done / seconds if seconds > 0 else math.inf
-    return max(1, min(left, int(min(affordable, LARGEST_BATCH))))
+    return max(1, min(remaining, int(min(affordable, LARGEST_BATCH))))
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class Fixed:
     n: int
 
     def next_batch(self, done: int, seconds: float) -> int:
-        """What is left, in batches."""
         return 0 if done >= self.n else _batch(self.n - done, done, seconds)
 
 
@@ -46,7 +45,7 @@ class Budget:
     cap: int
 
     def next_batch(self, done: int, seconds: float) -> int:
-        """What the rest of the budget pays for at the pace so far."""
+        """What the remaining budget allows at the pace so far."""
         if done >= self.cap or (done >= self.floor and seconds >= self.seconds):
             return 0
         if done == 0:

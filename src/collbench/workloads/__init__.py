@@ -1,4 +1,4 @@
-"""Workloads that are programs: one file each, found by being here. A file `NAME.py` defines `WORKLOAD`."""
+"""Workloads that are programs: each is a file `NAME.py` in this folder, which defines `WORKLOAD`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from collbench.spelling import suggestion
 if TYPE_CHECKING:
     from collbench.workloads.program import Program
 
-_NOT_ROWS = {"program", "case"}
+_OTHERS = {"program", "case"}
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every workload, in alphabetical order, without importing any."""
-    return modules_of(__path__, _NOT_ROWS)
+    return modules_of(__path__, _OTHERS)
 
 
 def get(name: str) -> Program:
-    """The row of a workload, whether it can run here or not.
+    """A workload, whether it can run here or not.
 
     Raises:
-        RequestError: no such workload; the message names the nearest.
+        RequestError: no such workload; the message names the most similar one.
     """
     if name not in names():
         raise RequestError(f"workload {name!r}: unknown. {suggestion(name, names())}")
-    row: Program = defined(__name__, name, "WORKLOAD")
-    return row
+    program: Program = defined(__name__, name, "WORKLOAD")
+    return program

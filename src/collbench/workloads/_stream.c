@@ -97,15 +97,15 @@ static PyObject *kernels(PyObject *module, PyObject *args) {
                          (long long)(t[4] - t[3]));
 }
 
-static size_t off(const double *values, size_t n, double expected, double tolerance) {
-    size_t found = 0;
-    for (size_t i = 0; i < n; i++) found += !(fabs(values[i] - expected) <= tolerance * fabs(expected)); /* NaN is off */
-    return found;
+static size_t count_wrong(const double *values, size_t n, double expected, double tolerance) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) count += !(fabs(values[i] - expected) <= tolerance * fabs(expected)); /* or NaN */
+    return count;
 }
 
 PyDoc_STRVAR(wrong_doc,
              "wrong(a, b, c, rounds, tolerance)\n\n"
-             "Elements that are further from what so many rounds of the kernels make of one element, relative to it.");
+             "How many elements differ by more than tolerance, relatively, from the result of that many rounds.");
 
 static PyObject *wrong(PyObject *module, PyObject *args) {
     PyObject *given[3];
@@ -116,9 +116,10 @@ static PyObject *wrong(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OOOid:wrong", &given[0], &given[1], &given[2], &rounds, &tolerance)) return NULL;
     if (!take(&x, given)) return NULL;
     for (int i = 0; i < rounds; i++) c = a, b = SCALAR * c, c = a + b, a = b + SCALAR * c;
-    size_t found = off(x.a, x.n, a, tolerance) + off(x.b, x.n, b, tolerance) + off(x.c, x.n, c, tolerance);
+    size_t count = count_wrong(x.a, x.n, a, tolerance) + count_wrong(x.b, x.n, b, tolerance) +
+                   count_wrong(x.c, x.n, c, tolerance);
     release(&x);
-    return PyLong_FromSize_t(found);
+    return PyLong_FromSize_t(count);
 }
 
 static PyMethodDef methods[] = {{"fill", fill, METH_VARARGS, fill_doc},

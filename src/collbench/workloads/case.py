@@ -1,4 +1,4 @@
-"""A program's case, as it is performed: one execution, which gives a record for each measure."""
+"""A program's case as it is executed: once, for a record of each measure."""
 
 from __future__ import annotations
 

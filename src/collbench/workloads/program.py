@@ -1,4 +1,4 @@
-"""What a workload is that is a program: how it is started, how its output is read, and how its result is checked."""
+"""A workload that is a program: how it is started, how its output is read, and how its result is checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collbench.schema.record import Unit, Work
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing that the program times. A sample takes its time for `amount(case)` of `unit`."""
+    """A quantity that the program times. A sample is the time for `amount(case)` of `unit`."""
 
     name: str
     amount: Callable[[Case], float]
@@ -21,7 +21,6 @@ class Measure:
     shown: Literal["time", "rate"] = "rate"
 
     def work(self, case: Case) -> Work:
-        """Of one sample."""
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
 
 

@@ -1,8 +1,8 @@
-"""stream: the bandwidth of memory as one core reaches it, by copy, scale, add and triad.
+"""stream: the memory bandwidth of one core, by copy, scale, add and triad.
 
 After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA
-Newsletter, December 1995: the kernels, and bytes as the program asks for them, without what a cache reads before it
-writes a line.
+Newsletter, December 1995: the kernels, and bytes as the program reads and writes them, without those that a cache reads
+before it writes a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ PROGRAM = "collbench.workloads.programs.stream"
 
 
 def needs() -> str | None:
-    """The kernels are compiled at installation."""
     if importlib.util.find_spec("collbench.workloads._stream") is None:
         return "stream's kernels were not built: no C compiler or no Python.h at installation; reinstall with them"
     return None
@@ -31,18 +30,15 @@ def argv(case: Case, times: int) -> Sequence[str]:
 
 
 def parse(output: str) -> Mapping[str, Sequence[float]]:
-    """Nanoseconds by kernel."""
     return {name: [ns * 1e-9 for ns in samples] for name, samples in json.loads(output)["ns"].items()}
 
 
 def verify(case: Case, output: str) -> int:
-    """The program compares each element of all arrays with what the kernels make of one."""
     wrong: int = json.loads(output)["wrong"]
     return wrong
 
 
 def notes(output: str) -> Sequence[str]:
-    """Two sides of a comparison may have been compiled differently."""
     return (f"kernels compiled by {json.loads(output)['compiler']}",)
 
 
@@ -55,7 +51,7 @@ def memory(case: Case) -> int:
 WORKLOAD = Program(
     name="stream",
     title="STREAM",
-    summary="bandwidth of memory by copy, scale, add and triad; the size is that of one array",
+    summary="memory bandwidth by copy, scale, add and triad; the size is that of one array",
     measures=(
         Measure("copy", lambda case: 2 * case["size"]),
         Measure("scale", lambda case: 2 * case["size"]),

@@ -8,7 +8,7 @@ from collbench.bindings.gpu.device import Device, DeviceBlocks
 from collbench.bindings.mpi.arguments import HostMpiArguments
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 
 
 class CudaMpiArguments(HostMpiArguments):

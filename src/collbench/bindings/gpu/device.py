@@ -11,7 +11,7 @@ from collbench.bindings.host_buffers import HostBuffer, as_parts, numpy_dtype
 from collbench.bindings.spec import Buffer
 from collbench.collectives.row import Array, C, Prepared
 from collbench.errors import Unsupported
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Gpu
 from collbench.timing.call import Native, Stage, Stopwatch
 from collbench.units import format_bytes

@@ -12,7 +12,7 @@ from collbench.bindings.gpu.nccl_library import DATATYPE, OP, Communicator, Nccl
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import C, Collective, Step
 from collbench.errors import LibraryError, Unsupported
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 
 
 class NcclArguments:

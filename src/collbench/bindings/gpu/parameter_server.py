@@ -15,7 +15,7 @@ from collbench.bindings.mpi.arguments import LARGEST_COUNT
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Step
 from collbench.errors import Unsupported
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 
 #: Of the messages between server and chief.
 TAG = 27

@@ -13,7 +13,7 @@ from collbench.bindings.mpi.arguments import HostMpiArguments
 from collbench.bindings.spec import Buffer
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, C, Collective, Part, Prepared, Step, part
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 
 #: The parts of an operation, in their order.
 TO_HOST, COMMUNICATION, TO_DEVICE = "device to host", "communication", "host to device"

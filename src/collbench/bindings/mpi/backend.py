@@ -18,7 +18,7 @@ from collbench.bindings.spec import Options, Session
 from collbench.errors import RequestError, Unsupported
 from collbench.machine import launcher
 from collbench.schema.axes import Op, ThreadLevel
-from collbench.schema.case import DTYPES
+from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Library
 
 

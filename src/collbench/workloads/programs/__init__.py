@@ -1,1 +1,1 @@
-"""Programs of this package that workloads start, each in a process of its own."""
+"""Programs of this package that workloads start as processes."""

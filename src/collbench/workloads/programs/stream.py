@@ -1,7 +1,7 @@
 """`python -m collbench.workloads.programs.stream --size BYTES --times N`: copy, scale, add and triad, N times.
 
-Prints JSON: `ns`, the N times of each kernel; `wrong`, how many elements are not what they should be; `compiler`, which
-made the kernels.
+Prints JSON: `ns`, the N times of each kernel; `wrong`, the number of wrong elements; `compiler`, the compiler of the
+kernels.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ import mmap
 
 ITEM = 8
 
-#: The kernels multiply the values by 15 each time: arrays are checked and filled anew before a double overflows.
+#: Each round multiplies the values by 15: arrays are checked and refilled before a double overflows.
 MOST_ROUNDS = 100
 
-#: Elements of the result may differ from it by so much, relative to it.
+#: Largest relative error of an element.
 TOLERANCE = 1e-13
 
 
 def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
-    """Nanoseconds of each kernel, [times] each, and the wrong elements of all arrays, of `size` bytes each."""
+    """Nanoseconds of each kernel, [times], and the number of wrong elements, for three arrays of `size` bytes."""
     from collbench.workloads import _stream
 
     a, b, c = (mmap.mmap(-1, size) for _ in range(3))
-    taken: list[tuple[int, int, int, int]] = []
+    rounds: list[tuple[int, int, int, int]] = []
     wrong = 0
-    while len(taken) < times:
-        rounds = min(MOST_ROUNDS, times - len(taken))
+    while len(rounds) < times:
+        n = min(MOST_ROUNDS, times - len(rounds))
         _stream.fill(a, b, c)
-        taken += [_stream.kernels(a, b, c) for _ in range(rounds)]
-        wrong += _stream.wrong(a, b, c, rounds, TOLERANCE)
-    return dict(zip(("copy", "scale", "add", "triad"), map(list, zip(*taken, strict=True)), strict=True)), wrong
+        rounds += [_stream.kernels(a, b, c) for _ in range(n)]
+        wrong += _stream.wrong(a, b, c, n, TOLERANCE)
+    by_kernel = map(list, zip(*rounds, strict=True))
+    return dict(zip(("copy", "scale", "add", "triad"), by_kernel, strict=True)), wrong
 
 
 def main() -> None:
-    """Read the flags, run, print."""
+    """Run the kernels as the flags say, and print the result."""
     from collbench.workloads._stream import COMPILER
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, required=True, help="how often each kernel runs")
     flags = parser.parse_args()
     if flags.size < ITEM or flags.times < 1:
-        parser.error(f"--size {flags.size} --times {flags.times}: at least {ITEM} bytes, once")
+        parser.error(f"--size {flags.size} --times {flags.times}: needs at least {ITEM} bytes and 1 time")
     if flags.size % ITEM:
         parser.error(f"--size {flags.size}: an element has {ITEM} bytes; use a multiple of {ITEM}")
     try:

@@ -1,0 +1,86 @@
+"""Whether the call that is timed gives the right result, on every rank."""
+
+from __future__ import annotations
+
+from collbench.bindings.spec import allgather
+from collbench.collectives.case import CollectiveCase
+from collbench.collectives.row import Collective
+from collbench.errors import LibraryError
+from collbench.run import check
+from collbench.run.agreement import first_value
+from collbench.run.driver import TimedCall
+from collbench.run.samples import left_early
+from collbench.run.sampling import Method
+from collbench.schema.dtypes import DTYPES
+
+#: How late the last rank enters when a barrier is checked (ns).
+BARRIER_DELAY = 100_000
+
+
+class Refused(Exception):
+    """The library does not have the operation at all; raised on all ranks."""
+
+
+def _perform(timed_call: TimedCall) -> None:
+    """Make the call once.
+
+    A call that only issues work fails at once: NCCL then knows that it has no algorithm. All ranks hear of it. A call
+    that performs the operation blocks the other ranks, so that its error aborts the job.
+    """
+    if timed_call.operation.call.completion is None:
+        timed_call.once()
+        return
+    world, reason = timed_call.session.world, None
+    try:
+        timed_call.once()
+    except (LibraryError, RuntimeError) as error:
+        reason = f"rank {world.rank}: {error}"
+    first_reason = first_value(world, reason)
+    if first_reason is not None:
+        raise Refused(first_reason)
+
+
+def check_result(
+    timed_call: TimedCall, case: CollectiveCase, row: Collective, method: Method
+) -> tuple[int | None, str]:
+    """Run the operation once on known input; wrong elements over all ranks (None: checks are off), and where.
+
+    It uses the driver that is timed: a check of another one would prove nothing about the numbers.
+    """
+    operation, world = timed_call.operation, timed_call.session.world
+    sent, expected = check.expectation_of(row, case, world.rank)
+    check.prepare_buffers(operation.input, operation.output, sent)
+    if method.check != 0 and not row.moves_data:
+        return _checked_barrier(timed_call, method)
+    _perform(timed_call)
+    if method.check == 0:
+        return None, ""
+    tolerance = check.tolerance_of(case.dtype, case.op, case.ranks)
+    wrong = 0 if expected is None else check.count_wrong_parts(operation.output, expected, tolerance)
+    by_rank = allgather(world, wrong)
+    places = [f"rank {r}: {n} of {_received(case, row, r)} elements" for r, n in enumerate(by_rank) if n]
+    return sum(by_rank), ", ".join(places)
+
+
+def _received(case: CollectiveCase, row: Collective, rank: int) -> int:
+    """Elements that a rank receives."""
+    return row.blocks(rank, case.ranks, case.root or 0).recv * block_count(case, row)
+
+
+def _checked_barrier(timed_call: TimedCall, method: Method) -> tuple[int | None, str]:
+    """How many ranks left a barrier before the last one entered; None without a common clock, which shows it."""
+    session, early = timed_call.session, 0
+    for last in (session.world.size - 1, 0):
+        if session.world.rank == last:
+            until = session.clock() + BARRIER_DELAY
+            while session.clock() < until:
+                pass
+        early += left_early(allgather(session.world, timed_call.once()))
+    if method.clock == "local":
+        return None, ""
+    return early, f"{early} ranks left before the last one entered"
+
+
+def block_count(case: CollectiveCase, row: Collective) -> int:
+    """Elements of a block."""
+    return row.count(case.size, DTYPES[case.dtype], case.ranks)
