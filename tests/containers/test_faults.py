@@ -159,8 +159,8 @@ def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Lau
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ('sizes = ["1T"]', "allreduce of 1.00 TiB needs 4.00 TiB of buffers"),
-        ('device = "gpu"\nranks = [64]', "64 workers want a GPU each, and this machine offers"),
+        ('sizes = ["1T"]', "allreduce of 1.00 TiB needs 4.00 TiB of memory"),
+        ('device = "gpu"\nranks = [64]', "64 workers need a GPU each, and this machine offers"),
         ("ranks = [250]", "250 ranks with 1 core each want 250 cores"),
         ('backends = ["torch-gloo"]', "image openmpi: backend torch-gloo: torch is not installed"),
     ],
@@ -185,7 +185,7 @@ def test_a_shared_memory_that_is_too_small(clean: Started, launch: Launch, tmp_p
     code, _, err = ended(launch(plan + "ranks = [32]\noversubscribe = true\niters = 2\n"))
     assert code == 1
     assert (
-        "32 ranks of mpich take some 166.40 MiB of shared memory, and /dev/shm at the step strict has 64.00 MiB" in err
+        "32 ranks of mpich need about 166.40 MiB of shared memory, and /dev/shm at the step strict has 64.00 MiB" in err
     )
     assert "Use the step limits" in err
     assert [record.status for record in read_run(tmp_path / "run").records] == ["failed"]

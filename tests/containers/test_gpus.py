@@ -94,7 +94,7 @@ def test_a_plan_for_gpus_is_refused_before_anything_starts(
     code, out, err = ended(process)
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
-    assert "device gpu: 1 worker wants a GPU, and this machine offers none (" in line
+    assert "device gpu: 1 worker needs a GPU, and this machine offers none (" in line
     assert line.endswith('Lower ranks or workers, or use device = "cpu".')
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collbench.launch.sweep import sweep_folders
+from collbench.launch.folders.sweep import sweep_folders
 from collbench.schema.store import read_run
 from tests.mpi.jobs import BIN, Command, environment, finish
 from tests.processes import LIMIT, wait_for

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError
-from collbench.launch import images
-from collbench.launch.build_context import Recipe
+from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.abilities import refuse_unseen_folder, seals_networks
+from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.stopping import Stopping

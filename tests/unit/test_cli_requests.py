@@ -129,7 +129,7 @@ def test_the_plan_is_not_overwritten(collbench: Collbench, tmp_path: Path) -> No
     path.write_text('collectives = ["allreduce"]\nbackends = ["fake"]\n')
     done = collbench("run", path, "-J", path)
     assert done.returncode == 2
-    assert "is the plan itself" in message_of(done)
+    assert "would overwrite the plan" in message_of(done)
     assert path.read_text().startswith("collectives")
 
 

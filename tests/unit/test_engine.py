@@ -19,7 +19,7 @@ from collbench.launch.engines.docker import connection
 from collbench.launch.engines.docker.cleanup import clear, nothing_left
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved, inspect, run_once
-from collbench.launch.identity import driver_identity
+from collbench.launch.folders.signature import driver_identity
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
@@ -148,7 +148,7 @@ def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
     assert "collbench launch --sweep removes them" in "".join(caught.value.__notes__)
     assert [path for _, path in made.asked if not path.startswith("/containers/json")] == ["/_ping"]
     assert len(made.asked) == 2
-    with pytest.raises(EngineError, match="does not answer any more"):
+    with pytest.raises(EngineError, match="no longer answers"):
         engine.networks()
     assert len(made.asked) == 2
 

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from tests.unit.made_worlds import Heard, leave_good
 
-from collbench.errors import EngineError, Interrupted, PlanError
+from collbench.errors import EngineError, ImageMissing, Interrupted, PlanError
 from collbench.launch import engines
-from collbench.launch.campaign import PreparedCampaign, finished, manifest_of, prepare, run_campaign
+from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
@@ -120,7 +120,7 @@ def test_a_daemon_is_started_where_the_launcher_asks_for_it(temporary: Path) -> 
 
 def test_no_daemon_is_started_in_a_container_of_somebody_else(temporary: Path) -> None:
     reason, session = one_failed(ask_for("another-launch-c1"), temporary)
-    assert "a daemon was asked for in 'another-launch-c1', which is not of this launch" in reason
+    assert "a daemon was requested in 'another-launch-c1', which is not part of this launch" in reason
     assert [command.argv[0] for command in session.worlds[0].commands] == ["mpirun"]
 
 
@@ -222,7 +222,7 @@ def beside(host: str, inside: str) -> PreparedCampaign:
 def test_two_builds_of_one_version_are_a_difference_besides_the_container() -> None:
     assert beside("ab", "ab").stacks.differences == ()
     assert beside("ab", "cd").stacks.differences == (
-        "openmpi differs besides the container: Open MPI 5.0.11: two builds, ab and cd",
+        "openmpi: apart from the container, host and image differ: Open MPI 5.0.11: two builds, ab and cd",
     )
 
 
@@ -237,10 +237,30 @@ def test_a_run_holds_cells_of_several_engines() -> None:
     for name, session in prepared.sessions.items():
         assert isinstance(session, FakeSession)
         assert {opened.world.cell.engine for opened in session.worlds} == {name}
-    experiment = manifest_of(prepared, ("collbench",)).experiment
+    experiment = campaign_manifest(prepared, ("collbench",)).experiment
     assert experiment is not None
     assert experiment.engine == "Fake Engine 1"
     assert ([image.id for image in experiment.images], len(experiment.environments)) == (["sha256:4711"], 1)
+
+
+PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), workloads=("stream",), images=("bare",), launches=1)
+BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is not installed"})}
+
+
+def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> None:
+    session, heard = FakeSession(lambda command: leave(command, PROGRAMS), held=BARE), Heard()
+    run_campaign(prepare(PROGRAMS, lambda: None, {"fake": session}), heard, frozenset(), frozenset(), lambda: None)
+    assert [status for _, _, status in heard.found] == ["ok"] * 8
+    ((command,),) = (opened.commands for opened in session.worlds)
+    assert command.argv == command.opened.program
+
+
+def test_a_collective_needs_an_image_with_a_library() -> None:
+    plan = msgspec.structs.replace(PROGRAMS, collectives=("bcast",), ranks=(1,))
+    with pytest.raises(PlanError, match="image bare: backend mpi: mpi4py is not installed"):
+        prepare(plan, lambda: None, {"fake": FakeSession(leave, held=BARE)})
+    with pytest.raises(ImageMissing, match="image bare: holds no MPI; the launcher starts mpich, openmpi, torch"):
+        prepare(plan, lambda: None, {"fake": FakeSession(leave, held={"bare": contents("")})})
 
 
 # Engines --------------------------------------------------------------------------------------------------------------
@@ -256,7 +276,7 @@ def test_an_engine_that_starts_the_ranks_needs_no_launcher(temporary: Path, monk
 
 
 def test_the_fake_engine_is_for_tests_alone() -> None:
-    with pytest.raises(PlanError, match="engine fake: starts no ranks"):
+    with pytest.raises(PlanError, match="engine fake: is for tests and starts no ranks"):
         prepare(PLAN, lambda: None)
 
 

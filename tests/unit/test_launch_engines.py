@@ -12,12 +12,11 @@ from tests.unit.made_engine import made_engine
 from collbench.errors import EngineError, PlanError
 from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines import host
 from collbench.launch.engines.docker.specs import SEALED
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import HostSession
+from collbench.launch.engines.host import HostSession, environments
 from collbench.launch.engines.spec import Looks, Stack, WorldSpec
-from collbench.launch.folders import folders_in
+from collbench.launch.folders.layout import folders_in
 from collbench.launch.placing import place
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
@@ -39,7 +38,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment with MPICH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    monkeypatch.setattr(host, "probe", lambda where, wanted: contents("mpich"))
+    monkeypatch.setattr(environments, "probe", lambda environment, vendor="": contents("mpich"))
     return tmp_path
 
 
@@ -51,10 +50,17 @@ def test_the_environment_beside_an_image_holds_the_same_library(environment: Pat
         looked(plan, {"site/mpi:5": "openmpi"})
 
 
+def test_programs_take_an_environment_whatever_library_it_holds(environment: Path) -> None:
+    plan = msgspec.structs.replace(PLAN, collectives=(), workloads=("stream",), images=("bare",),
+                                   environments={"bare": str(environment)})  # fmt: skip
+    assert looked(plan, {"bare": ""}).by_image["bare"].reference == str(environment)
+    assert looked(plan, {}).by_image["bare"].reference == str(environment)
+
+
 def test_without_containers_the_name_of_an_image_says_its_library(environment: Path) -> None:
     plan = msgspec.structs.replace(PLAN, environments={"mpich": str(environment)})
     assert looked(plan, {}).by_image["mpich"].contents.vendor == "mpich"
-    with pytest.raises(PlanError, match="its name must say which library the host is to use: mpich, openmpi, torch"):
+    with pytest.raises(PlanError, match="the image's name must say which library the host is to use: mpich, openmpi"):
         looked(msgspec.structs.replace(PLAN, images=("site/mpi:5",)), {})
 
 

@@ -13,17 +13,17 @@ import collbench
 from collbench.cli import dry_run
 from collbench.errors import ImageMissing, PlanError, RequestError
 from collbench.launch import starters
-from collbench.launch.build_context import Recipe
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.cells import Launch, LaunchCell, backends_of, check_backends
 from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.image_store import Resolved
+from collbench.launch.engines.docker.images import arguments_of, labels_of
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.docker.specs import INHIBIT_ADDRESS, MEMLOCK, SEALED
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
-from collbench.launch.images import arguments_of, labels_of
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
@@ -80,7 +80,7 @@ def test_the_smoke_plan_is_one_for_run_and_skips_what_is_not_there() -> None:
 
 def test_a_backend_of_gpus_takes_a_plan_that_gives_them() -> None:
     check_backends(BASE)
-    with pytest.raises(PlanError, match=r'backend nccl: its data is on GPUs.*Say device = "gpu"'):
+    with pytest.raises(PlanError, match=r'backend nccl: its data is on GPUs.*Set device = "gpu"'):
         check_backends(msgspec.structs.replace(BASE, device="cpu"))
 
 
@@ -252,9 +252,9 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        ({"collbench": "0.0.1"}, rf"holds collbench 0\.0\.1 \({SCHEMA}\), this is "),
-        ({"schema": SCHEMA - 1}, rf" \({SCHEMA - 1}\), this is .* \({SCHEMA}\) \(the schema of records\)"),
-        ({"schema": 0}, r" \(older\), this is "),
+        ({"collbench": "0.0.1"}, rf"holds collbench 0\.0\.1 \(schema {SCHEMA}\), this is "),
+        ({"schema": SCHEMA - 1}, rf" \(schema {SCHEMA - 1}\), this is .* \(schema {SCHEMA}\)"),
+        ({"schema": 0}, r" \(schema unknown\), this is "),
     ],
 )
 def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same(

@@ -59,7 +59,7 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path, what: str) -> None
 
 def test_a_pipe_does_not_hang(folder: Path) -> None:
     os.mkfifo(folder / "records.jsonl")
-    with pytest.raises(RunReadError, match="no plain file"):
+    with pytest.raises(RunReadError, match="not a plain file"):
         list(take_over(folder, ASKED))
 
 

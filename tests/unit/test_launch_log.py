@@ -52,5 +52,5 @@ def test_what_is_known_as_harmless_is_not_in_the_tail() -> None:
 
 def test_the_ranks_own_last_message_is_found() -> None:
     log = log_of("collbench: first", "mpirun: something", "collbench: rank 1: no memory", "told by collbench: not this")
-    assert log.own_words == ": rank 1: no memory"
-    assert log_of("mpirun: something").own_words == ""
+    assert log.message == ": rank 1: no memory"
+    assert log_of("mpirun: something").message == ""

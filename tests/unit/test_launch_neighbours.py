@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from collbench.launch.cells import LaunchCell
-from collbench.launch.folders import folders
-from collbench.launch.identity import UNPRIVILEGED, sign, user_inside
-from collbench.launch.neighbours import beside
+from collbench.launch.folders.layout import UNPRIVILEGED, folders, user_inside
+from collbench.launch.folders.neighbours import disturbances
+from collbench.launch.folders.signature import sign
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
@@ -31,11 +31,11 @@ def on_cores(*numbers: int) -> Placement:
 
 def test_a_launch_on_the_same_cores_is_said_as_long_as_it_lives(tmp_path: Path) -> None:
     with folders(PLAN.inner(), user_inside(), "0-2"):
-        (line,) = beside([on_cores(1, 2), on_cores(3)])
+        (line,) = disturbances([on_cores(1, 2), on_cores(3)])
         assert line.startswith(f"another launch runs on cores 1-2 ({tmp_path}/collbench-")
-        assert "core 0 (" in beside([on_cores(0)])[0]
-        assert beside([on_cores(3, 4)]) == []
-    assert beside([on_cores(1, 2)]) == []
+        assert "core 0 (" in disturbances([on_cores(0)])[0]
+        assert disturbances([on_cores(3, 4)]) == []
+    assert disturbances([on_cores(1, 2)]) == []
 
 
 @pytest.mark.parametrize("said", [None, "", "0-", "0-99999999999", "none", "0\n1", "\udcff"])
@@ -47,7 +47,7 @@ def test_what_somebody_else_left_there_is_not_believed(tmp_path: Path, said: str
     else:
         (folder / "cores").write_text(said, encoding="utf-8", errors="surrogateescape")
     with sign(folder):
-        assert beside([on_cores(0, 1)]) == []
+        assert disturbances([on_cores(0, 1)]) == []
 
 
 def test_a_driver_that_is_root_starts_ranks_as_nobody_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -138,9 +138,9 @@ def test_far_takes_memory_from_the_other_node_or_says_that_there_is_none() -> No
 @pytest.mark.parametrize(
     ("there", "workers", "message"),
     [
-        (machine(1, 4), 2, "2 workers want a GPU each, and this machine offers none"),
+        (machine(1, 4), 2, "2 workers need a GPU each, and this machine offers none"),
         (replace(machine(1, 4), no_gpus="NVML: no driver"), 1, "offers none (NVML: no driver)"),
-        (with_gpus(1, 4, 2), 3, "3 workers want a GPU each, and this machine offers 2"),
+        (with_gpus(1, 4, 2), 3, "3 workers need a GPU each, and this machine offers 2"),
     ],
 )
 def test_more_gpus_than_there_are(there: Topology, workers: int, message: str) -> None:
@@ -190,7 +190,7 @@ def test_buffers_that_do_not_fit_are_refused_before_anything_starts() -> None:
     asked = LaunchPlan(collectives=("ps_gather",), images=("openmpi",), sizes=("1G",), workers=(4,))
     cases = {one: cases_in(asked, one) for one in cells_of(asked)}
     refuse_too_large(asked, cases, free=9 << 30)
-    with pytest.raises(PlanError, match=r"ps_gather of 1\.00 GiB needs 8\.00 GiB of buffers, and 8\.00 GiB are free"):
+    with pytest.raises(PlanError, match=r"ps_gather of 1\.00 GiB needs 8\.00 GiB of memory, and 8\.00 GiB are free"):
         refuse_too_large(asked, cases, free=8 << 30)
 
 
@@ -234,7 +234,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     asked = LaunchPlan(collectives=("ps_bcast", "allreduce"), images=("openmpi",), policies=("single",), workers=(2, 3),
                        sizes=("8", "16"), launches=1)  # fmt: skip
     prepared = PreparedCampaign(expand(asked, lambda engine: machine(1, 4)), {}, Stacks({}, (), (), ()))
-    cases = prepared.expanded.asked
+    cases = prepared.expanded.expected
     served = next(one for one in cases if one.server and one.ranks == 3)
     whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}
@@ -246,16 +246,25 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
 def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
     asked = LaunchPlan(workloads=("stream",), images=("openmpi",), policies=("host", "multi"), sizes=("8", "16"))
     expanded = expand(asked, lambda engine: machine(1, 4))
-    cells, cases = expanded.cells, expanded.asked
+    cells, cases = expanded.cells, expanded.expected
     assert [(one.policy, one.ranks) for one in cells] == [("host", 1), ("multi", 1)]
     assert {len(found) for found in cases.values()} == {8}
     assert {kept["backend"] for found in cases.values() for kept in found} == {""}
-    refuse_too_large(asked, {one: cases_in(asked, one) for one in cells}, free=1)  # a program says itself what it lacks
     prepared = PreparedCampaign(expanded, {}, Stacks({}, (), (), ()))
     host = cells[0]
     whole = tuple(Record(case=placed(case, host), launch=0, status="ok") for case in cases[host])
     assert finished(prepared, whole) == {(host, 0)}
     assert finished(prepared, whole[1:]) == frozenset()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Literal["cpu", "gpu"]) -> None:
+    """stream has three arrays in host memory, also in a plan whose collectives are on GPUs."""
+    asked = LaunchPlan(workloads=("stream",), images=("openmpi",), sizes=("8", "1G"), device=device)
+    cases = {cell: cases_in(asked, cell) for cell in expand(asked, lambda engine: with_gpus(1, 4, 1)).cells}
+    refuse_too_large(asked, cases, free=4 << 30)
+    with pytest.raises(PlanError, match=r"stream size=1073741824 needs 3\.00 GiB of memory, and 3\.00 GiB are free"):
+        refuse_too_large(asked, cases, free=3 << 30)
 
 
 def test_collectives_and_workloads_of_one_launch_plan() -> None:
@@ -270,7 +279,7 @@ def test_collectives_and_workloads_of_one_launch_plan() -> None:
     ("more", "message"),
     [
         ({"backends": ("mpii",)}, "backend 'mpii': unknown. Did you mean mpi"),
-        ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: makes its times up"),
+        ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: simulates its times"),
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
         ({"workloads": ("stream",), "ranks": (1, 2)}, "workloads stream: a program runs on one rank, not on 2."),

@@ -83,10 +83,10 @@ def test_images_are_named_as_docker_does(tmp_path: Path) -> None:
 
 def test_a_plan_says_when_its_launches_can_tell_no_cell_of_many(tmp_path: Path) -> None:
     """A host against two policies at 12 sizes: 24 comparisons take 7 launches, 26 take 8."""
-    few = "6 launches cannot tell a difference in one alone of 24 comparisons"
+    few = "6 launches cannot show a difference in a single one of 24 comparisons"
     for sizes, launches, said in (
         (12, 6, few), (12, 7, None), (13, 7, "launches = 8 can"), (13, 8, None),
-        (13, 1, "one launch describes and decides nothing"),
+        (13, 1, "one launch gives no verdicts"),
     ):  # fmt: skip
         path = tmp_path / "plan.toml"
         listed = ", ".join(f'"{8 * size + 8}"' for size in range(sizes))

@@ -113,7 +113,7 @@ def test_an_image_is_built_from_what_is_installed(installed: Path, tmp_path: Pat
 def context_of(installed: Path, into: Path) -> Path:
     """The context of the image openmpi, as the builder finds it."""
     program = (
-        "from collbench.launch import build_context as b, images; import sys; "
+        "from collbench.launch.engines.docker import build_context as b, images; import sys; "
         "sys.stdout.buffer.write(b.pack(images.prepare('openmpi', b.Recipe()).files))"
     )
     packed = subprocess.run(

@@ -12,8 +12,9 @@ import pytest
 
 from collbench.cli import cli
 from collbench.errors import PlanError, RequestError
-from collbench.launch import images, shipped
-from collbench.launch.build_context import Recipe, pack
+from collbench.launch import shipped
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.build_context import Recipe, pack
 from collbench.launch.shipped import dockerfiles, find_dockerfile, find_plan, plans
 
 Collbench = Callable[..., CompletedProcess[str]]
@@ -76,7 +77,7 @@ def test_a_dockerfile_of_ones_own_is_named_by_its_path(here: Path) -> None:
     (here / "site.Dockerfile").touch()
     assert find_dockerfile("./site.Dockerfile") == ("site", Path("site.Dockerfile"))
     (here / "My Site.Dockerfile").touch()
-    with pytest.raises(RequestError, match=r"image My Site\.Dockerfile: the file's name is the image's"):
+    with pytest.raises(RequestError, match=r"image My Site\.Dockerfile: the image is named like the file"):
         find_dockerfile("My Site.Dockerfile")
 
 

@@ -16,8 +16,8 @@ import pytest
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.engines.docker.sweep import sweep
-from collbench.launch.identity import boot, driver_identity, namespace, sign, signature_of
-from collbench.launch.sweep import YOUNG, is_dead, sweep_folders
+from collbench.launch.folders.signature import boot, driver_identity, namespace, sign, signature_of
+from collbench.launch.folders.sweep import YOUNG, is_dead, sweep_folders
 
 NOW = time.time()
 OLD = NOW - 2 * YOUNG
@@ -96,9 +96,9 @@ def test_whose_number_proc_does_not_show_is_alive(monkeypatch: pytest.MonkeyPatc
 
 HOLDS = """
 import sys, pathlib
-from collbench.launch import identity
-identity.namespace = lambda: 1
-signature = identity.sign(pathlib.Path(sys.argv[1]))
+from collbench.launch.folders import signature
+signature.namespace = lambda: 1
+lock = signature.sign(pathlib.Path(sys.argv[1]))
 print("signed", flush=True)
 sys.stdin.read()
 """

@@ -1,4 +1,4 @@
-"""`collbench launch --dry-run`: every world as commands of its engine that do the same, and what starts the ranks.
+"""`collbench launch --dry-run`: every world as commands of its engine, and the commands that start the ranks.
 
 The images are asked what they hold and the engine what it can give, as for a launch, so that the flags are the same.
 """
@@ -15,7 +15,7 @@ import msgspec
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, inner_plan
-from collbench.launch.folders import folders_in
+from collbench.launch.folders.layout import folders_in
 from collbench.launch.one_launch import world_of
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
@@ -24,20 +24,20 @@ _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
 
 def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
-    """For every cell: what is needed, the containers, the first command, and what removes it all again."""
+    """For every cell: its folders, the containers, the first command, and what removes everything."""
     prepared = prepare(plan, check)
-    click.echo("# By hand, one cell at a time. Every container carries collbench's labels: --sweep removes them too.")
+    click.echo("# By hand, one cell at a time. Every container has collbench's labels: --sweep removes it too.")
     for number, cell in enumerate(prepared.expanded.cells):
         for line in commands_of(prepared, Launch(cell, 0, number)):
             click.echo(line)
 
 
 def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
-    """Of one launch: its folders, and then what its engine would do."""
+    """The commands of one launch: its folders, and then what its engine would do."""
     expanded, cell, root = prepared.expanded, launch.cell, _ROOT / str(launch.sequence)
     at, run = folders_in(root), prepared.sessions[cell.engine].run
     world = world_of(launch, prepared.stacks.of(cell), expanded.placements[cell], run, at)
-    # a plan's title may hold what steers a terminal; as JSON writes it in ASCII it is the same title
+    # A plan's title may hold control characters; in JSON's ASCII they are escaped.
     inner = json.dumps(msgspec.json.decode(msgspec.json.encode(inner_plan(expanded.plan, cell))))
     owner, group = world.user
     return [

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 engine = click.option(
-    "--engine", default=None, metavar="NAME", help="What makes containers.  [default: the plan's, or docker]"
+    "--engine", default=None, metavar="NAME", help="The container engine.  [default: the plan's, or docker]"
 )
 
 docker_host = click.option(
     "--docker-host",
     default=None,
     metavar="URL",
-    help="Where it listens.  [default: the plan's, DOCKER_HOST, or its usual socket]",
+    help="Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]",
 )

@@ -1,4 +1,4 @@
-"""`collbench image`: build the images that plans name, and say what is inside them."""
+"""`collbench image`: build the images that plans name, and list what they hold."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from collbench.cli.engine_option import docker_host
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
-from collbench.launch import images
-from collbench.launch.build_context import Recipe
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import inspect
 from collbench.launch.engines.docker.look import reference_of
@@ -29,13 +29,13 @@ _COLUMNS = (
 
 @click.group(name="image")
 def command() -> None:
-    """Build images, and list what is inside them."""
+    """Build images, and list what they hold."""
 
 
 @command.command(name="build")
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--base", default=None, metavar="IMAGE", help="Base image, instead of the Dockerfile's.")
-@click.option("--no-cache", is_flag=True, help="Build every step anew.")
+@click.option("--no-cache", is_flag=True, help="Build every step again.")
 @click.option(
     "--ca-bundle",
     type=click.Path(path_type=Path),
@@ -48,7 +48,7 @@ def command() -> None:
     type=click.Path(path_type=Path),
     default=None,
     metavar="DIR",
-    help="Wheels to look into before the package index.",
+    help="Wheels to use before the package index.",
 )
 @click.option("--no-index", is_flag=True, help="With --wheelhouse: no package index at all.")
 @click.option(
@@ -57,7 +57,7 @@ def command() -> None:
     default=None,
     help="With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]",
 )
-@click.option("--dry-run", is_flag=True, help="Print what the builder would be given, and build nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the builder's input, and build nothing.")
 @docker_host
 def build(
     names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
@@ -70,27 +70,27 @@ def build(
     if not names:
         raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")
     recipe = Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda)
-    wanted = [images.prepare(name, recipe) for name in dict.fromkeys(names)]
+    builds = [images.prepare(name, recipe) for name in dict.fromkeys(names)]
     if dry_run:
-        for one in wanted:
-            _show(one)
+        for image in builds:
+            _show(image)
         return
     stopping = Stopping()
     engine = Docker(docker_host or "", stopping.check)
     terminal = sys.stderr.isatty()
-    for one in wanted:
+    for image in builds:
 
-        def hear(line: str, name: str = one.name) -> None:
+        def on_line(line: str, name: str = image.name) -> None:
             if terminal or line.startswith("Step "):
                 click.echo(f"{name}: {line[:160]}", err=True)
 
-        found = images.build(engine, one, hear, stopping)
-        held = ", ".join(f"{library.name} {library.version}" for library in found.libraries) or "no MPI"
-        click.echo(f"{reference_of(one.name)}: {held}, Python {found.python}, collbench {found.collbench}")
+        contents = images.build(engine, image, on_line, stopping)
+        libraries = ", ".join(f"{library.name} {library.version}" for library in contents.libraries) or "no MPI"
+        click.echo(f"{reference_of(image.name)}: {libraries}, Python {contents.python}, collbench {contents.collbench}")
 
 
 def _show(build: images.ImageBuild) -> None:
-    """The context and the command; what is in the image is asked, and written on it as labels, by a real build."""
+    """The context and the command. A real build also asks the image what it holds, and labels it."""
     click.echo(f"# {reference_of(build.name)}: the context, file by file, and where each comes from")
     width = max(map(len, build.files))
     for name, path in build.files.items():
@@ -103,7 +103,7 @@ def _show(build: images.ImageBuild) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @docker_host
 def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
-    """What is inside each image, from its labels; with a NAME, every label of that image."""
+    """What each image holds, from its labels; with a NAME, every label of that image."""
     from tabulate import tabulate
 
     engine = Docker(docker_host or "")
@@ -114,7 +114,7 @@ def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
         return
     rows = [row | {"collbench.base": _shortened(row.get("collbench.base", ""))} for row in images.listed(engine)]
     if not rows:
-        click.echo("no image of collbench on this engine; collbench image build NAME makes one")
+        click.echo("no image of collbench on this engine; collbench image build NAME builds one")
         return
     shown = [(title, key) for title, key in _COLUMNS if any(row.get(key) for row in rows)]
     cells = [[row.get(key, "") for _, key in shown] for row in rows]

@@ -1,4 +1,4 @@
-"""`collbench launch PLAN.toml`: start the ranks on the host and in containers, bring back one run."""
+"""`collbench launch PLAN.toml`: start ranks on the host and in containers, and write one run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch import engines
-from collbench.launch.campaign import finished, manifest_of, prepare, run_campaign
+from collbench.launch.campaign import campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import Launch
-from collbench.launch.neighbours import beside
+from collbench.launch.folders.neighbours import disturbances
 from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.report.launches import summary
@@ -33,7 +33,7 @@ from collbench.schema.store import RunWriter, read_manifest
 
 
 class RunSink:
-    """Keeps records, and shows how far the experiment is (to a terminal)."""
+    """Writes records, and shows the progress of the experiment on a terminal."""
 
     def __init__(self, writer: RunWriter, launches: int, done: int, records: list[Record]) -> None:
         from tqdm import tqdm
@@ -43,19 +43,17 @@ class RunSink:
                               dynamic_ncols=True, disable=not sys.stderr.isatty())  # fmt: skip
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
-        """To disk, at once."""
         self.records.append(self.writer.append(record, samples))
 
-    def launched(self, launch: Launch, said: str | None) -> None:
-        """One more; what went wrong is said now, and the experiment goes on."""
+    def launched(self, launch: Launch, problem: str | None) -> None:
+        """Advance the bar; a problem is printed now, and the experiment continues."""
         self._bar.set_description(launch.cell.title, refresh=False)
         self._bar.update()
-        if said is not None:
+        if problem is not None:
             self._bar.clear()
-            click.echo(harmless(f"collbench: launch {launch.sequence} ({launch.cell.title}) {said}"), err=True)
+            click.echo(harmless(f"collbench: launch {launch.sequence} ({launch.cell.title}) {problem}"), err=True)
 
     def close(self) -> None:
-        """End of the bar and of the files."""
         self._bar.close()
         self.writer.close()
 
@@ -67,16 +65,16 @@ class RunSink:
     type=click.Path(path_type=Path),
     default=None,
     metavar="DIR",
-    help="Where the run goes.  [default: results/PLAN]",
+    help="Folder of the run.  [default: results/PLAN]",
 )
 @click.option(
     "--resume",
     type=click.Path(path_type=Path),
     default=None,
     metavar="DIR",
-    help="Go on with the run in DIR: what is recorded is not repeated.",
+    help="Resume the run in DIR: what is recorded is not repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine, start no rank.")
+@click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @engine
 @docker_host
@@ -84,23 +82,23 @@ def command(
     plan: str | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, engine: str | None,
     docker_host: str | None,
 ) -> None:  # fmt: skip
-    """Start the ranks of PLAN on the host and in containers, and bring back one run.
+    """Start the ranks of PLAN on the host and in containers, and write one run.
 
-    PLAN is a TOML file, or the name of a plan that comes with collbench: collbench plan lists them.
+    PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them).
     """
     if sweeping:
         if plan is not None or out is not None or resume is not None or dry_run:
-            raise RequestError("launch --sweep: takes no plan and no other flag than --engine and --docker-host.")
+            raise RequestError("launch --sweep: takes no plan, and no flags but --engine and --docker-host.")
         _sweep(engine or "docker", docker_host or "")
         return
     if resume is not None and out is not None:
-        raise RequestError("launch: --resume goes on in its own directory; remove --out.")
+        raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
     loaded = load_launch_plan(path)
-    given = {"engine": engine, "docker_host": docker_host}
-    loaded = msgspec.structs.replace(loaded, **{name: text for name, text in given.items() if text is not None})
+    flags = {"engine": engine, "docker_host": docker_host}
+    loaded = msgspec.structs.replace(loaded, **{name: text for name, text in flags.items() if text is not None})
     stopping = Stopping()
     with stopping.listening():
         if dry_run:
@@ -113,7 +111,7 @@ def command(
 def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
     prepared = prepare(plan, check)
     expanded = prepared.expanded
-    manifest = manifest_of(prepared, tuple(sys.argv))
+    manifest = campaign_manifest(prepared, tuple(sys.argv))
     if resume is not None:
         refuse_other(read_manifest(resume), manifest, resume)
         writer = RunWriter.resume(resume)
@@ -121,15 +119,15 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
         writer = RunWriter(out, manifest)
     records = list(writer.before)
     done = finished(prepared, writer.before)
-    show_cells(expanded, (*prepared.stacks.differences, *beside(expanded.placements.values())))
+    show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
     sink = RunSink(writer, len(expanded.order), len(done), records)
     try:
         run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None:
-            error.add_note(f" {writer.count} records are in {writer.directory}; go on with --resume {writer.directory}")
-        elif not isinstance(error, RunWriteError):  # which says so itself
+            error.add_note(f" {writer.count} records are in {writer.directory}; continue: --resume {writer.directory}")
+        elif not isinstance(error, RunWriteError):  # its message says so
             error.add_note(f" {writer.standing()}")
         raise
     sink.close()
@@ -142,28 +140,30 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
 
 
 def refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
-    """A run is one experiment: the same plan, images and environments (wherever its engine is).
+    """A run is one experiment: the same plan, images and environments (the engine may have another address).
 
     Raises:
-        RequestError: something of it is another, or the run was not written by `collbench launch`.
+        RequestError: one of them is not the same, or the run was not written by `collbench launch`.
     """
     if before.experiment is None or now.experiment is None:
         raise RequestError(f"--resume {where}: was not written by collbench launch.")
     if _plan_in(before) is None or _plan_in(before) != _plan_in(now):
-        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or start anew with --out.")
-    for side in ("images", "environments"):
-        held = [{one.name: (one.id, one.libraries) for one in getattr(found, side)}
-                for found in (before.experiment, now.experiment)]  # fmt: skip
-        for name in held[0]:
-            if held[0][name] != held[1].get(name):
+        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or begin a run with --out.")
+    for kind in ("images", "environments"):
+        old, new = (
+            {image.name: (image.id, image.libraries) for image in getattr(experiment, kind)}
+            for experiment in (before.experiment, now.experiment)
+        )
+        for name in old:
+            if old[name] != new.get(name):
                 raise RequestError(
-                    f"--resume {where}: {side.removesuffix('s')} {name} is another than the one it began with. Two builds "
-                    "in one run would be compared as one; start anew with --out."
+                    f"--resume {where}: {kind.removesuffix('s')} {name} has changed since the run began. Two builds in one "
+                    "run would be compared as one; begin a run with --out."
                 )
 
 
 def _plan_in(manifest: Manifest) -> LaunchPlan | None:
-    """The plan of a run, with the defaults of keys that it does not have; None where it is not one of today's."""
+    """The plan of a run, with defaults for keys that it does not have; None: this version cannot read it."""
     try:
         plan = msgspec.convert(msgspec.json.decode(msgspec.json.encode(manifest.plan)), LaunchPlan)
     except msgspec.ValidationError:
@@ -175,4 +175,4 @@ def _sweep(engine: str, docker_host: str) -> None:
     removed, kept = engines.get(engine).connect(docker_host, lambda: None).sweep()
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
-        click.echo(f"left {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")
+        click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

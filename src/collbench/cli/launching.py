@@ -1,4 +1,4 @@
-"""What `launch` and `plan` say of a launch plan before anything starts: how much, and how long."""
+"""What `launch` and `plan` print of a launch plan before anything starts: its size, and its estimated duration."""
 
 from __future__ import annotations
 
@@ -17,56 +17,58 @@ CASE = 0.05
 
 
 def about(expanded: ExpandedPlan) -> str:
-    """An estimate of an experiment's length; with a fixed number of samples, of its starts alone."""
+    """The estimated duration of an experiment; with a fixed number of samples, of its starts alone."""
     plan = expanded.plan
     if plan.iters is None:
         return f"about {format_long(seconds_of(expanded, plan.budget_seconds))}"
     starts = seconds_of(expanded, 1e-3)
-    return f"about {format_long(starts)} of starts, and {plan.iters} samples of each measurement"
+    return f"about {format_long(starts)} to start worlds, and {plan.iters} samples of each measurement"
 
 
 def seconds_of(expanded: ExpandedPlan, budget: float) -> float:
-    """An estimate of an experiment's length (s), where a budget (s) for each case decides."""
+    """The estimated duration of an experiment (s) with a budget (s) for each case."""
     total = 0.0
     for cell, placement in expanded.placements.items():
         first, more = engines.get(cell.engine).start_seconds
         start = first + more * (len(placement.boxes) - 1)
-        total += expanded.plan.launches * (start + len(expanded.asked[cell]) * (budget + CASE))
+        total += expanded.plan.launches * (start + len(expanded.expected[cell]) * (budget + CASE))
     return total
 
 
 def undecidable(expanded: ExpandedPlan) -> str | None:
-    """What so many launches cannot tell of the plan's cells, in a sentence; None where they can."""
+    """A sentence on what so few launches cannot show of the plan's cells; None where there are enough."""
     plan, compared = expanded.plan, comparisons(expanded)
     needed = fewest_launches(compared)
     if not compared or plan.launches >= needed:
         return None
     if plan.launches == 1:
-        return f"one launch describes and decides nothing: {compared} comparisons take launches = {needed}"
-    return (f"{plan.launches} launches cannot tell a difference in one alone of {compared} comparisons, however large "
-            f"it is: launches = {needed} can")  # fmt: skip
+        return f"one launch gives no verdicts: {compared} comparisons take launches = {needed}"
+    return (f"{plan.launches} launches cannot show a difference in a single one of {compared} comparisons, however "
+            f"large it is: launches = {needed} can")  # fmt: skip
 
 
 def comparisons(expanded: ExpandedPlan) -> int:
-    """How many cells `compare --by policy` holds against another, or --by image where that is more."""
-    questions: list[dict[tuple[object, ...], list[LaunchCell]]] = [{}, {}]
+    """How many cells `compare --by policy` compares with another, or --by image where that is more."""
+    by_policy: dict[tuple[object, ...], list[LaunchCell]] = {}
+    by_image: dict[tuple[object, ...], list[LaunchCell]] = {}
     for cell in expanded.cells:
-        questions[0].setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
-        questions[1].setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)
-    return max(sum(len(expanded.asked[cell]) for group in found.values() for cell in group[1:]) for found in questions)
+        by_policy.setdefault((cell.image, cell.ranks, cell.server), []).append(cell)
+        by_image.setdefault((cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server), []).append(cell)
+    return max(
+        sum(len(expanded.expected[cell]) for side in sides.values() for cell in side[1:])
+        for sides in (by_policy, by_image)
+    )
 
 
 def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
-    """A line of numbers, and how the two sides differ in anything but the container."""
+    """A line of numbers, and how host and image differ apart from the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
-    cases = sum(len(cases) for cases in expanded.asked.values()) * plan.launches
+    cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
-    said = undecidable(expanded)
-    if said is not None:
-        click.echo(f"# {said}", err=True)
-    noted = dict.fromkeys(placement.note for placement in expanded.placements.values() if placement.note)
-    for line in (*noted, *differences):
-        click.echo(harmless(f"# {line}"), err=True)
+    notes = dict.fromkeys((undecidable(expanded), *(placement.note for placement in expanded.placements.values())))
+    for line in (*notes, *differences):
+        if line:
+            click.echo(harmless(f"# {line}"), err=True)

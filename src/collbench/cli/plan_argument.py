@@ -10,8 +10,8 @@ from collbench.launch.shipped import plans
 
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names; files where no name begins like this."""
-    known = [CompletionItem(name) for name in plans() if name.startswith(incomplete)]
-    return known or [CompletionItem(incomplete, type="file")]
+    names = [CompletionItem(name) for name in plans() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
 
 
 plan = click.argument("plan", shell_complete=_complete)

@@ -28,15 +28,15 @@ def command(
 ) -> None:
     """Measure every case of PLAN in the world that mpirun or torchrun started.
 
-    PLAN is a TOML file, or the name of a plan that comes with collbench: collbench plan lists them.
-    The time-out is the plan's own unless -T is given.
+    PLAN is a TOML file, or the name of a plan that comes with collbench (collbench plan lists them).
+    The time-out is the plan's unless -T is given.
     """
     import msgspec
 
     path = find_plan(plan)
     loaded = load_plan(path)
     if output_file is not None and output_file.resolve() == path.resolve():
-        raise RequestError(f"-J {output_file}: is the plan itself. Name another file.")
+        raise RequestError(f"-J {output_file}: would overwrite the plan. Name another file.")
     source = click.get_current_context().get_parameter_source("timeout")
     if source is not None and source.name != "DEFAULT":
         loaded = msgspec.structs.replace(loaded, timeout=timeout)

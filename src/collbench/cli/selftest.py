@@ -21,7 +21,7 @@ from collbench.analysis.pairs import across
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.errors import LaunchFailed, RequestError, TimeOutError
 from collbench.launch import processes
-from collbench.launch.identity import FOLDER, sign
+from collbench.launch.folders.signature import FOLDER, sign
 from collbench.launch.log import Log
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.machine import launcher

@@ -7,13 +7,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from collbench.doctor.parts.finding import Finding, Problem
+from collbench.errors import RequestError
+from collbench.registry import defined, modules_of
+from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
     from collbench.doctor.parts.finding import Check
     from collbench.doctor.parts.machine import Machine
-from collbench.errors import RequestError
-from collbench.registry import defined, modules_of
-from collbench.spelling import suggestion
 
 
 @cache
@@ -29,33 +29,28 @@ def get(name: str) -> Check:
 
 
 def examine(machine: Machine, without: tuple[str, ...] = ()) -> Iterator[tuple[str, Finding]]:
-    """Every check's name and finding, one after the other. A check that raises is an unknown finding, never an end.
+    """Every check's name and finding, one after the other. A check that raises becomes a finding `unknown`.
 
     Raises:
-        RequestError: a check that is to be left out is none.
+        RequestError: there is no check of a name in `without`.
     """
     for name in without:
         if name not in names():
             raise RequestError(f"doctor --without {name}: no such check. {suggestion(name, names())}")
     for name in names():
         if name not in without:
-            yield name, _look(name, machine)
+            yield name, _run(name, machine)
 
 
-def _look(name: str, machine: Machine) -> Finding:
+def _run(name: str, machine: Machine) -> Finding:
     try:
         return get(name).run(machine)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".strip().rstrip(":")
-        return Finding(
-            "the check itself failed",
-            (
-                Problem(
-                    "unknown",
-                    cause=reason,
-                    effect="nothing is known about it: a measurement may be fine, or not",
-                    fix='python -c "from collbench import doctor; from collbench.doctor.parts.machine import here; '
-                    f"doctor.get('{name}').run(here())\" shows where it failed",
-                ),
-            ),
+        problem = Problem(
+            "unknown",
+            cause=f"{type(error).__name__}: {error}".strip().rstrip(":"),
+            effect="not known: what this check looks at may spoil a measurement, or not",
+            fix='python -c "from collbench import doctor; from collbench.doctor.parts.machine import here; '
+            f"doctor.get('{name}').run(here())\" shows where it failed",
         )
+        return Finding("the check itself failed", (problem,))

@@ -35,12 +35,12 @@ def judge(machine: Machine, cost: float) -> Finding:
     source = machine.read(f"{_SOURCE}/current_clocksource")
     shifted = _shifts(machine.read("proc/self/timens_offsets") or "")
     namespace = f"shifted by a time namespace: {shifted}" if shifted else "no shift by a time namespace"
-    seen = f"{source or 'source not told'}, {cost:.0f} ns a read; {namespace}"
+    seen = f"{source or 'unknown source'}, {cost:.0f} ns per read; {namespace}"
     return found(seen, _namespace(shifted), _slow(machine, source, cost))
 
 
 def _shifts(text: str) -> str:
-    """Of `/proc/self/timens_offsets` (name, seconds, nanoseconds) the lines that are not zero."""
+    """The lines of `/proc/self/timens_offsets` (name, seconds, nanoseconds) that are not zero."""
     lines = (line.split() for line in text.splitlines())
     return ", ".join(f"{name} {sec} s {ns} ns" for name, sec, ns in lines if (sec, ns) != ("0", "0"))
 
@@ -75,7 +75,6 @@ def _slow(machine: Machine, source: str | None, cost: float) -> Problem | None:
 
 
 def run(machine: Machine) -> Finding:
-    """Time the clock, then judge."""
     return judge(machine, read_cost())
 
 

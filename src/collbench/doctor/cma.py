@@ -1,7 +1,7 @@
-"""Check `cma`: cross-memory attach, by which ranks on one machine copy once instead of twice. Tried, not guessed.
+"""Check `cma`: cross-memory attach, by which ranks on one machine copy once instead of twice. It is tried.
 
-What each library makes of it, read in its source: MPICH switches it off unless Yama's ptrace_scope is 0, and else
-trusts it without a try; Open MPI opts in with PR_SET_PTRACER_ANY where Yama restricts, then trusts a kcmp.
+How the libraries use it, by their sources: MPICH disables it unless Yama's ptrace_scope is 0, and otherwise uses it
+without a test; Open MPI opts in with PR_SET_PTRACER_ANY where Yama restricts it, then tests it with kcmp.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Attempts = Mapping[str, Mapping[str, int | None]]
 _SCOPE = "proc/sys/kernel/yama/ptrace_scope"
 _MPICH_SWITCH = "MPIR_CVAR_CH4_CMA_ENABLE"
 _UNRESTRICT = "sudo sysctl kernel.yama.ptrace_scope=0 (on the host, which its containers follow)"
-_TWICE = "large messages are copied twice through shared memory, silently: 2 to 6 times as long (Open MPI, 512 KiB)"
+_TWICE = "large messages are copied twice through shared memory, without a message: 2 to 6 times the time (512 KiB)"
 
 
 def attempt(machine: Machine) -> Attempts:
@@ -31,7 +31,7 @@ def attempt(machine: Machine) -> Attempts:
 
     Raises:
         OSError, TimeoutError: the child did not start or did not answer.
-        ValueError: its answer is none.
+        ValueError: its answer cannot be read.
     """
     output = machine.execute((sys.executable, "-I", "-S", str(Path(attach_probe.__file__))))
     if output.code != 0:
@@ -49,7 +49,7 @@ def library_vendor() -> str | None:
 
 
 def judge(machine: Machine, attempts: Attempts, library: str | None) -> Finding:
-    """What was tried, and what the library (both, where it is not known) makes of it."""
+    """The finding for the library; for both where it is not known."""
     scope = machine.read(_SCOPE)
     plain, opted = attempts["plain"], attempts["opted"]
     seen = (
@@ -74,12 +74,12 @@ def _word(error: int | None) -> str:
 
 
 def _allow(machine: Machine, scope: str | None) -> str:
-    """How to have the call allowed where it was refused."""
+    """How to allow the call where it was refused."""
     if machine.container is not None:
         return "docker run --cap-add SYS_PTRACE ... (Docker Engine 23 and later allow process_vm_readv without it)"
     if scope not in (None, "0"):
         return _UNRESTRICT
-    return "start without the filter that refuses it: grep Seccomp /proc/self/status says 2 where there is one"
+    return "start without the seccomp filter that refuses it (where grep Seccomp /proc/self/status prints 2)"
 
 
 def _mpich(machine: Machine, readv: int | None, scope: str | None, severity: Severity) -> Problem | None:
@@ -94,7 +94,7 @@ def _mpich(machine: Machine, readv: int | None, scope: str | None, severity: Sev
         severity,
         f"process_vm_readv is {_word(readv)} between processes of one user, and MPICH does not test it",
         "MPICH: messages from about 64 KiB on abort the job (process_vm_readv failed)",
-        f"{_allow(machine, scope)}; or export {_MPICH_SWITCH}=0, which copies twice: another measurement",
+        f"{_allow(machine, scope)}; or export {_MPICH_SWITCH}=0: then messages are copied twice",
     )
 
 
@@ -102,12 +102,11 @@ def _openmpi(machine: Machine, errors: Mapping[str, int | None], scope: str | No
     refused = [name for name, error in (("process_vm_readv", errors["readv"]), ("kcmp", errors.get("kcmp"))) if error]
     if not refused:
         return None
-    cause = f"{' and '.join(refused)} refused, by which Open MPI tests for cross-memory attach"
+    cause = f"{' and '.join(refused)} refused: Open MPI's test for cross-memory attach"
     return Problem("warn", cause, f"Open MPI: {_TWICE}", _allow(machine, scope))
 
 
 def run(machine: Machine) -> Finding:
-    """Try, then judge."""
     return judge(machine, attempt(machine), library_vendor())
 
 

@@ -1,4 +1,4 @@
-"""Check `contention`: whether others use the cores now."""
+"""Check `contention`: whether other processes use the cores now."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collbench.doctor.parts.machine import Machine
 from collbench.doctor.parts.processors import online
 from collbench.machine.facts import CONTENDED_SHARE
 
-_FIX = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head shows who; stop them, or measure later"
+_FIX = "ps -eo pid,pcpu,user,comm --sort=-pcpu | head shows which; stop them, or measure later"
 _UNTOLD = Problem(
     "unknown",
-    "/proc/pressure/cpu cannot be read: the kernel does not keep it",
+    "/proc/pressure/cpu cannot be read: the kernel does not record CPU pressure",
     "records cannot say whether ranks waited for a CPU while they were timed (contended: null)",
     "boot with psi=1 (a kernel with CONFIG_PSI)",
 )
-_EFFECT = "ranks wait for a core in the middle of an operation: medians rise, p99 and max show the scheduler"
+_EFFECT = "ranks wait for a core in the middle of an operation: medians rise, p99 and max are the scheduler's"
 
 
 def run(machine: Machine) -> Finding:
-    """Pressure over the last ten seconds; only without it the load average, in which a minute ago still counts."""
+    """Pressure over the last ten seconds; only without it the load average, which covers about a minute."""
     cores = len(online(machine))
     pressure, load = _pressure(machine), _load(machine)
     seen = ", ".join(
         (
-            "CPU pressure not told" if pressure is None else f"tasks waited {pressure:g} % of the last 10 s",
-            "load average not told" if load is None else f"load average {load:g} on {cores} cores",
+            "CPU pressure unknown" if pressure is None else f"tasks waited {pressure:g} % of the last 10 s",
+            "load average unknown" if load is None else f"load average {load:g} on {cores} cores",
         )
     )
     if pressure is not None:
@@ -35,13 +35,13 @@ def run(machine: Machine) -> Finding:
 
 
 def _pressure(machine: Machine) -> float | None:
-    """Percent of the last ten seconds in which some task waited for a CPU; None where the kernel does not tell."""
+    """Percent of the last ten seconds in which some task waited for a CPU; None: the kernel does not say."""
     match = re.search(r"^some avg10=([\d.]+)", machine.read("proc/pressure/cpu") or "", re.MULTILINE)
     return float(match[1]) if match else None
 
 
 def _load(machine: Machine) -> float | None:
-    """Tasks that ran or wanted to, averaged over about a minute."""
+    """Tasks that ran or were ready to, averaged over about a minute."""
     match = re.match(r"[\d.]+", machine.read("proc/loadavg") or "")
     return float(match[0]) if match else None
 
@@ -59,4 +59,4 @@ def _loaded(load: float | None, cores: int) -> Problem | None:
     return Problem("warn", f"a load average of {load:g} over the last minute, on {cores} cores", _EFFECT, _FIX)
 
 
-CHECK = Check("contention", "nobody else uses the cores", run)
+CHECK = Check("contention", "no other process uses the cores", run)

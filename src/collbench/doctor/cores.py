@@ -16,39 +16,39 @@ _BIND = {
 
 
 def run(machine: Machine) -> Finding:
-    """What this process may use, and what its launcher made of it."""
-    mine = allowed(machine)
-    grant = cpu_quota(machine.root)
-    limit = "no quota" if grant is None else f"quota {grant:g}"
+    """The cores that this process and its launcher may use, against the ranks."""
+    own = allowed(machine)
+    quota = cpu_quota(machine.root)
+    limit = "no quota" if quota is None else f"quota {quota:g}"
     if machine.ranks is None:
-        seen = f"{len(mine)} of {len(online(machine))} usable ({format_cores(mine)}), {limit}; no launcher: one rank"
-        return found(seen, _throttled(machine, grant, mine, 1), _single(machine, mine))
-    ours = launcher_cores(machine)
-    # Without a launcher in sight (its process may be outside this container) only what must be true is said.
-    shared = mine | ours if ours is not None else mine | online(machine)
+        seen = f"{len(own)} of {len(online(machine))} usable ({format_cores(own)}), {limit}; no launcher: one rank"
+        return found(seen, _throttled(machine, quota, own, 1), _single(machine, own))
+    of_launcher = launcher_cores(machine)
+    # The launcher may be outside this container and not visible: then its ranks may have all cores.
+    shared = own | (online(machine) if of_launcher is None else of_launcher)
     seen = (
         f"{machine.ranks} ranks on {len(shared)} cores ({format_cores(shared)}), {limit}; "
-        f"rank {machine.launcher.rank} bound to {format_cores(mine)}"
+        f"rank {machine.launcher.rank} bound to {format_cores(own)}"
     )
-    crowd = _crowded(machine.ranks, shared)
-    threads = None if crowd else _sharing(machine, machine.ranks, shared)
-    unbound = None if crowd else _unbound(machine, machine.ranks, mine, shared)
-    return found(seen, _throttled(machine, grant, shared, machine.ranks), crowd, threads, unbound)
+    crowded = _crowded(machine.ranks, shared)
+    threads = None if crowded else _sharing(machine, machine.ranks, shared)
+    unbound = None if crowded else _unbound(machine, machine.ranks, own, shared)
+    return found(seen, _throttled(machine, quota, shared, machine.ranks), crowded, threads, unbound)
 
 
-def _single(machine: Machine, mine: frozenset[int]) -> Problem | None:
-    if len(mine) > 1:
+def _single(machine: Machine, own: frozenset[int]) -> Problem | None:
+    if len(own) > 1:
         return None
-    everyone = online(machine)
-    fix = f"taskset -cp {format_cores(everyone)} $$"
-    if len(everyone) == 1:
-        fix = "a machine, or a virtual one, with a core for each rank"
+    present = online(machine)
+    fix = f"taskset -cp {format_cores(present)} $$"
+    if len(present) == 1:
+        fix = "use a machine with a core for each rank"
     elif machine.container is not None:
-        fix = f"docker run --cpuset-cpus={format_cores(everyone)} ..."
+        fix = f"docker run --cpuset-cpus={format_cores(present)} ..."
     return Problem(
         "warn",
-        f"this process may use one core ({format_cores(mine)})",
-        "two ranks would take turns on it: times are those of the scheduler, not of the library",
+        f"this process may use one core ({format_cores(own)})",
+        "two ranks would take turns on it: times would be those of the scheduler, not of the library",
         fix,
     )
 
@@ -61,22 +61,22 @@ def _crowded(ranks: int, shared: frozenset[int]) -> Problem | None:
         f"{ranks} ranks, {len(shared)} cores",
         "ranks wait for a core, not for data: small operations take 100 us and more instead of less than 1 us, "
         "and records are marked oversubscribed",
-        f"mpirun -n {len(shared)} collbench ..., or a machine with {ranks} cores",
+        f"mpirun -n {len(shared)} collbench ..., or use a machine with {ranks} cores",
     )
 
 
-def _throttled(machine: Machine, grant: float | None, cores: frozenset[int], ranks: int) -> Problem | None:
-    if grant is None or grant >= len(cores):
+def _throttled(machine: Machine, quota: float | None, cores: frozenset[int], ranks: int) -> Problem | None:
+    if quota is None or quota >= len(cores):
         return None
     fix = f"systemctl set-property UNIT CPUQuota= AllowedCPUs={format_cores(cores)}"
     if machine.container is not None:
         fix = f"docker run --cpuset-cpus={format_cores(cores)} ... instead of --cpus"
+    spinning = f", to {ranks} ranks that spin" if ranks > quota else ""
     return Problem(
         "warn",
-        f"the cgroup grants the time of {grant:g} cores, on a set of {len(cores)}"
-        + (f", to {ranks} ranks that spin" if ranks > grant else ""),
-        "once it is spent, every rank stands still for the rest of the period (up to 100 ms), which shows in p99 and "
-        "max; nproc does not show the quota",
+        f"the cgroup grants the time of {quota:g} cores, on a set of {len(cores)}{spinning}",
+        "once it is spent, every rank is stopped for the rest of the period (up to 100 ms), which raises p99 and max; "
+        "nproc does not show the quota",
         fix,
     )
 
@@ -93,14 +93,14 @@ def _sharing(machine: Machine, ranks: int, shared: frozenset[int]) -> Problem | 
     )
 
 
-def _unbound(machine: Machine, ranks: int, mine: frozenset[int], shared: frozenset[int]) -> Problem | None:
-    if ranks < 2 or len(mine) == 1 or mine != shared:
+def _unbound(machine: Machine, ranks: int, own: frozenset[int], shared: frozenset[int]) -> Problem | None:
+    if ranks < 2 or len(own) == 1 or own != shared:
         return None
     bind = _BIND.get(machine.launcher.kind, "mpirun --bind-to core -n {ranks} collbench ...")
     return Problem(
         "warn",
-        f"rank {machine.launcher.rank} may run on every core ({format_cores(mine)}): it is not bound",
-        "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max grow",
+        f"rank {machine.launcher.rank} may run on every core ({format_cores(own)}): it is not bound",
+        "the kernel moves ranks between cores while they are timed: launches differ more, p99 and max rise",
         bind.format(ranks=ranks),
     )
 

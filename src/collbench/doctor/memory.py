@@ -1,4 +1,4 @@
-"""Check `memory`: what buffers can take before the kernel swaps or kills."""
+"""Check `memory`: how much buffers can take before the kernel swaps or kills."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LITTLE = 1 << 30
 
 
 def judge(machine: Machine, available: int | None) -> Finding:
-    """`available` bytes, as the check before every case sees them; None where the kernel does not tell."""
+    """`available` bytes, as the check before the first case sees them; None: the kernel does not say."""
     if available is None:
         return found(
-            "not told",
+            "unknown",
             Problem("unknown", "/proc/meminfo cannot be read",
                     "a case that does not fit is not refused before it is allocated: the kernel may kill a rank",
                     "free -h; choose -e so that ranks x buffers stay below what is available"),
@@ -24,12 +24,12 @@ def judge(machine: Machine, available: int | None) -> Finding:
     seen = ", ".join((f"{format_bytes(available)} available", _swap(machine), _limit(machine)))
     if available >= LITTLE:
         return found(seen)
-    fix = "docker run --memory=4g ..." if machine.container is not None else "end what is not needed"
+    fix = "docker run --memory=4g ..." if machine.container is not None else "end other programs"
     return found(
         seen,
-        Problem("warn", f"{format_bytes(available)} can be had without swapping",
+        Problem("warn", f"only {format_bytes(available)} are available without swapping",
                 "large cases are refused, and buffers may be swapped out while they are timed",
-                f"{fix}, or measure up to a smaller -e"),
+                f"{fix}, or measure with a smaller -e"),
     )  # fmt: skip
 
 
@@ -46,7 +46,6 @@ def _limit(machine: Machine) -> str:
 
 
 def run(machine: Machine) -> Finding:
-    """Ask the kernel, then judge."""
     return judge(machine, available_bytes())
 
 

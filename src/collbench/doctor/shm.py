@@ -1,4 +1,4 @@
-"""Check `shm`: /dev/shm, through which ranks on one machine talk: there, writable, large enough."""
+"""Check `shm`: /dev/shm, through which ranks on one machine communicate, exists, is writable and large enough."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from collbench.doctor.parts.machine import Machine
 from collbench.doctor.parts.processors import allowed
 from collbench.units import format_bytes
 
-#: What Open MPI 5 asks for, for each rank; MPICH 5 takes about a third of it (seen).
+#: What Open MPI 5 asks for, for each rank (bytes); MPICH 5 takes about a third of it (measured).
 PER_RANK = 16 << 20
 
-#: Docker's default size.
+#: Docker's default size (bytes).
 DOCKER_DEFAULT = 64 << 20
 
 _TOO_SMALL = (
-    "Open MPI says so once and takes another transport, so that its shared memory is not what is measured; "
+    "Open MPI prints one warning and uses another transport, which is then what is measured; "
     "MPICH dies of a bus error; NCCL fails to start"
 )
 _UNUSABLE = (
-    "Open MPI takes another transport without a word: 8 bytes in 60 us and more instead of less than 1 us; "
+    "Open MPI uses another transport without a message: 8 bytes in 60 us and more instead of less than 1 us; "
     "MPICH aborts in MPI_Init"
 )
 
 
 def judge(machine: Machine, total: int, free: int) -> Finding:
-    """`total` and `free` in bytes, against what the ranks take: those started, or one for each usable core."""
+    """`total` and `free` bytes, against the need of the ranks: those started, or one for each usable core."""
     seen = f"{format_bytes(total)}, {format_bytes(free)} free"
     ranks = machine.ranks or len(allowed(machine))
     needed = ranks * PER_RANK
-    # A size that is whole and twice what is needed, as people write sizes.
+    # Twice what is needed, in whole GiB.
     size = f"{max(1, -(-2 * needed >> 30))}g"
     if machine.container is not None:
-        fix = f"docker run --shm-size={size} ... (a member of a shared IPC namespace has its donor's size)"
+        fix = f"docker run --shm-size={size} ... (in a shared IPC namespace: of the container that owns it)"
     else:
         fix = f"sudo mount -o remount,size={size} /dev/shm"
     if free < needed:
@@ -47,7 +47,6 @@ def judge(machine: Machine, total: int, free: int) -> Finding:
 
 
 def run(machine: Machine) -> Finding:
-    """Look at the directory, then judge its size."""
     folder = machine.path("dev/shm")
     if not folder.is_dir():
         fix = "sudo mkdir -p /dev/shm && sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm"

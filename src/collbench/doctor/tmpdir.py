@@ -1,4 +1,4 @@
-"""Check `tmpdir`: the temporary folder, where mpirun keeps its session and the ranks agree on who speaks."""
+"""Check `tmpdir`: the temporary folder, where mpirun keeps its session and ranks agree on which prints an error."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 from collbench.units import format_bytes
 
-#: Open MPI 5 starts with 256 KiB and not with 16 (seen, 2 ranks); bytes.
+#: Open MPI 5 starts with 256 KiB and not with 16 (measured, 2 ranks); bytes.
 NEEDED = 256 << 10
 
 _MPIRUN = "Open MPI's mpirun does not start: it has no place for its session"
-_VOICES = "when several ranks fail, each prints its own message; Open MPI's mpirun starts only if it may create it"
+_MESSAGES = "when several ranks fail, each prints its own message; Open MPI's mpirun starts only if it may create it"
 
 
 def judge(folder: str, free: int) -> Finding:
-    """`free` in bytes."""
     seen = f"{folder}, {format_bytes(free)} free"
     if free >= NEEDED:
         return found(seen)
@@ -26,11 +25,10 @@ def judge(folder: str, free: int) -> Finding:
 
 
 def run(machine: Machine) -> Finding:
-    """Look at the folder that TMPDIR names, else /tmp."""
     name = machine.environ.get("TMPDIR") or "/tmp"  # noqa: S108
     folder = machine.path(name.lstrip("/")) if Path(name).is_absolute() else Path(name)
     if not folder.is_dir():
-        problem = Problem("warn", f"{name} is not a folder", _VOICES, f"mkdir -p {name}, or export TMPDIR=/tmp")
+        problem = Problem("warn", f"{name} is not a folder", _MESSAGES, f"mkdir -p {name}, or export TMPDIR=/tmp")
         return found(f"{name} is not there", problem)
     if not os.access(folder, os.W_OK | os.X_OK):
         fix = "mkdir -p $HOME/tmp && export TMPDIR=$HOME/tmp"

@@ -1,1 +1,1 @@
-"""Places ranks on hosts and in containers, and starts them."""
+"""Launches: ranks are placed on the host and in containers, started, and their records collected."""

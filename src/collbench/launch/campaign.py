@@ -1,16 +1,11 @@
-"""An experiment: every launch of a plan in its order; each record is stamped with its place and kept at once."""
+"""An experiment: every launch of a plan in its order. Each record is given its place, and written at once."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
-import collbench
 from collbench import backends
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell
@@ -23,7 +18,7 @@ from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
 from collbench.machine import facts
-from collbench.run.describe import protocol
+from collbench.run.describe import manifest_of, protocol
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
@@ -32,7 +27,7 @@ from collbench.schema.record import Record
 
 @dataclass(frozen=True)
 class PreparedCampaign:
-    """A plan with everything that is known before the first launch, and by name the engines that start its worlds."""
+    """A plan with everything that is known before the first launch. `sessions` are by the names of their engines."""
 
     expanded: ExpandedPlan
     sessions: Mapping[str, Session]
@@ -40,12 +35,12 @@ class PreparedCampaign:
 
     @property
     def engine(self) -> str:
-        """Name and version of what makes the containers; `none` where there are none."""
+        """Name and version of what makes the containers, else `none`."""
         return ", ".join(session.title for session in self.sessions.values() if session.title) or "none"
 
 
 def cleaned(sessions: Mapping[str, Session]) -> contextlib.ExitStack:
-    """What all engines made from here on is removed when this ends."""
+    """A context at whose end everything is removed that the engines made in it."""
     stack = contextlib.ExitStack()
     for session in sessions.values():
         stack.enter_context(session.cleaned())
@@ -65,10 +60,10 @@ def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
 def prepare(plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None) -> PreparedCampaign:
     """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
 
-    `sessions` are by the names of engines; None: they are connected to.
+    Without `sessions` the engines that the plan names are connected to.
 
     Raises:
-        CollbenchError: something that the plan needs is not there.
+        CollbenchError: the plan needs something that does not exist here.
     """
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
@@ -85,10 +80,10 @@ def run_campaign(
     known: frozenset[tuple[Case, int]],
     check: StopCheck,
 ) -> None:
-    """Carry out every launch that is not `done`; records that are `known` are not written twice.
+    """Perform every launch that is not `done`; records that are `known` are not written twice.
 
     Raises:
-        Interrupted: told to stop. What the launch under way has measured is kept; everything else of it is removed.
+        Interrupted: told to stop. What the current launch has measured is kept; everything else of it is removed.
         EngineError: an engine went away and did not come back.
     """
     with cleaned(prepared.sessions):
@@ -96,33 +91,29 @@ def run_campaign(
             if (launch.cell, launch.number) in done:
                 continue
             prepared.sessions[launch.cell.engine].ready()
-            _carried_out(prepared, launch, sink, known, check)
+            _perform(prepared, launch, sink, known, check)
             check()
 
 
-def _carried_out(
+def _perform(
     prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
 ) -> None:
     expanded, cell = prepared.expanded, launch.cell
-    stack, placement, asked = prepared.stacks.of(cell), expanded.placements[cell], expanded.asked[cell]
-    said = notes(cell, placement, stack)
-    keeper = Keeper(launch, asked, placement.crowded, said, sink, known)
+    stack, placement, expected = prepared.stacks.of(cell), expanded.placements[cell], expanded.expected[cell]
+    keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known)
     session = prepared.sessions[cell.engine]
-    outcome = run_launch(expanded.plan, launch, stack, placement, session, asked, keeper.add, check)
+    outcome = run_launch(expanded.plan, launch, stack, placement, session, expected, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)
 
 
-def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
-    """Of the whole experiment."""
+def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
+    """The manifest of the whole experiment."""
     plan, stacks = prepared.expanded.plan, prepared.stacks
     ranks = max(cell.ranks for cell in prepared.expanded.cells)
-    libraries = {lib: None for image in (*stacks.environments, *stacks.images) for lib in image.libraries}
-    return Manifest(
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        collbench=collbench.__version__,
-        python=sys.version.split()[0],
-        command=tuple(facts.printable(word) for word in command),
-        title=plan.title,
+    libraries = dict.fromkeys(lib for image in (*stacks.environments, *stacks.images) for lib in image.libraries)
+    return manifest_of(
+        plan,
+        command,
         ranks=ranks,
         protocol=protocol(plan, plan.gate, plan.cadence),
         thread_level={"requested": plan["thread_level"]},
@@ -130,7 +121,6 @@ def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifes
         libraries=tuple(libraries),
         hosts=(facts.host(range(ranks)),),
         environment=facts.environment(backends.variables()),
-        plan=msgspec.to_builtins(plan),
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences,
@@ -140,12 +130,11 @@ def manifest_of(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifes
 
 def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
-    by_case = {(record.case, record.launch): record for record in records}
-    found = set()
+    statuses = {(record.case, record.launch): record.status for record in records}
+    done = set()
     for launch in prepared.expanded.order:
-        cell, asked = launch.cell, prepared.expanded.asked[launch.cell]
-        cases = (placed(case, cell) for case in asked)
-        there = [one for case in cases if (one := by_case.get((case, launch.number))) is not None]
-        if len(there) == len(asked) or any(one.status == "failed" for one in there):
-            found.add((cell, launch.number))
-    return frozenset(found)
+        expected = prepared.expanded.expected[launch.cell]
+        recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in expected]
+        if "failed" in recorded or None not in recorded:
+            done.add((launch.cell, launch.number))
+    return frozenset(done)

@@ -1,4 +1,4 @@
-"""Cells of a launch plan and the order of their launches: pure, so that a plan can be shown before anything starts."""
+"""The cells of a launch plan and the order of their launches. Pure: a plan can be shown before anything starts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
 from collbench.schema.launch_plan import Affinity, LaunchPlan
 from collbench.schema.plan import Plan
+from collbench.units import counted
 from collbench.workloads.case import ProgramCase
 
-#: What a plan that names none means; a program runs on one rank.
+#: What a plan that does not say measures with; a program runs on one rank.
 DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 
 
@@ -25,9 +26,7 @@ DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 class LaunchCell:
     """One way to start a world. `isolation` is a step of the engine's ladder; None where its boxes isolate nothing.
 
-    `image` names the MPI on the host too.
-
-    `server`: rank 0 is a parameter server, and the others are its workers.
+    On the host `image` names the environment to use. `server`: rank 0 is a parameter server for the others.
     """
 
     image: str
@@ -40,11 +39,10 @@ class LaunchCell:
 
     @property
     def title(self) -> str:
-        """As it is shown: `openmpi single strict, 2 ranks`, or `... a server and 2 workers`."""
-        words = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity)
-        number, what = (self.ranks - 1, "worker") if self.server else (self.ranks, "rank")
-        who = f"{'a server and ' if self.server else ''}{number} {what}{'s' if number > 1 else ''}"
-        return f"{' '.join(word for word in words if word)}, {who}"
+        """`openmpi single strict, 2 ranks`, or `... a server and 2 workers`."""
+        place = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity)
+        world = f"a server and {counted(self.ranks - 1, 'worker')}" if self.server else counted(self.ranks, "rank")
+        return f"{' '.join(word for word in place if word)}, {world}"
 
 
 @dataclass(frozen=True)
@@ -59,17 +57,17 @@ class Launch:
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
     """(ranks, with a parameter server) of every world. W workers are W ranks, and one more where there is a server."""
     if not plan.workers:
-        usual = RANKS_OF_PROGRAMS if plan.workloads else DEFAULT_RANKS
-        return tuple((ranks, False) for ranks in plan.ranks or usual)
-    kinds = sorted({collectives.get(name).has_server for name in plan.collectives})
-    return tuple((workers + server, server) for workers in plan.workers for server in kinds)
+        default = RANKS_OF_PROGRAMS if plan.workloads else DEFAULT_RANKS
+        return tuple((ranks, False) for ranks in plan.ranks or default)
+    with_server = sorted({collectives.get(name).has_server for name in plan.collectives})
+    return tuple((workers + server, server) for workers in plan.workers for server in with_server)
 
 
 def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase, ...]:
     """What a world of a cell measures.
 
     Raises:
-        PlanError: an unknown name, a root that is no rank, or a program on several ranks.
+        PlanError: an unknown name, a root that is not a rank, or a program on several ranks.
     """
     inner = inner_plan(plan, cell)
     return (*(_collective_cases(inner, cell) if inner.collectives else ()), *program_cases(inner, cell.ranks))
@@ -78,7 +76,7 @@ def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | Progr
 def _collective_cases(inner: Plan, cell: LaunchCell) -> tuple[CollectiveCase, ...]:
     cases = tuple(dict.fromkeys(case for name in inner["backends"] for case in cases_of(inner, name, cell.ranks)))
     if all(cell.ranks < collectives.get(case.collective).min_ranks for case in cases):
-        raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks; nothing would be measured.")
+        raise PlanError(f"{cell.title}: {', '.join(inner.collectives)} needs more ranks. Raise ranks or workers.")
     return cases
 
 
@@ -86,41 +84,39 @@ def check_backends(plan: LaunchPlan) -> None:
     """Whether every backend is one that ranks of a launch can use.
 
     Raises:
-        PlanError, BackendUnavailable: it makes its times up, or needs GPUs that the plan gives to nobody; there is
-            none of that name.
+        PlanError, BackendUnavailable: it simulates, or needs GPUs that the plan does not give to ranks; or there is no
+            backend of that name.
         RequestError: a cadence that none of them has.
     """
-    for image in plan.images:
-        for name in backends_of(plan, image):
-            if backends.get(name).simulated:
-                raise PlanError(
-                    f"backend {name}: makes its times up, and starts no ranks. Leave it out of a launch plan."
-                )
-            if backends.get(name).device == "gpu" and plan.device != "gpu":
-                raise PlanError(
-                    f'backend {name}: its data is on GPUs, and ranks get none with device = "cpu". Say device = "gpu".'
-                )
-    refuse_cadence(plan, (name for image in plan.images for name in backends_of(plan, image)))
+    names = dict.fromkeys(name for image in plan.images for name in backends_of(plan, image))
+    for name in names:
+        if backends.get(name).simulated:
+            raise PlanError(f"backend {name}: simulates its times and starts no ranks. Remove it from the launch plan.")
+        if backends.get(name).device == "gpu" and plan.device != "gpu":
+            raise PlanError(f'backend {name}: its data is on GPUs, and device is "cpu". Set device = "gpu".')
+    refuse_cadence(plan, names)
 
 
 def inner_plan(plan: LaunchPlan, cell: LaunchCell) -> Plan:
-    """The plan that a world of a cell is given: its image's backends; with workers, the collectives of its kind."""
-    wanted = plan.collectives
+    """The plan that a world is given: the backends of its image; with workers, collectives with a server or without."""
+    names = plan.collectives
     if plan.workers:
-        wanted = tuple(name for name in wanted if collectives.get(name).has_server == cell.server)
-    return msgspec.structs.replace(plan.inner(), collectives=wanted, backends=backends_of(plan, cell.image))
+        names = tuple(name for name in names if collectives.get(name).has_server == cell.server)
+    return msgspec.structs.replace(plan.inner(), collectives=names, backends=backends_of(plan, cell.image))
 
 
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
-    """What is measured with an image."""
+    """The backends that are measured with an image: none in a plan of programs alone."""
+    if not plan.collectives:
+        return ()
     return plan.image_backends.get(image, plan["backends"]) or DEFAULT_BACKENDS
 
 
 def order_of(plan: LaunchPlan, cells: Collection[LaunchCell]) -> tuple[Launch, ...]:
     """Blocks that hold every cell once, each in a random order of its own that follows from the seed."""
-    found: list[Launch] = []
+    order: list[Launch] = []
     for number in range(plan.launches):
-        order = random.Random(f"{plan.seed}/{number}")  # noqa: S311 - an order, not a secret
-        block = order.sample(tuple(cells), len(cells))
-        found += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(found))]
-    return tuple(found)
+        generator = random.Random(f"{plan.seed}/{number}")  # noqa: S311 - an order, not a secret
+        block = generator.sample(tuple(cells), len(cells))
+        order += [Launch(cell, number, position) for position, cell in enumerate(block, start=len(order))]
+    return tuple(order)

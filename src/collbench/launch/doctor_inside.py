@@ -1,4 +1,4 @@
-"""A command inside such containers as a launch would make of an image: how doctor looks into them."""
+"""Doctor in the containers that a launch would make of an image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collbench.launch import engines
 from collbench.launch.cells import Launch
 from collbench.launch.engines.spec import OpenWorld, Session
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.folders import folders
+from collbench.launch.folders.layout import folders
 from collbench.launch.log import Log
 from collbench.launch.one_launch import world_of
 from collbench.launch.placing import Placement
@@ -19,17 +19,19 @@ from collbench.launch.stacks import stack_of
 from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
+from collbench.units import counted
 
-#: Longest wait for the command (s), how often it is looked whether it ended, and the ranks whose containers are made.
+#: Longest wait for the command (s), the interval of looking whether it ended (s), and the ranks whose containers are
+#: made.
 LIMIT, LOOK, RANKS = 120.0, 0.25, 2
 
 #: Exit codes of doctor: nothing failed, a check failed, a wrong request (an unknown check).
-ENDS = frozenset({0, 1, 2})
+EXIT_CODES = frozenset({0, 1, 2})
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What the command printed in the first container, its exit code, and what the launcher would do of itself."""
+    """What the command printed in the first container, its exit code, and what the launcher would set by itself."""
 
     lines: tuple[str, ...]
     code: int
@@ -41,7 +43,7 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
     """Make the containers of the plan's first cell, run the command in the first one, remove them.
 
     Raises:
-        CollbenchError: no such image, no answer within the limit, or another end than doctor's own.
+        CollbenchError: no such image, no answer within the limit, or an exit code that is not doctor's.
     """
     cell = expanded.cells[0]
     with session.cleaned():
@@ -52,11 +54,11 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
             log = Log()
             with session.open(world) as opened:
                 code = _run_in_first(opened, (*argv, *_lone(placement)), log, check)
-    if code not in ENDS:
-        last = "; ".join(log.tail()[-1:]) or "it said nothing"
+    if code not in EXIT_CODES:
+        last = "; ".join(log.tail()[-1:]) or "without output"
         raise LaunchFailed(f"image {cell.image}: {argv[0]} in a container ended with exit code {code}: {last}")
-    boxes = len(placement.boxes)
-    title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {boxes} container{'s' if boxes > 1 else ''}"
+    containers = counted(len(placement.boxes), "container")
+    title = f"{cell.image}, {cell.policy}, {cell.isolation}: the first of {containers}"
     return Examined(log.lines, code, title, (*notes(cell, placement, stack), *looks.remarks))
 
 
@@ -66,16 +68,16 @@ def expanded_for(image: str, policy: str, step: str, engine: str) -> ExpandedPla
     Raises:
         PlanError: no such policy, step or engine.
     """
-    asked = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
-                       engine=engine, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
-    expanded = expand(check_launch_plan(asked))
+    plan = LaunchPlan(collectives=("allreduce",), images=(image,), policies=(policy,), isolation=(step,),
+                      engine=engine, ranks=(RANKS,), oversubscribe=True)  # fmt: skip
+    expanded = expand(check_launch_plan(plan))
     if expanded.cells[0].isolation is None:
         raise RequestError(f"doctor --image: policy {policy} has no container; remove --image.")
     return expanded
 
 
 def _lone(placement: Placement) -> Argv:
-    """A rank that is alone in its container reads nobody's memory there."""
+    """A rank that is alone in its container reads no other rank's memory there."""
     return () if placement.shares_boxes else ("--without", "cma")
 
 
@@ -87,6 +89,6 @@ def _run_in_first(opened: OpenWorld, argv: Argv, log: Log, check: StopCheck) -> 
     while (code := running.code) is None:
         check()
         if time.monotonic() > until:
-            raise EngineError(f"container {host}: {argv[0]} gave no answer within {LIMIT:g} s.")
+            raise EngineError(f"container {host}: {argv[0]} did not end within {LIMIT:g} s.")
         time.sleep(LOOK)
     return code

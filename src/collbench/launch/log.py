@@ -1,15 +1,16 @@
-"""What a world prints: kept within bounds, its last lines for messages."""
+"""The output of a world: a bounded number of lines, the last of which are quoted in messages."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections import deque
+from collections.abc import Callable
 
-#: Lines that are kept; of each at most so many characters.
+#: The most lines that are kept, and characters of each.
 MOST_LINES, LONGEST_LINE = 20_000, 2_000
 
-#: Lines of the end that go into a failed record.
+#: Last lines that go into a failed record.
 TAIL = 12
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -23,30 +24,25 @@ class Log:
         self._lock = threading.Lock()
 
     def add(self, is_error: bool, line: str) -> None:
-        """A line of standard output or error. Control characters, which would steer a terminal, are taken out."""
+        """A line of standard output or error. Control characters, which act on a terminal, are removed."""
         with self._lock:
             self._lines.append((is_error, _CONTROL.sub("", line)[:LONGEST_LINE]))
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Everything, in the order in which it came."""
+        """All lines, in the order in which they came."""
         with self._lock:
             return tuple(line for _, line in self._lines)
 
     @property
-    def own_words(self) -> str:
-        """What the ranks' own last message says, to be added to a reason; empty where there is none."""
-        said = [line.partition("collbench: ")[2] for line in self.lines if line.startswith("collbench: ")]
-        return f": {said[-1]}" if said else ""
+    def message(self) -> str:
+        """The last message of the ranks, as the end of a reason; empty where there is none."""
+        messages = [line.partition("collbench: ")[2] for line in self.lines if line.startswith("collbench: ")]
+        return f": {messages[-1]}" if messages else ""
 
-    def tail(self, quiet: object = None) -> tuple[str, ...]:
-        """The last lines of standard error, or of standard output where that is empty.
-
-        Without those that `quiet`, a predicate, knows as harmless.
-        """
+    def tail(self, quiet: Callable[[str], bool] = lambda line: False) -> tuple[str, ...]:
+        """The last lines of standard error, or of standard output where that is empty; without `quiet` lines."""
         with self._lock:
-            said = [line for is_error, line in self._lines if is_error and line.strip()]
-            said = said or [line for _, line in self._lines if line.strip()]
-        if callable(quiet):
-            said = [line for line in said if not quiet(line)]
-        return tuple(said[-TAIL:])
+            lines = [(is_error, line) for is_error, line in self._lines if line.strip()]
+        errors = [line for is_error, line in lines if is_error] or [line for _, line in lines]
+        return tuple([line for line in errors if not quiet(line)][-TAIL:])

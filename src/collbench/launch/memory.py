@@ -1,4 +1,4 @@
-"""Whether the buffers of a world fit into this machine's memory: asked before anything is started."""
+"""Whether what a world allocates fits into this machine's memory: asked before anything is started."""
 
 from __future__ import annotations
 
@@ -16,32 +16,37 @@ from collbench.workloads.case import ProgramCase
 
 
 def refuse_too_large(
-    plan: LaunchPlan, asked: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
+    plan: LaunchPlan, by_cell: Mapping[LaunchCell, Collection[CollectiveCase | ProgramCase]], free: int | None = None
 ) -> None:
     """The worlds of a launch run one after the other, so the largest decides. `free` is in bytes; None: ask.
 
-    With GPUs the buffers are not in host memory, and the ranks look for themselves. What a program needs is its own.
+    With GPUs the buffers of collectives are not in host memory, and the ranks check theirs themselves.
 
     Raises:
-        PlanError: the buffers of a case are larger than the memory that is free.
+        PlanError: a case needs more memory than is free.
     """
     free = available_bytes() if free is None else free
-    if plan.device != "cpu" or free is None:
+    if free is None:
         return
-    for cell, cases in asked.items():
-        collective = (case for case in cases if isinstance(case, CollectiveCase))
-        largest = max(collective, key=buffers, default=None)
-        if largest is not None and buffers(largest) > free * USABLE_SHARE:
+    for cell, cases in by_cell.items():
+        needed, largest = max((_needed(case, plan.device) for case in cases), default=(0, ""))
+        if needed > free * USABLE_SHARE:
             raise PlanError(
-                f"{cell.title}: {largest.collective} of {format_bytes(largest.size)} needs "
-                f"{format_bytes(buffers(largest))} of buffers, and {format_bytes(free)} are free. "
+                f"{cell.title}: {largest} needs {format_bytes(needed)} of memory, and {format_bytes(free)} are free. "
                 "Lower sizes, ranks or workers."
             )
+
+
+def _needed(case: CollectiveCase | ProgramCase, device: str) -> tuple[int, str]:
+    """Bytes of host memory, and the case as messages name it."""
+    if isinstance(case, ProgramCase):
+        return case.memory, case.title
+    return buffers(case) if device == "cpu" else 0, f"{case.collective} of {format_bytes(case.size)}"
 
 
 def buffers(case: CollectiveCase) -> int:
     """Bytes of the buffers of all ranks; the library's own memory is not in it."""
     row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
     per_rank = (row.blocks(rank, case.ranks, case.root or 0) for rank in range(case.ranks))
-    blocks = sum(max(one) if case.in_place else sum(one) for one in per_rank)
+    blocks = sum(max(held) if case.in_place else sum(held) for held in per_rank)
     return blocks * row.count(case.size, itemsize, case.ranks) * itemsize

@@ -1,4 +1,4 @@
-"""One launch: folders and boxes are made, the ranks run, their records are taken over, all is removed."""
+"""One launch: folders and boxes are made, the ranks run, their records are read, everything is removed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted, LaunchFailed
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell, inner_plan
 from collbench.launch.engines.spec import Session, Stack, WorldSpec
-from collbench.launch.folders import Folders, folders
+from collbench.launch.folders.layout import Folders, folders
+from collbench.launch.folders.signature import driver_identity
 from collbench.launch.harvest import Harvested, left_behind
-from collbench.launch.identity import driver_identity
 from collbench.launch.job import Job, run_job
 from collbench.launch.log import Log
 from collbench.launch.patience import Patience, limits_of, written_to
@@ -29,70 +30,77 @@ from collbench.schema.launch_plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch ended: the transport that its library told of, and why it failed (None where it ended well)."""
+    """How a launch ended: the transport that its library printed, and why it failed (None: it did not)."""
 
     transport: str | None
     failure: LaunchFailed | None
 
 
-#: Receives a record as it is taken over, with the transport; with the last one, why the launch failed, if it did.
+#: Receives a record as it is read, with the transport; with the last one, why the launch failed, if it did.
 Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]
 
 
 def world_of(launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders) -> WorldSpec:
-    """A launch as its engine is to open it."""
     user = engines.get(launch.cell.engine).user()
     name = f"{run}-{launch.sequence}"
     return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user)
 
 
 def run_launch(
-    plan: LaunchPlan, launch: Launch, stack: Stack, placement: Placement, session: Session, asked: frozenset[Case],
+    plan: LaunchPlan, launch: Launch, stack: Stack, placement: Placement, session: Session, expected: frozenset[Case],
     keep: Keep, check: StopCheck,
 ) -> Outcome:  # fmt: skip
-    """Carry out one launch, and hand to `keep` what it measured. Nothing of it is left when this returns or raises.
+    """Perform one launch, and give to `keep` what it measured. Nothing of it is left when this returns or raises.
 
-    Whatever goes wrong in it, or lies in its folders, is its failure and no other launch's.
+    Whatever goes wrong in it, or lies in its folders, is a failure of this launch alone.
 
     Raises:
         Interrupted: told to stop; what was measured has been kept.
         Exception: what `keep` raises.
     """
-    log, told_to_stop = Log(), None
+    log = Log()
     cores = format_cores({core for slot in placement.slots for core in slot.cores})
-    boxes = tuple(len(box.ranks) for box in placement.boxes)
-    user = engines.get(launch.cell.engine).user()
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as stacked:
         try:
-            at = opened.enter_context(folders(inner_plan(plan, launch.cell), user, cores))
+            user = engines.get(launch.cell.engine).user()
+            at = stacked.enter_context(folders(inner_plan(plan, launch.cell), user, cores))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))
         world = world_of(launch, stack, placement, session.run, at)
+        interrupted, failure = None, None
         try:
-            failure = _carried_out(plan, world, session, len(asked), log, check)
+            failure = _run_world(plan, world, session, len(expected), log, check)
         except Interrupted as error:
-            failure, told_to_stop = None, error
-        transport = stack.starter.transport(log.lines, boxes)
-        count, last = 0, None
-        for one in left_behind(at.out, asked):
-            if isinstance(one, LaunchFailed):
-                failure = failure or LaunchFailed(str(one), log.tail(stack.starter.quiet))
-                break
-            if last is not None:
-                keep(last, transport, None)
-            count, last = count + 1, one
-        if failure is None and told_to_stop is None and count < len(asked):
-            reason = f"ended early, with {count} of {len(asked)} cases"
+            interrupted = error
+        transport = stack.starter.transport(log.lines, tuple(len(box.ranks) for box in placement.boxes))
+        count, last, reason = _keep_all_but_last(at.out, expected, transport, keep)
+        if not reason and interrupted is None and count < len(expected):
+            reason = f"ended early, with {count} of {len(expected)} cases"
+        if failure is None and reason:
             failure = LaunchFailed(reason, log.tail(stack.starter.quiet))
         failure = _with_advice(failure, launch.cell, placement, stack)
         if last is not None:
             keep(last, transport, failure)
-    if told_to_stop is not None:
-        raise told_to_stop
+    if interrupted is not None:
+        raise interrupted
     return Outcome(transport, failure)
 
 
-def _carried_out(
+def _keep_all_but_last(
+    out: Path, expected: frozenset[Case], transport: str | None, keep: Keep
+) -> tuple[int, Harvested | None, str]:
+    """How many records there are, the last of them, and why the rest of the run cannot be read (empty: it was)."""
+    count, last = 0, None
+    for harvested in left_behind(out, expected):
+        if isinstance(harvested, LaunchFailed):
+            return count, last, str(harvested)
+        if last is not None:
+            keep(last, transport, None)
+        count, last = count + 1, harvested
+    return count, last, ""
+
+
+def _run_world(
     plan: LaunchPlan, world: WorldSpec, session: Session, cases: int, log: Log, check: StopCheck
 ) -> LaunchFailed | None:
     """Open the world, start its ranks and wait for their end; why it failed, if it did."""
@@ -104,7 +112,7 @@ def _carried_out(
     except Interrupted:
         raise
     except LaunchFailed as error:
-        return LaunchFailed(f"{error}{log.own_words}", error.log)
+        return LaunchFailed(f"{error}{log.message}", error.log)
     except CollbenchError as error:
         return LaunchFailed(str(error), log.tail(starter.quiet))
     except Exception as error:  # of this launch alone: the next one may go well
@@ -115,7 +123,6 @@ def _carried_out(
 
 
 def starter_of(world: WorldSpec) -> Starter:
-    """How the ranks of a world are started: by their library, or by an engine that does it itself."""
     starter = world.stack.starter
     return started_by_engine(starter) if engines.get(world.cell.engine).starts_ranks else starter
 
@@ -123,9 +130,9 @@ def starter_of(world: WorldSpec) -> Starter:
 def _with_advice(
     failure: LaunchFailed | None, cell: LaunchCell, placement: Placement, stack: Stack
 ) -> LaunchFailed | None:
-    """The failure with what would help, where a library is known to die of it without a word."""
+    """The failure with what would help, where a library is known to end without a message."""
     if failure is None:
         return None
-    said = "\n".join((str(failure), *failure.log))
-    shortage = shm_shortage(cell, placement, stack) or nccl_shortage(cell, placement, stack, said)
+    output = "\n".join((str(failure), *failure.log))
+    shortage = shm_shortage(cell, placement, stack) or nccl_shortage(cell, placement, stack, output)
     return failure if shortage is None else LaunchFailed(f"{failure}; {shortage}", failure.log)

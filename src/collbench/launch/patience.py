@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.schema.plan import Plan
+from collbench.units import counted
 
-#: The ranks end themselves at the plan's time-out; so much later (s) a world is ended from outside. They count from
-#: where their interpreters run: until they have met, a busy machine has so long (s) more to start them.
+#: Ranks end themselves at the plan's time-out; a world is ended from outside so much later (s). They count from when
+#: their interpreters run: until they have met, a busy machine has so long (s) in addition to start them.
 GRACE, STARTING = 15.0, 120.0
 
-#: A pass of a waiting loop counts for so long at most (s). One that took longer was not a wait for the world: the
-#: driver was stopped, or the machine stood still.
+#: The most that a pass of a waiting loop counts for (s). One that took longer did not wait for the world: the driver
+#: was suspended, or the machine was.
 LONGEST_PASS = 1.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a world: the meeting of its ranks, each of its cases (s), and how many cases there are."""
+    """How long the start of a world and each of its cases may take (s), and how many cases there are."""
 
     start: float
     case: float
@@ -28,7 +29,7 @@ class Limits:
 
     @property
     def all(self) -> float:
-        """Of the whole world (s)."""
+        """How long the whole world may take (s)."""
         return self.start + self.case * max(self.cases, 1)
 
 
@@ -38,9 +39,9 @@ def limits_of(plan: Plan, cases: int) -> Limits:
 
 
 class Patience:
-    """Counts while a world is waited for.
+    """A clock for the wait for a world.
 
-    What it prints is no progress, only what it writes: a manifest once its ranks have met, a record for each case.
+    Only what a world writes counts as progress, not what it prints: a manifest once its ranks have met, then records.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +49,7 @@ class Patience:
         self._last, self._waited, self._silent, self._seen = clock(), 0.0, 0.0, 0
 
     def ended(self, written: int) -> str | None:
-        """To be called in each pass of the waiting loop, with the bytes written so far; why it ends, if it does."""
+        """Called in each pass of the waiting loop, with the bytes written so far: why the wait ends, if it does."""
         now = self._clock()
         passed, self._last = min(now - self._last, LONGEST_PASS), now
         self._waited += passed
@@ -56,19 +57,15 @@ class Patience:
         self._seen = max(written, self._seen)
         allowed = self._limits.case + (self._limits.start if self._seen == 0 else 0.0)
         if self._silent > allowed:
-            return f"no record came for {allowed:g} s"
+            return f"no record for {allowed:g} s"
         if self._waited > self._limits.all:
-            return f"it took longer than {self._limits.all:g} s, the most that {self._limits.cases} cases may take"
+            return f"it took longer than {self._limits.all:g} s, the limit for {counted(self._limits.cases, 'case')}"
         return None
 
 
 def written_to(out: Path) -> Callable[[], int]:
-    """Asks how many bytes of manifest and records there are in the folder that a world writes to."""
-
-    def ask() -> int:
-        return sum(_size(out / name) for name in ("manifest.json", "records.jsonl"))
-
-    return ask
+    """A function that says how many bytes of manifest and records there are in the folder that a world writes to."""
+    return lambda: sum(_size(out / name) for name in ("manifest.json", "records.jsonl"))
 
 
 def _size(path: Path) -> int:

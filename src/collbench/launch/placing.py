@@ -1,4 +1,4 @@
-"""Where the ranks of a cell sit on a machine: slots, and boxes of ranks that share a container."""
+"""Where the ranks of a cell are placed on a machine: slots, and boxes of ranks that share a container."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Box:
 
     @property
     def nodes(self) -> str:
-        """All its memory nodes."""
+        """All its memory nodes, in the same format."""
         return format_cores({node for slot in self.slots for node in slot.nodes})
 
     @property
@@ -39,10 +39,9 @@ class Box:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where every rank of a world sits. `crowded`: some share processors, because the plan allows it.
+    """Where every rank of a world is placed. `crowded`: some share processors, because the plan allows it.
 
-    `idle` are processors of the machine that no rank gets. `note` is what the policy says of it, empty where it says
-    nothing.
+    `idle` are processors of the machine that no rank gets. `note` is the policy's remark on it; may be empty.
     """
 
     boxes: tuple[Box, ...]
@@ -57,13 +56,12 @@ class Placement:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """By rank."""
+        """Slots by rank."""
         by_rank = {rank: slot for box in self.boxes for rank, slot in zip(box.ranks, box.slots, strict=True)}
         return tuple(by_rank[rank] for rank in sorted(by_rank))
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """UUIDs of all its GPUs."""
         return tuple(uuid for box in self.boxes for uuid in box.gpus)
 
 
@@ -77,10 +75,10 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     policy, number = placement.find(cell.policy)
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
     wants = Wants(cell.ranks, cell.server, cores, cell.affinity == "far", plan.oversubscribe)
-    found = slots.get(plan.device)(topology, wants)
-    groups = placement.groups_of(policy, number, found, topology, cell.server)
-    boxes = tuple(Box(f"c{i}", ranks, tuple(found[rank] for rank in ranks)) for i, ranks in enumerate(groups))
-    used = Counter(core for slot in found for core in slot.cores)
+    by_rank = slots.get(plan.device)(topology, wants)
+    groups = placement.groups_of(policy, number, by_rank, topology, cell.server)
+    boxes = tuple(Box(f"c{i}", ranks, tuple(by_rank[rank] for rank in ranks)) for i, ranks in enumerate(groups))
+    used = Counter(core for slot in by_rank for core in slot.cores)
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
     crowded = any(count > 1 for count in used.values())
     return Placement(boxes, crowded, idle, policy.note(groups, topology))

@@ -1,6 +1,6 @@
-"""`python -m collbench.launch.probe [--build] [--torch]`: what an environment holds, asked from inside, as JSON.
+"""`python -m collbench.launch.probe [--build] [--torch]`: prints what the environment that runs it holds, as JSON.
 
-`--build` asks the MPI how it was built too, which takes an MPI_Init; `--torch` leaves an MPI aside.
+`--build` also asks the MPI how it was built, which takes an MPI_Init; `--torch` ignores an MPI.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`vendor` is `torch` where there is torch and no MPI, and empty where there is neither.
 
-    `libraries` are the MPI or torch, and NCCL where it can be loaded (which takes no GPU). `native` says whether the C
-    loop was built, `backends` the names known there, `missing` which of them cannot be used and why, `cuda` which CUDA
-    torch or CuPy is made for. `schema` is that of the records which are written there; 0 of a collbench that does not
-    say it.
+    `libraries` are the MPI or torch, and NCCL where it can be loaded (which needs no GPU). `native`: the C loop was
+    built. `backends` are the names known there, `missing` those that cannot be used there, with the reason. `cuda`: the
+    CUDA that torch or CuPy is made for. `schema` is that of the records which are written there; 0: an older collbench,
+    which does not say it.
     """
 
     collbench: str
@@ -61,15 +61,15 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def another(self) -> str | None:
-        """How its collbench is another than this one, whose ranks would measure in another way; None: it is not."""
+        """In what its collbench differs from this one, so that it would measure differently; None: it does not."""
         if (self.collbench, self.schema) == (collbench.__version__, SCHEMA):
             return None
-        held, here = f"{self.collbench} ({self.schema or 'older'})", f"{collbench.__version__} ({SCHEMA})"
-        return f"holds collbench {held}, this is {here} (the schema of records)"
+        here = f"{collbench.__version__} (schema {SCHEMA})"
+        return f"holds collbench {self.collbench} (schema {self.schema or 'unknown'}), this is {here}"
 
 
 def contents(build: bool = False, torch: bool = False) -> Contents:
-    """Of this process. `build`: with how the MPI was built. `torch`: what torch ranks use, though there be an MPI."""
+    """What this process holds. `build`: with how the MPI was built. `torch`: what torch ranks use, MPI or not."""
     mpi = None if torch else _mpi()
     libraries: tuple[Library, ...] = ()
     kind = ""
@@ -108,15 +108,15 @@ def _nccl(kind: str) -> tuple[Library, ...]:
     if kind == "torch":
         import torch  # noqa: F401
     try:
-        found = load("nccl", SONAME)
+        library = load("nccl", SONAME)
     except BackendUnavailable:
         return ()
-    version = ".".join(map(str, nccl_version(found.handle)))
-    return (hashed(Library(name="NCCL", version=version, path=found.path)),)
+    version = ".".join(map(str, nccl_version(library.handle)))
+    return (hashed(Library(name="NCCL", version=version, path=library.path)),)
 
 
 def _cuda(kind: str, versions: dict[str, str]) -> str | None:
-    """`12` of cupy-cuda12x, or what torch says of itself."""
+    """`12` of cupy-cuda12x, or torch's own."""
     if kind == "torch":
         import torch
 

@@ -19,7 +19,7 @@ from collbench.machine.parent import end_with_parent
 #: Longest wait for a process to end when told to (s).
 STOP = 3.0
 
-#: Longest wait for the last words of a process that has ended (s): a grandchild may hold its pipes open.
+#: Longest wait for the last lines of a process that has ended (s): a grandchild may hold its pipes open.
 DRAIN = 1.0
 
 
@@ -33,7 +33,7 @@ class HostProcess:
 
     @property
     def code(self) -> int | None:
-        """Its exit code; None while it runs. What it said has been read then."""
+        """Its exit code; None while it runs. Then its output has been read."""
         if self.process.poll() is not None:
             for reader in self.readers:
                 reader.join(DRAIN)
@@ -48,7 +48,7 @@ class HostProcess:
         return f"{self.name} was ended by signal {-code} ({signal.strsignal(-code)})"
 
     def end(self) -> None:
-        """End it with all its children: asked first, then killed."""
+        """End it with all its children: by SIGTERM, then by SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)
@@ -71,7 +71,9 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
     except OSError as error:
         raise CollbenchError(f"host: cannot start {argv[0]}: {error.strerror}.") from error
     streams = ((False, process.stdout), (True, process.stderr))
-    readers = tuple(threading.Thread(target=_follow, args=(s, is_error, log), daemon=True) for is_error, s in streams)
+    readers = tuple(
+        threading.Thread(target=_follow, args=(stream, is_error, log), daemon=True) for is_error, stream in streams
+    )
     for reader in readers:
         reader.start()
     return HostProcess(Path(argv[0]).name, process, readers)

@@ -1,6 +1,8 @@
-"""What the ranks of a cell are told by their environment, and what a reader of its numbers must be told."""
+"""The environment variables of a cell's ranks, and what a reader of its numbers must know."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import msgspec
 
@@ -15,12 +17,12 @@ from collbench.units import format_bytes
 
 
 def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
-    """What each rank is told of its place; container and cores it holds against what it finds."""
+    """The place of each rank, which compares container and cores with what it finds."""
     engine = engines.get(cell.engine)
-    by_rank = {rank: engine.container(box.name) for box in placement.boxes for rank in box.ranks}
-    slots = placement.slots
+    containers = {rank: engine.container(box.name) for box in placement.boxes for rank in box.ranks}
     return tuple(
-        Place(container=by_rank[rank], cores=format_cores(slot.cores), gpu=slot.gpu) for rank, slot in enumerate(slots)
+        Place(container=containers[rank], cores=format_cores(slot.cores), gpu=slot.gpu)
+        for rank, slot in enumerate(placement.slots)
     )
 
 
@@ -31,11 +33,9 @@ def sharing_of(cell: LaunchCell) -> Sharing:
     return step_of(engines.get(cell.engine).ladder, cell.isolation).sharing
 
 
-def refuses_cma(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
-    """Whether ranks in one container may not read each other's memory, though they share it."""
-    if not side.refused or sharing_of(cell).ipc:
-        return False
-    return placement.shares_boxes
+def refuses_cma(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
+    """Whether ranks in one container may not read each other's memory."""
+    return bool(stack.refused) and not sharing_of(cell).ipc and placement.shares_boxes
 
 
 def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
@@ -43,87 +43,83 @@ def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
     return len(placement.boxes) > 1 and sharing_of(cell).net
 
 
-#: Containers of one hostname and one /dev/shm are one machine to NCCL, whose GPUs it connects directly where their
-#: links allow it; a process that does not see the other GPU cannot open its memory (CUDA error 101, NCCL issue 1647).
-#: Without it, NCCL goes through shared memory. Containers with hostnames of their own it connects by sockets anyway.
+#: NCCL takes containers of one hostname and one /dev/shm for one machine, and connects their GPUs directly where links
+#: allow it; a process that does not see the other GPU cannot open its memory (CUDA error 101, NCCL issue 1647). With
+#: this, NCCL goes through shared memory. Containers with hostnames of their own it connects by sockets anyway.
 HIDDEN_PEERS = {"NCCL_P2P_DISABLE": "1"}
 
-#: What NCCL (2.7 to 2.30) takes of /dev/shm for a connection through host memory, in each of its channels: buffers of
-#: its three protocols at their default sizes (init.cc, transport/shm.cc), as its messages name them: 9637888 bytes.
+#: Bytes of /dev/shm that NCCL (2.7 to 2.30) takes for a connection through host memory, in each of its channels:
+#: buffers of its three protocols at their default sizes (init.cc, transport/shm.cc), as its messages name them.
 NCCL_CONNECTION = 9637888
 
 
-def hides_peers(cell: LaunchCell, placement: Placement, side: Stack) -> bool:
+def hides_peers(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
     """Whether NCCL takes several containers for one machine though none sees the GPUs of another."""
     hidden = len(placement.gpus) > 1 and not sharing_of(cell).all_gpus
-    return hidden and side.nccl and shares_hostname(cell, placement)
+    return hidden and stack.nccl and shares_hostname(cell, placement)
 
 
-def notes(cell: LaunchCell, placement: Placement, side: Stack) -> tuple[str, ...]:
+def notes(cell: LaunchCell, placement: Placement, stack: Stack) -> tuple[str, ...]:
     """What a reader of this cell's numbers must know."""
-    said = [placement.note] if placement.note else []
-    if refuses_cma(cell, placement, side):
-        calls = " and ".join(sorted(side.refused, reverse=True))
-        said.append(f"{calls} refused at this step: {side.starter.vendor} copies twice")
-        said += [
-            f"{name}={value}, because it would abort otherwise" for name, value in side.starter.without_cma.items()
-        ]
-    if shares_hostname(cell, placement):
-        said += [
-            f"{name}={value}, because it would hang otherwise" for name, value in side.starter.one_hostname.items()
-        ]
-    if hides_peers(cell, placement, side):
-        said += [
-            f"{name}={value}, because NCCL would take the containers for one machine and fail to reach hidden GPUs"
-            for name, value in HIDDEN_PEERS.items()
-        ]
+    workarounds = [f"{name}={value}, because {reason}" for name, value, reason in _workarounds(cell, placement, stack)]
+    if refuses_cma(cell, placement, stack):
+        calls = " and ".join(sorted(stack.refused, reverse=True))
+        workarounds.insert(0, f"{calls} refused at this step: {stack.starter.vendor} copies twice")
     if sharing_of(cell).all_gpus and placement.gpus and len(placement.boxes) > 1:
-        said.append("every container sees every GPU of this world: devices are not isolated at this step")
-    return tuple(said)
+        workarounds.append("every container sees every GPU of this world: devices are not isolated at this step")
+    return (*filter(None, (placement.note,)), *workarounds)
 
 
-def nccl_shortage(cell: LaunchCell, placement: Placement, side: Stack, said: str) -> str | None:
-    """What helps where NCCL failed on a system call (`said`) in a container with two GPUs and a small /dev/shm."""
-    if not side.nccl or len(placement.gpus) < 2 or "system error" not in said.lower():  # ncclSystemError
+def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterator[tuple[str, str, str]]:
+    """Variables without which the library fails in such containers: name, value, and why it is set."""
+    if refuses_cma(cell, placement, stack):
+        yield from ((*variable, "it would abort otherwise") for variable in stack.starter.without_cma.items())
+    if shares_hostname(cell, placement):
+        yield from ((*variable, "it would hang otherwise") for variable in stack.starter.one_hostname.items())
+    if hides_peers(cell, placement, stack):
+        reason = "NCCL would take the containers for one machine and fail to reach hidden GPUs"
+        yield from ((*variable, reason) for variable in HIDDEN_PEERS.items())
+
+
+def nccl_shortage(cell: LaunchCell, placement: Placement, stack: Stack, output: str) -> str | None:
+    """What helps where NCCL failed on a system call, by its output, in a container with GPUs and a small /dev/shm."""
+    if not stack.nccl or len(placement.gpus) < 2 or "system error" not in output.lower():  # ncclSystemError
         return None
-    held, larger = sharing_of(cell).shm_bytes, _step_with_more(cell)
-    if held is None or larger is None or not placement.shares_boxes:
+    size, larger = sharing_of(cell).shm_bytes, _step_with_more(cell)
+    if size is None or larger is None or not placement.shares_boxes:
         return None
     return (
         f"where GPUs are connected through host memory NCCL takes {format_bytes(NCCL_CONNECTION)} of /dev/shm for each "
-        f"connection and channel, and the step {cell.isolation} has {format_bytes(held)}. Use the step {larger}"
+        f"connection and channel, and the step {cell.isolation} has {format_bytes(size)}. Use the step {larger}"
     )
 
 
 def _step_with_more(cell: LaunchCell) -> str | None:
     """The first step of the cell's engine with a larger /dev/shm than the cell's, if there is one."""
-    held = sharing_of(cell).shm_bytes
-    steps = engines.get(cell.engine).ladder
-    sizes = {step.name: step.sharing.shm_bytes for step in steps}
-    return next((name for name, size in sizes.items() if held is not None and (size is None or size > held)), None)
+    size = sharing_of(cell).shm_bytes
+    if size is None:
+        return None
+    sizes = {step.name: step.sharing.shm_bytes for step in engines.get(cell.engine).ladder}
+    return next((name for name, larger in sizes.items() if larger is None or larger > size), None)
 
 
-def shm_shortage(cell: LaunchCell, placement: Placement, side: Stack) -> str | None:
-    """How much of /dev/shm the library takes, where a container of the cell has less: it dies without a word."""
+def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | None:
+    """Where a container of the cell has less /dev/shm than the library needs, which then ends without a message."""
     sharing = sharing_of(cell)
     ranks = cell.ranks if sharing.ipc else max(len(box.ranks) for box in placement.boxes)
-    wanted = ranks * side.starter.shm_per_rank
-    if sharing.shm_bytes is None or wanted <= sharing.shm_bytes:
+    needed = ranks * stack.starter.shm_per_rank
+    if sharing.shm_bytes is None or needed <= sharing.shm_bytes:
         return None
     larger = _step_with_more(cell)
     return (
-        f"{ranks} ranks of {side.starter.vendor} take some {format_bytes(wanted)} of shared memory, and /dev/shm at "
+        f"{ranks} ranks of {stack.starter.vendor} need about {format_bytes(needed)} of shared memory, and /dev/shm at "
         f"the step {cell.isolation} has {format_bytes(sharing.shm_bytes)}. "
-        f"Use {f'the step {larger}, or ' if larger else ''}fewer ranks a container"
+        f"Use {f'the step {larger}, or ' if larger else ''}fewer ranks per container"
     )
 
 
-def variables(cell: LaunchCell, placement: Placement, side: Stack) -> dict[str, str]:
+def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     planned = msgspec.json.encode(places(cell, placement)).decode()
-    more = dict(side.starter.without_cma) if refuses_cma(cell, placement, side) else {}
-    if shares_hostname(cell, placement):
-        more |= side.starter.one_hostname
-    if hides_peers(cell, placement, side):
-        more |= HIDDEN_PEERS
-    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", **side.starter.environment, **more}
+    workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
+    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", **stack.starter.environment, **workarounds}

@@ -1,7 +1,7 @@
 """`collbench-relay`: stands in for ssh inside a container, where Open MPI's mpirun starts its daemons.
 
 Called as `collbench-relay HOST COMMAND...`. It leaves the request in the relay folder, which only this container has,
-and waits until whoever drives the launch has taken it away: then the command runs in the container of that name.
+and waits until the driver of the launch has removed it: then the command runs in the container of that name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LARGEST = 1 << 16
 
 
 def main() -> None:
-    """Leave a request, wait until it is gone."""
+    """Leave a request, wait until it is removed."""
     folder = Path(os.environ.get("COLLBENCH_RELAY", "/collbench/relay"))
     request = folder / f"{os.getpid()}.request"
     draft = request.with_suffix(".draft")
@@ -29,5 +29,5 @@ def main() -> None:
     until = time.monotonic() + LIMIT
     while request.exists():
         if time.monotonic() > until:
-            sys.exit(f"collbench-relay: nobody started a daemon on {sys.argv[1]} within {LIMIT:g} s")
+            sys.exit(f"collbench-relay: the driver did not start a daemon on {sys.argv[1]} within {LIMIT:g} s")
         time.sleep(0.01)

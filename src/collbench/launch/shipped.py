@@ -1,4 +1,4 @@
-"""The launch plans and Dockerfiles that come with collbench, found by their names: in a clone as in an installation."""
+"""The launch plans and Dockerfiles that come with collbench, by name: in a clone and in an installation."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ def source_tree() -> Path:
 
 
 def plans() -> dict[str, Path]:
-    """Name to plan."""
     return _by_name("launch", ".toml")
 
 
 def dockerfiles() -> dict[str, Path]:
-    """Name to Dockerfile."""
     return _by_name("containers", _DOCKERFILE)
 
 
 def _by_name(folder: str, ending: str) -> dict[str, Path]:
-    found = {path.name.removesuffix(ending): path for path in (source_tree() / folder).glob(f"*{ending}")}
-    return dict(sorted(found.items()))
+    by_name = {path.name.removesuffix(ending): path for path in (source_tree() / folder).glob(f"*{ending}")}
+    return dict(sorted(by_name.items()))
 
 
 def find_plan(text: str) -> Path:
@@ -53,7 +51,7 @@ def find_plan(text: str) -> Path:
         hint = nearest_and_all(path.stem, tuple(known))
         raise PlanError(f"plan {text}: no such file, and no plan of this name. {hint}") from error
     except OSError:
-        return path  # whoever reads it says why it cannot be read
+        return path  # reading it raises the error
     return path
 
 
@@ -68,7 +66,7 @@ def find_dockerfile(text: str) -> tuple[str, Path]:
     if text.endswith(_DOCKERFILE) and path.is_file():
         if _NAME.fullmatch(name) is None:
             raise RequestError(
-                f"image {text}: the file's name is the image's, of small letters, digits and single . _ -."
+                f"image {text}: the image is named like the file; use lower-case letters, digits and single . _ -."
             )
         return name, path
     if text in known:

@@ -1,7 +1,7 @@
-"""Signals that end an experiment, heard at safe points: between two calls of the engine, never in the middle of one.
+"""Signals that end an experiment take effect at safe points: between two requests to the engine, not within one.
 
-An exception out of the middle of a request would leave behind what the engine was just making. Who asks a second time
-waits for no safe point: what is being removed gets a moment, then every wait ends.
+An exception in the middle of a request would leave behind what the engine was just making. A second signal does not
+wait for a safe point: removal gets a moment, then every wait ends.
 """
 
 from __future__ import annotations
@@ -13,59 +13,61 @@ from typing import Any
 
 from collbench.errors import Interrupted
 
-#: A safe point: raises Interrupted when somebody asked to stop.
+#: Called at a safe point; raises Interrupted after a signal.
 StopCheck = Callable[[], None]
 
-#: What ends an experiment: Ctrl-C, a request, a terminal that is closed, Ctrl-\\.
+#: What ends an experiment: Ctrl-C, kill, a terminal that is closed, Ctrl-\\.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
-#: After the second signal, how long (s) everything goes on as before, and then how often it is interrupted again: an
+#: After the second signal, how long (s) everything continues, and then the interval at which it is interrupted: an
 #: interrupted wait may be followed by another, for what is to be removed.
 MOMENT, AGAIN = 1.0, 0.4
 
-#: Of these, what somebody (nohup, a shell) told us to ignore stays ignored.
-_LEFT_ALONE = (signal.SIGHUP, signal.SIGQUIT)
+#: Those of them that stay ignored where they were (by nohup, or a shell).
+_MAY_BE_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
 
 
 class Stopping:
-    """Whether somebody asked to stop."""
+    """Whether a signal asked to stop."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def check(self) -> None:
         """A safe point.
 
         Raises:
-            Interrupted: somebody asked to stop.
+            Interrupted: a signal asked to stop.
         """
-        if self.asked:
+        if self.requested:
             raise Interrupted("interrupted.")
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """From now on signals are heard here; afterwards as before.
+        """A context in which signals are handled here.
 
         Raises:
-            Interrupted: somebody asked twice, and a moment has passed. Inside, that is a KeyboardInterrupt, which
-                nothing that meets errors of the engine or of a launch takes for one of those.
+            Interrupted: after a second signal and a moment. Inside, that is a KeyboardInterrupt, which is not caught
+                as an error of the engine or of a launch.
         """
 
-        def hear(number: int, frame: object) -> None:
-            if self.asked and signal.SIGALRM not in before:
+        def on_signal(number: int, frame: object) -> None:
+            if self.requested and signal.SIGALRM not in before:
                 before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
                 signal.setitimer(signal.ITIMER_REAL, MOMENT, AGAIN)
-            self.asked = True
+            self.requested = True
 
-        heard = [one for one in SIGNALS if one not in _LEFT_ALONE or signal.getsignal(one) is not signal.SIG_IGN]
-        before: dict[signal.Signals, Any] = {number: signal.signal(number, hear) for number in heard}
+        ignored = [number for number in _MAY_BE_IGNORED if signal.getsignal(number) is signal.SIG_IGN]
+        before: dict[signal.Signals, Any] = {
+            number: signal.signal(number, on_signal) for number in SIGNALS if number not in ignored
+        }
         try:
             yield
         except KeyboardInterrupt as error:
-            told = Interrupted("interrupted.")
+            interrupted = Interrupted("interrupted.")
             for note in getattr(error, "__notes__", ()):
-                told.add_note(note)
-            raise told from error
+                interrupted.add_note(note)
+            raise interrupted from error
         finally:
             if signal.SIGALRM in before:
                 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import sys
+from typing import Any
 
 import msgspec
 
@@ -32,12 +33,9 @@ def manifest(
 ) -> Manifest:
     """Collective: one rank of each machine describes it. What takes long is added by `completed`."""
     gpus = tuple(rank.gpu for rank in ranks)
-    return Manifest(
-        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        collbench=collbench.__version__,
-        python=sys.version.split()[0],
-        command=tuple(facts.printable(word) for word in command),
-        title=plan.title,
+    return manifest_of(
+        plan,
+        command,
         ranks=session.world.size,
         protocol=protocol(plan, method.gate, method.cadence),
         rank_gpus=gpus if any(gpus) else (),
@@ -46,8 +44,20 @@ def manifest(
         libraries=_libraries(measured),
         hosts=_hosts(session, ranks),
         environment={},
-        plan=msgspec.to_builtins(plan),
         simulated=any(backend.simulated for backend in measured),
+    )
+
+
+def manifest_of(plan: Plan, command: tuple[str, ...], **fields: Any) -> Manifest:
+    """The manifest of a run that begins now, of one world or of many; `fields` are those in which these differ."""
+    return Manifest(
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        collbench=collbench.__version__,
+        python=sys.version.split()[0],
+        command=tuple(facts.printable(word) for word in command),
+        title=plan.title,
+        plan=msgspec.to_builtins(plan),
+        **fields,
     )
 
 

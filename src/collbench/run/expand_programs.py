@@ -56,4 +56,5 @@ def _cases_of_row(row: Program, plan: Plan) -> Iterator[ProgramCase]:
             how={name: value for name, value in settings.items() if name in how},
             where=Where(ranks=1),
         )
-        yield ProgramCase(case=case, measures=tuple(measure.name for measure in row.measures))
+        measures = tuple(measure.name for measure in row.measures)
+        yield ProgramCase(case=case, measures=measures, memory=row.memory(case))

@@ -36,7 +36,7 @@ from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
 from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
 from collbench.run.measure import measure
-from collbench.run.memory_check import does_not_fit
+from collbench.run.memory_check import does_not_fit, programs_do_not_fit
 from collbench.run.method import choose_method
 from collbench.run.one_message import FirstReporter
 from collbench.run.program import measure_program
@@ -233,5 +233,6 @@ def _refuse(
         return RequestError(f"gate roundtime: {reason}. Use --gate barrier.")
     if (differs := binding.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")
+    programs = tuple(case for case in cases if isinstance(case, ProgramCase))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
-    return does_not_fit(session, ranks, collective, watch)
+    return programs_do_not_fit(programs) or does_not_fit(session, ranks, collective, watch)

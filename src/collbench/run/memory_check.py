@@ -13,6 +13,18 @@ from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Watch
 from collbench.schema.dtypes import DTYPES
 from collbench.units import format_bytes
+from collbench.workloads.case import ProgramCase
+
+
+def programs_do_not_fit(cases: tuple[ProgramCase, ...]) -> DoesNotFit | None:
+    """Why the program that allocates the most does not fit here; None where it does. Programs run one by one."""
+    largest, free = max(cases, key=lambda case: case.memory, default=None), available_bytes()
+    if largest is None or free is None or largest.memory <= free * USABLE_SHARE:
+        return None
+    return DoesNotFit(
+        f"{largest.title}: needs {format_bytes(largest.memory)} of memory, and {format_bytes(free)} are free. "
+        "Lower the sizes."
+    )
 
 
 def does_not_fit(

@@ -8,10 +8,11 @@ from collbench.schema.case import Case
 
 
 class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked for. `case` is without a measure."""
+    """What is asked for. `case` is without a measure; `memory` are the bytes that the program allocates."""
 
     case: Case
     measures: tuple[str, ...]
+    memory: int = 0
 
     @property
     def identities(self) -> tuple[Case, ...]:

@@ -32,6 +32,10 @@ def _needs_nothing() -> str | None:
     return None
 
 
+def _needs_little(case: Case) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Program:
     """A workload. One execution takes the samples of a case, and gives one record for each measure.
@@ -42,7 +46,8 @@ class Program:
     first ones of which, the warm-up, are left out. `parse(output)` gives seconds of each sample by measure, and
     `verify(case, output)` how many results are wrong; `notes(output)` is what a reader of the numbers must know. These
     read what the program printed, and may raise on output that they cannot read. A wrong result fails the case,
-    whatever its times are.
+    whatever its times are. `memory(case)` are the bytes that the program allocates; a case for which there are not so
+    many is refused before anything is measured.
     """
 
     name: str
@@ -56,3 +61,4 @@ class Program:
     sizes: tuple[str | int, ...] = ()
     axes: tuple[Axis, ...] = ()
     notes: Callable[[str], Sequence[str]] = _nothing
+    memory: Callable[[Case], int] = _needs_little

@@ -42,6 +42,12 @@ def notes(output: str) -> Sequence[str]:
     return (f"kernels compiled by {json.loads(output)['compiler']}",)
 
 
+def memory(case: Case) -> int:
+    """Three arrays of the size of the case."""
+    size: int = case["size"]
+    return 3 * size
+
+
 WORKLOAD = Program(
     name="stream",
     title="STREAM",
@@ -57,5 +63,6 @@ WORKLOAD = Program(
     verify=verify,
     needs=needs,
     notes=notes,
+    memory=memory,
     sizes=("64M",),
 )

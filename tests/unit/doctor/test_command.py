@@ -36,8 +36,8 @@ def invoke(monkeypatch: pytest.MonkeyPatch, findings: dict[str, Finding], *argum
     ("findings", "code", "verdict"),
     [
         ({"a": GOOD}, 0, "Ready: nothing found"),
-        ({"a": GOOD, "b": UNKNOWN}, 0, "Ready, as far as could be seen: b could"),
-        ({"a": WARNED, "b": UNKNOWN, "c": WARNED}, 0, "mind a, c."),
+        ({"a": GOOD, "b": UNKNOWN}, 0, "Ready, as far as is known: b could"),
+        ({"a": WARNED, "b": UNKNOWN, "c": WARNED}, 0, "see a, c."),
         ({"a": WARNED, "b": FAILED}, 1, "Not ready: b failed."),
     ],
 )

@@ -23,7 +23,7 @@ def test_clock_of_user_space(machine: Machine) -> None:
     write(machine, f"{SOURCE}/current_clocksource", "tsc\n")
     finding = clocks.judge(machine, 51.2)
     assert finding.status == "ok"
-    assert finding.seen == "tsc, 51 ns a read; no shift by a time namespace"
+    assert finding.seen == "tsc, 51 ns per read; no shift by a time namespace"
 
 
 def test_a_kernel_that_tells_nothing_has_no_time_namespaces(machine: Machine) -> None:

@@ -1,1 +1,1 @@
-"""What checks are made of. Checks themselves are the modules beside this package."""
+"""What several checks share. The checks themselves are the modules beside this package."""

@@ -1,8 +1,8 @@
-"""Asks, as a program of its own, whether one process of this user may read another's memory, as MPI ranks do.
+"""A program that tries whether one process of this user may read another's memory, as MPI ranks do.
 
-The reader is a child of the process that is read, so that no right of a parent over its children helps it: Yama
-treats it as it treats two ranks. Prints a JSON object: the errno of process_vm_readv and of kcmp (0: allowed; null:
-no such call here), `plain` and after the process that is read has `opted` in with PR_SET_PTRACER_ANY.
+The reader is a child of the process that is read, so that it has no rights of a parent: Yama treats it like another
+rank. Prints a JSON object: the errno of process_vm_readv and of kcmp (0: allowed; null: no such call here), `plain`
+and after the process that is read has `opted` in with PR_SET_PTRACER_ANY.
 """
 
 from __future__ import annotations

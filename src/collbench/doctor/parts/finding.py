@@ -1,4 +1,4 @@
-"""What a check says: what it saw, and each problem with its cause, its effect on a measurement and its fix."""
+"""The result of a check: what it saw, and each problem with its cause, its effect on a measurement and its fix."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collbench.doctor.parts.machine import Machine
 Severity = Literal["unknown", "warn", "fail"]
 Status = Literal["ok", "unknown", "warn", "fail"]
 
-#: From harmless to worst. `warn`: a measurement works and says less, or something else, than it seems to.
-#: `fail`: it does not work, or measures the wrong thing.
+#: From harmless to worst. `warn`: a measurement works, and may mislead. `fail`: it does not work, or measures the wrong
+#: thing.
 STATUSES: tuple[Status, ...] = ("ok", "unknown", "warn", "fail")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. `fix` is a command or a flag that can be typed as it stands."""
+    """One thing that is wrong. `fix` begins with a command or flag that can be typed as it is."""
 
     severity: Severity
     cause: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A row of `doctor`. `run` may raise: `doctor.examine` makes an unknown finding of it."""
+    """A row of `doctor`. `run` may raise: `doctor.examine` makes that a finding `unknown`."""
 
     name: str
     summary: str
@@ -49,5 +49,5 @@ class Check:
 
 
 def found(seen: str, *problems: Problem | None) -> Finding:
-    """A finding of those problems that are there."""
+    """A finding with those problems that are not None."""
     return Finding(seen, tuple(problem for problem in problems if problem is not None))

@@ -1,4 +1,4 @@
-"""Where NVML shows no GPU: whether there is none, or one that cannot be used, and what a container lacks."""
+"""Where NVML lists no GPU: whether there is none, or one that cannot be used, and what a container lacks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collbench.doctor.parts.machine import Machine
 NONE_HERE = "no NVIDIA GPU: backends mpi-staged, mpi-cuda, nccl and torch-nccl are not usable here"
 
 _EFFECT = "backends mpi-staged, mpi-cuda, nccl and torch-nccl do not start here; mpi and torch-gloo are not affected"
-_ASK_KERNEL = "sudo dmesg | grep -i nvrm (the driver's own words)"
+_ASK_KERNEL = "sudo dmesg | grep -i nvrm (messages of the driver)"
 
-#: On a host, by what NVML says.
+#: On a host, by NVML's error.
 _HOST_FIXES = {
     "Driver Not Loaded": "sudo modprobe nvidia; where that fails: sudo dmesg | grep -i nvrm",
     "NVML Shared Library Not Found": "sudo ubuntu-drivers install --gpgpu (Ubuntu; elsewhere its own driver)",
@@ -27,37 +27,37 @@ def devices(machine: Machine) -> tuple[str, ...]:
 
 
 def on_bus(machine: Machine) -> int:
-    """How many NVIDIA devices of PCI class display there are. A container sees its host's, given to it or not."""
+    """How many NVIDIA devices of PCI class display there are. A container sees all of its host's."""
     folders = machine.path("sys/bus/pci/devices").glob("*")
-    ids = ((machine.read(f"{one}/vendor"), machine.read(f"{one}/class") or "") for one in folders)
+    ids = ((machine.read(f"{folder}/vendor"), machine.read(f"{folder}/class") or "") for folder in folders)
     return sum(vendor == "0x10de" and kind.startswith("0x03") for vendor, kind in ids)
 
 
 def explain(machine: Machine, reason: str) -> Finding:
-    """What to make of NVML's `reason` for showing no GPU."""
+    """The finding where NVML lists no GPU; `reason` is its own."""
     files, cards = devices(machine), on_bus(machine)
     if not files and not cards:
         return found(NONE_HERE)
-    there = f"NVIDIA devices: {cards} on the PCI bus, {', '.join(files) or 'none'} in /dev"
+    seen = f"NVIDIA devices: {cards} on the PCI bus, {', '.join(files) or 'none'} in /dev"
     if machine.container is not None and not files:
-        return found(f"no GPU in this container; {there}", _not_given(machine))
+        return found(f"no GPU in this container; {seen}", _not_given(machine))
+    cause = f"{seen}, but {reason}"
     if "not installed" in reason:
-        cause = f"{there}, but {reason}"
-        effect = "neither GPUs nor their driver, clocks and connections can be looked at"
-        return found(there, Problem("unknown", cause, effect, "pip install nvidia-ml-py"))
-    cause, fix = f"{there}, but {reason}", _HOST_FIXES.get(reason.removeprefix("NVML: "), _ASK_KERNEL)
+        effect = "GPUs, their driver, clocks and connections cannot be examined"
+        return found(seen, Problem("unknown", cause, effect, "pip install nvidia-ml-py"))
+    fix = _HOST_FIXES.get(reason.removeprefix("NVML: "), _ASK_KERNEL)
     if machine.container is not None:
         cause, fix = _in_container(machine, cause, "Library Not Found" in reason)
-    return found(f"{there}; {reason}", Problem("fail", cause, _EFFECT, fix))
+    return found(f"{seen}; {reason}", Problem("fail", cause, _EFFECT, fix))
 
 
 def _not_given(machine: Machine) -> Problem:
-    """A warning: a container without GPUs is a fine place for what needs none."""
-    asked = machine.environ.get("NVIDIA_VISIBLE_DEVICES")
-    told = f" (NVIDIA_VISIBLE_DEVICES={asked})" if asked is not None else ""
+    """A warning only: backends without a GPU work in a container without GPUs."""
+    requested = machine.environ.get("NVIDIA_VISIBLE_DEVICES")
+    setting = f" (NVIDIA_VISIBLE_DEVICES={requested})" if requested is not None else ""
     return Problem(
         "warn",
-        f"this container was given none of its host's GPUs{told}: no nvidia* in its /dev",
+        f"this container was given none of its host's GPUs{setting}: no nvidia* in its /dev",
         _EFFECT,
         f"{GIVE_GPUS}; where the engine refuses that, on the host: sudo apt-get install -y nvidia-container-toolkit && "
         "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker",
@@ -65,13 +65,13 @@ def _not_given(machine: Machine) -> Problem:
 
 
 def _in_container(machine: Machine, cause: str, no_library: bool) -> tuple[str, str]:
-    """Cause and fix where the devices are there and the driver's library is not, or is refused."""
+    """Cause and fix where there are devices, and the driver's library is missing or fails."""
     if not no_library:
-        return cause, f"{GIVE_GPUS} (a new container: one that runs loses its GPUs when the host reloads systemd)"
+        return cause, f"{GIVE_GPUS} (a new container: a running one loses its GPUs when the host reloads systemd)"
     return f"{cause}; {capabilities(machine)}", CAPABLE
 
 
 def capabilities(machine: Machine) -> str:
-    """What the container asked of the NVIDIA runtime, which mounts the driver's libraries by it."""
-    asked = machine.environ.get("NVIDIA_DRIVER_CAPABILITIES")
-    return f"NVIDIA_DRIVER_CAPABILITIES is {asked or 'not set'}: libcuda comes with compute, NVML with utility"
+    """What the container requested of the NVIDIA runtime, by which that mounts the driver's libraries."""
+    requested = machine.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+    return f"NVIDIA_DRIVER_CAPABILITIES is {requested or 'not set'}: libcuda needs compute, NVML needs utility"

@@ -29,7 +29,7 @@ class Output:
 
 
 def execute(argv: tuple[str, ...], limit: float = LIMIT) -> Output:
-    """Run a program in a session of its own; when the limit (seconds) is over, it ends with all its children.
+    """Run a program in a session of its own; after the limit (seconds) it is killed with all its children.
 
     Raises:
         OSError: it cannot be started.
@@ -44,14 +44,14 @@ def execute(argv: tuple[str, ...], limit: float = LIMIT) -> Output:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise TimeoutError(f"{argv[0]} gave no answer within {limit:g} s") from error
+                raise TimeoutError(f"{argv[0]} did not end within {limit:g} s") from error
             raise
     return Output(process.returncode, text.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a check may look at. Tests make one of a directory; `here` makes the real one.
+    """What a check may look at. `here` is the real one; tests make one of a directory.
 
     `user` is the effective user id, `container` the container's name or None on a host.
     """
@@ -68,7 +68,7 @@ class Machine:
         return self.root / name
 
     def read(self, name: str) -> str | None:
-        """A file's text without blanks around it; None where it cannot be read."""
+        """A file's text without surrounding blanks; None where it cannot be read."""
         try:
             return self.path(name).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
@@ -83,8 +83,8 @@ class Machine:
         """Ranks that the launcher started on this machine (in this container); None without a launcher."""
         if self.launcher.kind == "none":
             return None
-        told = (self.environ.get(name, "") for name in _LOCAL_SIZE)
-        return next((int(size) for size in told if size.isdecimal()), self.launcher.size)
+        sizes = (self.environ.get(name, "") for name in _LOCAL_SIZE)
+        return next((int(size) for size in sizes if size.isdecimal()), self.launcher.size)
 
 
 def here() -> Machine:

@@ -7,15 +7,15 @@ from collbench.machine.facts import parse_cores
 
 _CPUS = "sys/devices/system/cpu"
 
-#: How the processes call themselves that start ranks, from their first letters.
+#: How the names of processes begin that start ranks.
 _LAUNCHERS = ("mpirun", "mpiexec", "prte", "orte", "hydra_", "slurmstepd", "torchrun", "pt_elastic")
 
 
 def online(machine: Machine) -> frozenset[int]:
-    """The cores of the machine, whoever may use them.
+    """The cores of the machine that are online.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not say.
     """
     text = machine.read(f"{_CPUS}/online")
     if text is None:
@@ -29,19 +29,19 @@ def _status(machine: Machine, process: str) -> dict[str, str]:
 
 
 def allowed(machine: Machine, process: str = "self") -> frozenset[int]:
-    """The cores that a process may use. The kernel's list may name cores that are not there; those are left out.
+    """The cores that a process may use and that are online: the kernel's list may name others.
 
     Raises:
-        OSError: the kernel does not tell.
+        OSError: the kernel does not say.
     """
     text = _status(machine, process).get("Cpus_allowed_list")
     if text is None:
-        raise OSError(f"/proc/{process}/status does not tell which cores may be used")
+        raise OSError(f"/proc/{process}/status does not say which cores may be used")
     return parse_cores(text) & online(machine)
 
 
 def launcher_cores(machine: Machine) -> frozenset[int] | None:
-    """The cores of the process that started this rank, before it bound it; None where that process is not seen."""
+    """The cores of the process that started this rank and bound it; None where that process cannot be seen."""
     process = _status(machine, "self").get("PPid", "0")
     while process not in ("", "0"):
         status = _status(machine, process)
@@ -52,6 +52,6 @@ def launcher_cores(machine: Machine) -> frozenset[int] | None:
 
 
 def physical(machine: Machine, cores: frozenset[int]) -> int:
-    """How many physical cores `cores` are: hardware threads of one core count once."""
+    """The number of physical cores among `cores`, which may be hardware threads."""
     threads = (machine.read(f"{_CPUS}/cpu{core}/topology/thread_siblings_list") or str(core) for core in cores)
     return len(set(threads))

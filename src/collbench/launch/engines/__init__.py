@@ -1,4 +1,4 @@
-"""Engines: what starts worlds somewhere. A file or package `NAME` here defines `ENGINE`, and is found by being here."""
+"""Engines, which start worlds somewhere. A file or package `NAME` here defines `ENGINE`, and is found by being here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collbench.launch.engines.spec import Engine
 from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
-#: What the files of this package have in common.
+#: Modules of this package that are not engines.
 _NO_ENGINE = ("ladder", "spec")
 
 #: The engine of cells without containers, whichever engine a plan names.

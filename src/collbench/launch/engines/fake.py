@@ -1,8 +1,8 @@
-"""Engine `fake`: worlds in which every command is played by a function of yours. It starts nothing.
+"""Engine `fake`: worlds in which a function of the test plays every command. It starts nothing.
 
-For tests of what launches do: `campaign.prepare(plan, check, {"fake": FakeSession(play)})`, with `engine = "fake"` in
-the plan. `play` gets each command as it is started. It returns the exit code, or is a generator that yields while the
-command runs and then returns its exit code; it goes on whenever somebody looks whether the command has ended.
+For tests of launches: `campaign.prepare(plan, check, {"fake": FakeSession(play)})`, with `engine = "fake"` in the plan.
+`play` gets each command as it is started. It returns the exit code, or is a generator that yields while the command
+runs and then returns its exit code; it is resumed whenever the command's `code` is asked for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collbench.errors import LaunchFailed, PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
-from collbench.launch.identity import user_inside
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
@@ -39,7 +39,7 @@ CORES = 16
 
 @dataclass(frozen=True)
 class FakeEngine:
-    """A machine that is made up. `starts_ranks` as of a resource manager."""
+    """A machine that does not exist. `starts_ranks`: as a resource manager does."""
 
     name: str = "fake"
     ladder: Ladder = LADDER
@@ -51,15 +51,12 @@ class FakeEngine:
         return Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
 
     def container(self, box: str) -> str | None:
-        """The box itself."""
         return box
 
     def user(self) -> tuple[int, int]:
-        """As in containers."""
         return user_inside()
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """A line for each box."""
         step = world.cell.isolation or "no step"
         return tuple(
             f"fake {world.name} {step} {box.name} ranks={','.join(map(str, box.ranks))} cores={box.cores}"
@@ -67,17 +64,13 @@ class FakeEngine:
         )
 
     def connect(self, address: str, check: StopCheck) -> FakeSession:
-        """Nothing can be reached.
-
-        Raises:
-            PlanError: always.
-        """
-        raise PlanError("engine fake: starts no ranks, it is for tests. Name an engine of this machine: docker.")
+        """Raises PlanError: tests make their session themselves."""
+        raise PlanError("engine fake: is for tests and starts no ranks. Name an engine of this machine: docker.")
 
 
 @dataclass
 class FakeCommand:
-    """A command that was started in a box of a world. `code` goes on with it, and is None until it has ended."""
+    """A command that was started in a box of a world. Asking for `code` resumes it; None until it has ended."""
 
     opened: FakeWorld
     host: str
@@ -89,12 +82,10 @@ class FakeCommand:
 
     @property
     def world(self) -> WorldSpec:
-        """The world that it runs in."""
         return self.opened.world
 
     @property
     def code(self) -> int | None:
-        """Its exit code."""
         if self.playing is not None and self.ended is None:
             try:
                 next(self.playing)
@@ -104,7 +95,6 @@ class FakeCommand:
 
     @property
     def how(self) -> str:
-        """How it ended, for a message."""
         return f"ended with exit code {self.ended}"
 
 
@@ -123,16 +113,13 @@ class FakeWorld:
 
     @property
     def program(self) -> Argv:
-        """What ranks would run."""
         return ("collbench", "run", str(self.world.folders.plan), "--out", str(self.world.folders.out))
 
     @property
     def environment(self) -> dict[str, str]:
-        """Nothing more."""
         return {}
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> FakeCommand:
-        """Begin to play a command."""
         command = FakeCommand(self, host, argv, environment, log)
         self.commands.append(command)
         played = self.play(command)
@@ -143,16 +130,15 @@ class FakeWorld:
         return command
 
     def died(self) -> str | None:
-        """What `gone` says."""
         return None if self.gone is None else f"box {self.gone} died"
 
 
 @dataclass
 class FakeSession:
-    """An engine that answers as it is told.
+    """An engine that answers as the test says.
 
-    `held` says what an image holds, where it is not this MPI of an own version. `worlds` are all that were opened,
-    `left` those that are open: none, after a launch. `remark`, where it is set, is added to a failure.
+    `held` says what an image holds, where that is not `contents()`. `worlds` are all that were opened, `left` those
+    that are open: none, after a launch. `remark`, where it is set, is added to a failure.
     """
 
     play: Play
@@ -168,20 +154,17 @@ class FakeSession:
 
     @contextlib.contextmanager
     def cleaned(self) -> Iterator[None]:
-        """Counted."""
         try:
             yield
         finally:
             self.cleanings += 1
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        """What `held` and `ids` say."""
         names = dict.fromkeys(cell.image for cell in placements)
         return Looks({name: Look(self.held.get(name) or contents(name), name, f"image {name}",
                                  self.ids.get(name, f"sha256:{name}")) for name in names})  # fmt: skip
 
     def ready(self) -> None:
-        """Counted."""
         self.readied += 1
 
     @contextlib.contextmanager
@@ -199,12 +182,11 @@ class FakeSession:
             self.left.remove(world.name)
 
     def sweep(self) -> tuple[list[str], list[str]]:
-        """Nothing is ever left."""
         return [], []
 
 
 def contents(vendor: str = "openmpi") -> Contents:
-    """An image with an MPI of that kind, in which every backend is there."""
+    """An image with an MPI of that kind, and with every backend."""
     return Contents(
         collbench=collbench.__version__, python="3.11", vendor=vendor, libraries=(), packages={}, native=True,
         missing={}, schema=SCHEMA,

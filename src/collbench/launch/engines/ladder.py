@@ -11,9 +11,9 @@ from collbench.spelling import suggestion
 
 @dataclass(frozen=True)
 class Sharing:
-    """What the boxes of a world share: the IPC namespace, the network with its hostname, the sight of all its GPUs.
+    """What the boxes of a world share: the IPC namespace, the network with its hostname, all GPUs.
 
-    `shm_bytes` is the size of a box's /dev/shm; None where nothing but memory limits it.
+    `shm_bytes` is the size of a box's /dev/shm; None where only memory limits it.
     """
 
     ipc: bool = True
@@ -24,9 +24,9 @@ class Sharing:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of an engine's ladder: `adds` says what it adds to the steps before, `sharing` what is in force then.
+    """A step of an engine's ladder: `adds` says what it adds to the steps before, `sharing` what is shared then.
 
-    `between`: it adds nothing to a box that is alone, which therefore has the step before.
+    `between`: it adds nothing to a single box, which is at the step before instead.
     """
 
     name: str
@@ -42,16 +42,16 @@ def ladder_of(*steps: Step) -> Ladder:
     """The ladder with these steps. Their order is that of `schema.axes.STEPS`, by which runs are read too.
 
     Raises:
-        ValueError: a step has a name that is not there.
+        ValueError: a step has a name that is not among them.
     """
     return tuple(sorted(steps, key=lambda step: STEPS.index(step.name), reverse=True))
 
 
 def step_of(ladder: Ladder, name: str) -> Step:
-    """A step of a ladder.
+    """The step of that name.
 
     Raises:
-        PlanError: it has none of that name.
+        PlanError: the ladder has none.
     """
     for step in ladder:
         if step.name == name:
@@ -61,7 +61,7 @@ def step_of(ladder: Ladder, name: str) -> Step:
 
 
 def steps_of(ladder: Ladder, boxes: int, asked: tuple[str, ...]) -> tuple[str | None, ...]:
-    """The steps that differ in worlds of so many boxes, each once; one that is None where boxes isolate nothing.
+    """The steps that differ in worlds of so many boxes, each once; a single None where boxes isolate nothing.
 
     Raises:
         PlanError: there is no step of that name.
@@ -74,5 +74,5 @@ def steps_of(ladder: Ladder, boxes: int, asked: tuple[str, ...]) -> tuple[str | 
 def _in_force(ladder: Ladder, step: Step, boxes: int) -> str:
     if boxes > 1 or not step.between:
         return step.name
-    before = ladder[: ladder.index(step)]
-    return next(one.name for one in reversed(before) if not one.between)
+    earlier = ladder[: ladder.index(step)]
+    return next(step.name for step in reversed(earlier) if not step.between)

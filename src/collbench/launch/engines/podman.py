@@ -7,7 +7,7 @@ import os
 from collbench.launch.engines.docker import DockerEngine
 from collbench.launch.engines.docker.connection import Service
 
-#: The service of root, and of anybody else.
+#: The socket of root's service, and of other users'.
 _SOCKET = "/run/podman/podman.sock" if os.getuid() == 0 else f"/run/user/{os.getuid()}/podman/podman.sock"
 
 ENGINE = DockerEngine(

@@ -1,6 +1,6 @@
 """What an engine is. A launch knows ranks, places and records; an engine starts commands in boxes and removes these.
 
-`Engine` is what can be said without asking anything, `Session` an engine that answers, `OpenWorld` the boxes of one
+`Engine` is what is known without connecting to it, `Session` an engine that answers, `OpenWorld` the boxes of one
 launch. A box is a container, a pod, or the host itself.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import Ladder
-from collbench.launch.folders import Folders
+from collbench.launch.folders.layout import Folders
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
@@ -25,10 +25,10 @@ from collbench.schema.launch_plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Stack:
-    """The software that a cell runs, by what its engine calls it: an image's id, an environment's folder.
+    """The software that a cell runs, by the engine's reference to it: an image's id, an environment's folder.
 
     `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
-    SYS_PTRACE. `nccl`: some of what is measured goes over NCCL. `grants`: what the engine can give, in its own words.
+    SYS_PTRACE. `nccl`: a backend uses NCCL. `grants`: what the engine can give, in its own words.
     """
 
     starter: Starter
@@ -40,7 +40,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """One launch as an engine is to open it: all that it takes, so that it can be printed and nothing done.
+    """One launch as an engine is to open it: complete, so that it can also be printed.
 
     `run` names what one experiment makes, `name` what this launch of it makes, `driver` the process that drives both.
     """
@@ -71,9 +71,9 @@ class OpenWorld(Protocol):
     """The boxes of a launch while they are there.
 
     `hosts` are their names, as ranks reach them, with their numbers of ranks: one for each box of the placement, in
-    order (an engine that starts the ranks itself may have one for all). `program` is what a rank is, `environment`
-    what is given to commands beside what the boxes have already. What ranks write must appear in `WorldSpec.folders`
-    while they run, because that is how progress is seen; and all of it once the world is closed.
+    order (an engine that starts the ranks itself may have one for all). `program` is the command of a rank,
+    `environment` what commands are given in addition to what the boxes have. What ranks write must appear in
+    `WorldSpec.folders` while they run, because that is how progress is seen; all of it once the world is closed.
     """
 
     @property
@@ -96,16 +96,16 @@ class OpenWorld(Protocol):
         """
 
     def died(self) -> str | None:
-        """Which box is gone, or that the engine is, for a message; None while all are there."""
+        """Which box died, or that the engine did, for a message; None while all are running."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What there is of an image: what it holds, and by what the engine starts it (an id, a folder).
+    """What an engine knows of an image: its contents, and the reference by which it is started (an id, a folder).
 
-    `title` names it in messages. `id`, `digests` and `labels` are what the manifest says of it. `refused` are calls by
-    which its library reads another rank's memory, and that ranks may not make. `grants` are the engine's own words for
-    what it can give to boxes; only the engine reads them.
+    `title` names it in messages. `id`, `digests` and `labels` go into the manifest. `refused` are calls by which its
+    library reads another rank's memory, and that ranks may not make. `grants` are the engine's own words for what it
+    can give to boxes; only the engine reads them.
     """
 
     contents: Contents
@@ -120,7 +120,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Looks:
-    """By image what there is of it, and lines on what the engine cannot give, for whoever reads the numbers."""
+    """What is known of each image, and remarks on what the engine cannot give, for readers of the numbers."""
 
     by_image: dict[str, Look]
     remarks: tuple[str, ...] = ()
@@ -135,10 +135,10 @@ class Session(Protocol):
 
     @property
     def run(self) -> str:
-        """Names all that is made over this session."""
+        """A name for everything that is made over this session."""
 
     def cleaned(self) -> AbstractContextManager[None]:
-        """Whatever ends this, what was made meanwhile is removed, or it is said that something is left.
+        """A context at whose end, however it ends, everything is removed that was made in it.
 
         Raises:
             EngineError: something is left. Where another error ends this, its notes say so.
@@ -161,27 +161,27 @@ class Session(Protocol):
         """
 
     def open(self, world: WorldSpec) -> AbstractContextManager[OpenWorld]:
-        """Make the boxes of a world; whatever ends this, they are removed. A `LaunchFailed` is told what boxes know.
+        """Make the boxes of a world; they are removed at the end. A `LaunchFailed` gets what the boxes know of it.
 
         Raises:
             EngineError: they cannot be made.
         """
 
     def sweep(self) -> tuple[list[str], list[str]]:
-        """Remove what dead drivers left: names of what was removed, and of what is still there."""
+        """Remove what dead drivers left: names of what was removed, and of what remains."""
 
 
 class Engine(Protocol):
-    """What can be said of an engine before it is asked: its steps, its machine, and a world in commands of its own.
+    """What is known of an engine before it is connected to: its steps, its machine, and a world as its own commands.
 
     `ladder` (see `ladder_of`) begins with `strict`; empty where boxes isolate nothing. `starts_ranks`: it starts a
     command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `start_seconds`
-    are about what a world's first box takes to start, and each further one.
+    are estimates for a world's first box, and for each further one.
     """
 
     @property
     def name(self) -> str:
-        """As plans have it."""
+        """As plans spell it."""
 
     @property
     def ladder(self) -> Ladder:
@@ -196,19 +196,19 @@ class Engine(Protocol):
         """Of the first box, and of each further one (s)."""
 
     def machine(self) -> Topology:
-        """What it offers to ranks."""
+        """The processors and GPUs that it offers to ranks."""
 
     def container(self, box: str) -> str | None:
-        """What a rank in this box finds as its container; None: none."""
+        """The name of the container that a rank in this box is in; None: in none."""
 
     def user(self) -> tuple[int, int]:
         """User and group that ranks have."""
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """The commands by which a person would do the same: to be printed. Asks and makes nothing."""
+        """The commands by which a person would do the same, to be printed. Pure."""
 
     def connect(self, address: str, check: StopCheck) -> Session:
-        """Reach it; at its usual address where that is empty. `check` raises when we are to stop.
+        """Connect to it; at its default address where `address` is empty. `check` raises when we are to stop.
 
         Raises:
             EngineError: it does not answer.

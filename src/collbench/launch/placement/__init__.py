@@ -78,15 +78,15 @@ def groups_of(policy: Policy, number: int, ranks: Sequence[Slot], topology: Topo
     With a parameter server, which is rank 0, the policy is that of the workers where it keeps the server apart.
 
     Raises:
-        PlanError: the policy does not fit, or what it gives are not all ranks in order.
+        PlanError: the policy does not fit, or its groups are not all ranks in order.
     """
     apart = server and policy.server_apart
-    found = policy.groups(ranks[1:] if apart else ranks, number, topology)
+    groups = policy.groups(ranks[1:] if apart else ranks, number, topology)
     if apart:
-        found = ((0,), *(tuple(rank + 1 for rank in group) for group in found))
-    if [rank for group in found for rank in group] != list(range(len(ranks))) or not all(found):
+        groups = ((0,), *(tuple(rank + 1 for rank in group) for group in groups))
+    if [rank for group in groups for rank in group] != list(range(len(ranks))) or not all(groups):
         raise PlanError(
-            f"policy {policy.name!r}: gives the containers {found} for {len(ranks)} ranks. Every container has to hold "
-            "a rank, and every rank has to be in one, in the order of ranks."
+            f"policy {policy.name!r}: gives the containers {groups} for {len(ranks)} ranks. Every container has to "
+            "hold a rank, and every rank has to be in one, in the order of ranks."
         )
-    return found
+    return groups

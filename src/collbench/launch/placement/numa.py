@@ -18,29 +18,29 @@ def groups(ranks: Sequence[Slot], k: int, topology: Topology) -> Groups:
     Raises:
         PlanError: a rank has cores of several nodes, or the nodes of the ranks take turns.
     """
-    homes = [_home(rank, slot, topology) for rank, slot in enumerate(ranks)]
-    found = tuple(tuple(group) for _, group in groupby(range(len(homes)), key=homes.__getitem__))
-    if len(found) > len(set(homes)):
+    nodes = [_node_of(rank, slot, topology) for rank, slot in enumerate(ranks)]
+    by_node = tuple(tuple(group) for _, group in groupby(range(len(nodes)), key=nodes.__getitem__))
+    if len(by_node) > len(set(nodes)):
         raise PlanError(
-            f"policy numa: the ranks are on the memory nodes {', '.join(map(str, homes))} in this order, and an MPI "
+            f"policy numa: the ranks are on the memory nodes {', '.join(map(str, nodes))} in this order, and an MPI "
             "numbers its ranks container by container. Lower ranks or workers, or use another policy."
         )
-    return found
+    return by_node
 
 
 def note(groups: Groups, topology: Topology) -> str:
-    """One container is what `multi` is."""
+    """A single container is the same as policy `multi`."""
     if len(groups) > 1:
         return ""
     where = "this machine has one memory node" if len(topology.nodes) == 1 else "all ranks are on one memory node"
     return f"{where}: policy numa is one container, as multi is"
 
 
-def _home(rank: int, slot: Slot, topology: Topology) -> int:
+def _node_of(rank: int, slot: Slot, topology: Topology) -> int:
     nodes = topology.nodes_of(slot.cores)
     if len(nodes) > 1:
         raise PlanError(
-            f"policy numa: rank {rank} has cores of the memory nodes {format_cores(nodes)}, and a container is of one. "
+            f"policy numa: rank {rank} has cores of the memory nodes {format_cores(nodes)}, and a container is on one. "
             "Choose cores_per_rank so that a whole number of ranks fits on a node."
         )
     return nodes[0]

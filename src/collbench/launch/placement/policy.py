@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""A policy: which ranks share a container."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from collbench.machine.topology import Topology
 Groups = tuple[tuple[int, ...], ...]
 
 
-def nothing_to_note(groups: Groups, topology: Topology) -> str:
-    """Of most policies there is nothing to say but their groups."""
-    return ""
-
-
 @dataclass(frozen=True)
 class Policy:
     """A way to put ranks into containers. Pure: it is asked before anything is started.
@@ -28,7 +23,7 @@ class Policy:
 
     `takes_number`: it is spelled NAME:K. `in_containers` is False for the host. `server_apart`: a parameter server has
     a container of its own, and `groups` is asked about the workers alone. `note(groups, topology)` is what a reader of
-    the plan and of the records must know of these groups; empty where there is nothing.
+    the plan and of the records must know of these groups; may be empty.
     """
 
     name: str
@@ -37,7 +32,7 @@ class Policy:
     takes_number: bool = False
     in_containers: bool = True
     server_apart: bool = False
-    note: Callable[[Groups, Topology], str] = nothing_to_note
+    note: Callable[[Groups, Topology], str] = lambda groups, topology: ""
 
     @property
     def spelling(self) -> str:

@@ -1,4 +1,4 @@
-"""Slots: what each rank of a world gets. Pure functions; one file is one kind of device that the data lives on."""
+"""Slots: what each rank of a world gets. Pure functions; one file for each kind of device that holds the data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ __all__ = ["Kind", "Slot", "Wants", "get", "names"]
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every kind of device."""
     return modules_of(__path__, ("slot",))
 
 
 def get(device: str) -> Kind:
-    """How the ranks of a world share a machine when the data lives on that device."""
+    """How the ranks of a world share a machine when the data is on that device."""
     kind: Kind = defined(__name__, device, "slots")
     return kind

@@ -1,4 +1,4 @@
-"""The data lives in host memory: a slot is a set of processors that no other rank has."""
+"""For data in host memory: a slot is a set of processors that no other rank has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from collbench.errors import PlanError
 from collbench.launch.slots.slot import Slot, Wants, far_nodes, slot_of
 from collbench.machine.topology import Topology
+from collbench.units import counted
 
 
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
@@ -17,20 +18,18 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     Raises:
         PlanError: more processors are asked for than there are; or memory of another node, and there is none.
     """
-    there = len(topology.cores)
-    each = max(1, there // wants.ranks) if wants.cores == "share" else wants.cores
-    wanted = wants.ranks * each
-    if wanted > there and not wants.oversubscribe:
-        who = f"{wants.ranks} rank{'s' if wants.ranks > 1 else ''} with {each} core{'s' if each > 1 else ''} each"
+    offered = len(topology.cores)
+    each = max(1, offered // wants.ranks) if wants.cores == "share" else wants.cores
+    needed = wants.ranks * each
+    if needed > offered and not wants.oversubscribe:
         raise PlanError(
-            f"{who} want {wanted} cores, and this machine offers {there}. Lower ranks or cores_per_rank, or say "
-            "oversubscribe = true (times are the scheduler's then)."
+            f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores, and this machine "
+            f"offers {offered}. Lower ranks or cores_per_rank, or set oversubscribe = true (times are then the "
+            "scheduler's)."
         )
     ordered = topology.in_order
-    cores = tuple(ordered[i % there] for i in range(wanted))
-    found = tuple(slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
+    cores = tuple(ordered[i % offered] for i in range(needed))
+    near = tuple(slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
     if not wants.far:
-        return found
-    return tuple(
-        replace(slot, nodes=far_nodes(topology, slot.nodes, f"rank {rank}")) for rank, slot in enumerate(found)
-    )
+        return near
+    return tuple(replace(slot, nodes=far_nodes(topology, slot.nodes, f"rank {rank}")) for rank, slot in enumerate(near))

@@ -1,4 +1,4 @@
-"""The data lives on GPUs: a slot is a GPU with processors near to it, and for a parameter server processors alone."""
+"""For data on GPUs: a slot is a GPU with processors near to it; for a parameter server it is processors alone."""
 
 from __future__ import annotations
 
@@ -13,37 +13,45 @@ from collbench.machine.topology import Core, Topology, TopologyGpu
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     """GPUs in the machine's order. Near: processors of the GPU's node; far: of the next node, with its memory.
 
-    A parameter server sits where the first GPU does, and gets what the GPUs' ranks leave there, or elsewhere.
+    A parameter server is placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
 
     Raises:
         PlanError: more GPUs are asked for than there are, or more processors than are near (or far).
     """
     workers = wants.ranks - wants.server
     if workers > len(topology.gpus):
-        who = "1 worker wants a GPU" if workers == 1 else f"{workers} workers want a GPU each"
+        reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
+        need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
         raise PlanError(
-            f"device gpu: {who}, and this machine offers {len(topology.gpus) or 'none'}{_why(topology)}. "
+            f"device gpu: {need}, and this machine offers {len(topology.gpus) or 'none'}{reason}. "
             'Lower ranks or workers, or use device = "cpu".'
         )
     gpus = topology.gpus[:workers]
-    homes = [_home(topology, gpu, wants.far) for gpu in gpus]
-    free = {node: [core for core in topology.in_order if core.node == node] for node in {*homes}}
-    counts = Counter(homes)
-    share = {node: max(1, len(cores) // (counts[node] + (wants.server and node == homes[0])))
-             for node, cores in free.items()}  # fmt: skip
-    each = {node: share[node] if wants.cores == "share" else wants.cores for node in free}
-    found = [slot_of(_take(free[home], each[home], wants, gpu), gpu.uuid)
-             for gpu, home in zip(gpus, homes, strict=True)]  # fmt: skip
+    nodes = [_node_for(topology, gpu, wants.far) for gpu in gpus]
+    each = _cores_for_each(topology, nodes, wants)
+    by_node = {node: [core for core in topology.in_order if core.node == node] for node in each}
+    taken = Counter[int]()
+    by_rank = []
+    for gpu, node in zip(gpus, nodes, strict=True):
+        by_rank.append(slot_of(_next_cores(by_node[node], taken[node], each[node], wants, gpu), gpu.uuid))
+        taken[node] += each[node]
     if wants.server:
-        found.insert(0, slot_of(_for_server(topology, found, each[homes[0]], homes[0], wants)))
-    return tuple(found)
+        by_rank.insert(0, slot_of(_for_server(topology, by_rank, each[nodes[0]], nodes[0], wants)))
+    return tuple(by_rank)
 
 
-def _why(topology: Topology) -> str:
-    return f" ({topology.no_gpus})" if topology.no_gpus else ""
+def _cores_for_each(topology: Topology, nodes: list[int], wants: Wants) -> dict[int, int]:
+    """By node, the processors of each rank there."""
+    if wants.cores != "share":
+        return dict.fromkeys(nodes, wants.cores)
+    ranks = Counter(nodes)
+    if wants.server:
+        ranks[nodes[0]] += 1
+    cores = Counter(core.node for core in topology.cores)
+    return {node: max(1, cores[node] // number) for node, number in ranks.items()}
 
 
-def _home(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
+def _node_for(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
     """The node whose processors a GPU's rank gets."""
     if not far:
         return gpu.node if gpu.node in topology.nodes else topology.nodes[0]
@@ -51,31 +59,31 @@ def _home(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
     return next((node for node in others if node > gpu.node), others[0])
 
 
-def _take(free: list[Core], each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
-    """The next processors of a node; each is handed out once, unless the plan says `oversubscribe`."""
-    if len(free) < each and not wants.oversubscribe:
+def _next_cores(cores: list[Core], taken: int, each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
+    """Processors of a node after those that are taken; from the first again where the plan says `oversubscribe`."""
+    left = len(cores) - taken
+    if left < each and not wants.oversubscribe:
         raise PlanError(
-            f"GPU {gpu.uuid}: {each} cores {'far from' if wants.far else 'near to'} it are asked for, and {len(free)} "
-            "are left. Lower cores_per_rank or the workers, or say oversubscribe = true."
+            f"GPU {gpu.uuid}: {each} cores {'far from' if wants.far else 'near to'} it are asked for, and {left} are "
+            "left. Lower cores_per_rank or the workers, or set oversubscribe = true."
         )
-    taken, free[:] = free[:each], free[each:] + (free[:each] if wants.oversubscribe else [])
-    return tuple(taken)
+    return tuple(cores[(taken + i) % len(cores)] for i in range(min(each, len(cores))))
 
 
-def _for_server(topology: Topology, taken: list[Slot], each: int, home: int, wants: Wants) -> tuple[Core, ...]:
-    used = {core for slot in taken for core in slot.cores}
-    left = list(_nearest(topology, home, used))[:each]
-    if left:
-        return tuple(left)
+def _for_server(topology: Topology, others: list[Slot], each: int, node: int, wants: Wants) -> tuple[Core, ...]:
+    used = {core for slot in others for core in slot.cores}
+    free = tuple(_nearest(topology, node, used))[:each]
+    if free:
+        return free
     if not wants.oversubscribe:
         raise PlanError(
-            "device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or say "
+            "device gpu: no core is left for the parameter server. Lower cores_per_rank or the workers, or set "
             "oversubscribe = true."
         )
     return topology.in_order[:each]
 
 
-def _nearest(topology: Topology, home: int, used: set[int]) -> Iterator[Core]:
-    """Those of one node before all others."""
-    yield from (core for core in topology.in_order if core.node == home and core.number not in used)
-    yield from (core for core in topology.in_order if core.node != home and core.number not in used)
+def _nearest(topology: Topology, node: int, used: set[int]) -> Iterator[Core]:
+    """Processors of a node before all others."""
+    yield from (core for core in topology.in_order if core.node == node and core.number not in used)
+    yield from (core for core in topology.in_order if core.node != node and core.number not in used)

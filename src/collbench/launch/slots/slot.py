@@ -1,4 +1,4 @@
-"""What a slot is, and what is asked for."""
+"""A slot: what one rank gets of a machine; and what a world asks for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Slot:
 class Wants:
     """What a world asks of a machine.
 
-    `server`: rank 0 is a parameter server, which gets no GPU. `cores`: processors for each rank, or `share`: all there
-    are in equal parts. `far`: memory (and where there are GPUs, processors too) of another node.
+    `server`: rank 0 is a parameter server, which gets no GPU. `cores`: processors for each rank, or `share`: all of
+    them in equal parts. `far`: memory (and with GPUs, processors too) of another node.
     """
 
     ranks: int
@@ -39,14 +39,14 @@ Kind = Callable[[Topology, Wants], tuple[Slot, ...]]
 
 
 def far_nodes(topology: Topology, near: Collection[int], who: str) -> tuple[int, ...]:
-    """The memory nodes that are far from `who`, who is near to the nodes `near`.
+    """The memory nodes other than `near`, the nodes of `who`.
 
     Raises:
         PlanError: there is none.
     """
-    found = tuple(node for node in topology.nodes if node not in near)
-    if found:
-        return found
+    others = tuple(node for node in topology.nodes if node not in near)
+    if others:
+        return others
     if len(topology.nodes) == 1:
         raise PlanError("affinity far: needs two memory nodes; this machine has one. Leave it out.")
     raise PlanError(f"affinity far: {who} is near to every memory node of this machine. Lower cores_per_rank.")

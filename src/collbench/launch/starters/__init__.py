@@ -1,13 +1,13 @@
-"""Starters: how each MPI starts its ranks across containers. One file is one library: a pure table of commands."""
+"""Starters: how each library starts its ranks across containers. One file for each: a pure table of commands."""
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from pathlib import Path
 
 from collbench.errors import ImageMissing
 from collbench.launch.starters.starter import Starter
+from collbench.registry import defined
 
 
 @cache
@@ -17,17 +17,17 @@ def names() -> tuple[str, ...]:
     Raises:
         OSError: this folder cannot be read, as where too many files are open.
     """
-    found = (path.stem for path in Path(__file__).parent.iterdir() if path.suffix == ".py")
-    return tuple(sorted(name for name in found if name not in ("__init__", "starter")))
+    files = (path.stem for path in Path(__file__).parent.iterdir() if path.suffix == ".py")
+    return tuple(sorted(name for name in files if name not in ("__init__", "starter")))
 
 
 def get(vendor: str, image: str) -> Starter:
-    """The starter for what an image (or environment) says it holds.
+    """The starter of the library in an image (or environment).
 
     Raises:
-        ImageMissing: it holds none that can be started.
+        ImageMissing: it holds no library that can be started.
     """
     if vendor not in names():
         raise ImageMissing(f"image {image}: holds {vendor or 'no MPI'}; the launcher starts {', '.join(names())}.")
-    starter: Starter = importlib.import_module(f"{__name__}.{vendor}").STARTER
+    starter: Starter = defined(__name__, vendor, "STARTER")
     return starter

@@ -9,12 +9,11 @@ from collbench.launch.starters.starter import Argv, Request, Starter
 
 _LAUNCH = re.compile(r"HYDRA_LAUNCH: (?P<shell>.*--proxy-id (?P<number>\d+).*)")
 _CONFIGURATION = re.compile(r"UCX +INFO .*(?P<where>self|intra-node|inter-node) cfg#\d+ tag\((?P<lanes>[^)]*)\)")
-#: What the variables below make MPICH and UCX print.
+#: Lines that the variables below make MPICH and UCX print.
 _OWN = re.compile(r"UCX +INFO|^HYDRA_LAUNCH")
 
 
 def local(ranks: int, crowded: bool, program: Argv) -> Argv:
-    """All ranks here; they bind themselves."""
     return ("mpiexec", "-launcher", "fork", "-bind-to", "none", "-n", str(ranks), *program)
 
 
@@ -38,12 +37,13 @@ def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 
     UCX sets up lanes within a box too, and MPICH leaves them unused (2 MiB take the same with UCX_TLS=tcp,self).
     """
-    found = [match for line in log if (match := _CONFIGURATION.search(line))]
-    where = {match["where"] for match in found} - {"self"}
-    between = "inter-node" if "inter-node" in where else "intra-node"  # boxes that share what UCX looks at
-    lanes = dict.fromkeys(f"ucx {between} {match['lanes']}" for match in found if match["where"] == between)
-    used = [*(["ch4 shm"] if found and max(boxes) > 1 else []), *(lanes if len(boxes) > 1 else [])]
-    return "; ".join(used) or None
+    configurations = [match for line in log if (match := _CONFIGURATION.search(line))]
+    reached = {match["where"] for match in configurations}
+    between = "inter-node" if "inter-node" in reached else "intra-node"  # boxes that UCX takes for one node
+    used = ["ch4 shm"] if configurations and max(boxes) > 1 else []
+    if len(boxes) > 1:
+        used += [f"ucx {between} {match['lanes']}" for match in configurations if match["where"] == between]
+    return "; ".join(dict.fromkeys(used)) or None
 
 
 STARTER = Starter(

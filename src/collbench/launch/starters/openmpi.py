@@ -9,12 +9,11 @@ from collbench.launch.starters.starter import Argv, Starter
 
 _BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
 _PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
-#: What the variables below make Open MPI print.
+#: Lines that the variables below make Open MPI print.
 _OWN = re.compile(r"^\[[^\]]+:\d+\] (?:mca: |select: |btl:|selected |check:|\[\[)")
 
 
 def local(ranks: int, crowded: bool, program: Argv) -> Argv:
-    """All ranks here; they bind themselves."""
     mapping = ("--map-by", ":OVERSUBSCRIBE") if crowded else ()
     return ("mpirun", *mapping, "--bind-to", "none", "-n", str(ranks), *program)
 
@@ -55,7 +54,7 @@ STARTER = Starter(
     one_hostname={"OMPI_MCA_coll": "^han"},
     shm_per_rank=1 << 17,  # 1 MiB for 16 ranks (5.0.11)
     attach=frozenset({"process_vm_readv", "kcmp"}),
-    # no without_cma: it tests, and copies twice without a word
+    # no without_cma: it tests whether the calls are allowed, and copies twice where they are not
     transport=transport,
     quiet=lambda line: _OWN.search(line) is not None,
 )

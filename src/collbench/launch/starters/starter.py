@@ -1,4 +1,4 @@
-"""What a starter is."""
+"""A starter: how a library starts its ranks."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Starter:
-    """A library's commands.
+    """A library's commands. The defaults are those of a program that needs no launcher and says nothing of itself.
 
     `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box
     and asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through
     the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets
-    the log and the numbers of ranks in each box), and `quiet` knows such lines. `attach` names the calls by which it
-    reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
+    the log and the numbers of ranks in each box), and `quiet` recognises such lines. `attach` names the calls by which
+    it reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
     `one_hostname`: without them the library aborts, or hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
     rank of a box. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
     is what each of them runs.
     """
 
     vendor: str
-    local: Callable[[int, bool, Argv], Argv]
-    across: Callable[[tuple[tuple[str, int], ...], Argv], Argv]
-    transport: Callable[[Iterable[str], tuple[int, ...]], str | None]
-    quiet: Callable[[str], bool]
+    local: Callable[[int, bool, Argv], Argv] = lambda ranks, crowded, program: program
+    across: Callable[[tuple[tuple[str, int], ...], Argv], Argv] = lambda hosts, program: program
+    transport: Callable[[Iterable[str], tuple[int, ...]], str | None] = lambda log, boxes: None
+    quiet: Callable[[str], bool] = lambda line: False
     asks: Callable[[str, tuple[str, ...]], Request | None] = lambda line, hosts: None
     relays: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -45,9 +45,13 @@ class Starter:
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
 
 
+#: One process, without a launcher or a library: what programs that are measured on one rank need.
+PROCESS = Starter(vendor="process")
+
+
 def started_by_engine(starter: Starter) -> Starter:
-    """The same library where the engine starts every rank: the program is its own command, and nobody asks for more."""
+    """The same library where the engine starts every rank: the program is the command, and no daemon is asked for."""
     return replace(
-        starter, local=lambda ranks, crowded, program: program, across=lambda hosts, program: program, relays=False,
-        asks=lambda line, hosts: None, direct=lambda hosts: ((hosts[0][0], {}),),
+        starter, local=PROCESS.local, across=PROCESS.across, relays=False, asks=PROCESS.asks,
+        direct=lambda hosts: ((hosts[0][0], {}),),
     )  # fmt: skip

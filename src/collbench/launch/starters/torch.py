@@ -5,8 +5,6 @@ It needs no launcher: rank, size and one address, in the variables that torchrun
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from collbench.launch.starters.starter import Argv, Starter
 
 #: Where rank 0 listens; every launch has a network of its own, so it is free.
@@ -14,36 +12,23 @@ PORT = "29400"
 
 
 def local(ranks: int, crowded: bool, program: Argv) -> Argv:
-    """torchrun, on an address that it finds itself."""
     return ("torchrun", "--standalone", "--nproc-per-node", str(ranks), "--no-python", *program)
-
-
-def across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
-    """The program itself; `direct` says with which variables, and where."""
-    return program
 
 
 def direct(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, dict[str, str]], ...]:
     """For each rank its container and its variables."""
     size = sum(ranks for _, ranks in hosts)
-    found: list[tuple[str, dict[str, str]]] = []
-    for name, ranks in hosts:
-        for local_rank in range(ranks):
-            place = {"RANK": str(len(found)), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": str(size)}
-            found.append((name, place | {"MASTER_ADDR": hosts[0][0], "MASTER_PORT": PORT}))
-    return tuple(found)
-
-
-def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
-    """The session tells: gloo talks TCP."""
-    return None
+    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": hosts[0][0], "MASTER_PORT": PORT}
+    places = [(name, local_rank) for name, ranks in hosts for local_rank in range(ranks)]
+    return tuple(
+        (name, {"RANK": str(rank), "LOCAL_RANK": str(local_rank), **shared})
+        for rank, (name, local_rank) in enumerate(places)
+    )
 
 
 STARTER = Starter(
     vendor="torch",
     local=local,
-    across=across,
-    transport=transport,
     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
     direct=direct,
 )

@@ -166,7 +166,7 @@ def test_slowed_down(machine: Machine, install: Install) -> None:
         ("100", "no device is visible to CUDA", "unset CUDA_VISIBLE_DEVICES"),
         ("noise\n802", "fabric manager", "sudo systemctl start nvidia-fabricmanager"),
         ("803", "not that of the loaded driver", "unset LD_LIBRARY_PATH"),
-        ("999", "cuInit ends with 999", "dmesg"),
+        ("999", "cuInit returns 999", "dmesg"),
         ('"libcuda.so.1: cannot open"', "libcuda.so.1: cannot open", "sudo ldconfig"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_container_without_libcuda(machine: Machine, install: Install) -> None
     environ = {"NVIDIA_DRIVER_CAPABILITIES": "utility"}
     boxed = replace(machine, container="docker", environ=environ, execute=answering('"no such file"'))
     problem = only(gpus.run(boxed), "fail")
-    assert "NVIDIA_DRIVER_CAPABILITIES is utility: libcuda comes with compute" in problem.cause
+    assert "NVIDIA_DRIVER_CAPABILITIES is utility: libcuda needs compute" in problem.cause
     assert "-e NVIDIA_DRIVER_CAPABILITIES=compute,utility" in problem.fix
 
 

@@ -58,7 +58,7 @@ def test_some_peer_access() -> None:
 
 def test_peer_access_that_is_not_told(machine: Machine, install: Install) -> None:
     install(MadeNvml(status={}))
-    assert "does not tell" in only(peers.run(machine), "unknown").cause
+    assert "does not report" in only(peers.run(machine), "unknown").cause
 
 
 def test_peer_access_one_way_is_none(machine: Machine, monkeypatch: pytest.MonkeyPatch, install: Install) -> None:

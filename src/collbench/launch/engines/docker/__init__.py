@@ -1,4 +1,4 @@
-"""Engine `docker`: containers of Docker Engine, or of whatever else speaks its API."""
+"""Engine `docker`: containers of Docker Engine, or of another engine with its API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collbench.launch.engines.docker.ladder import LADDER
 from collbench.launch.engines.docker.session import DockerSession
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import WorldSpec
-from collbench.launch.identity import user_inside
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.stopping import StopCheck
 from collbench.machine import topology
 from collbench.machine.topology import Topology
@@ -18,7 +18,7 @@ from collbench.machine.topology import Topology
 
 @dataclass(frozen=True)
 class DockerEngine:
-    """Docker on this machine. `program` is the command that a person would use."""
+    """Docker on this machine. `program` is the command that people use."""
 
     name: str = "docker"
     program: str = "docker"
@@ -32,23 +32,16 @@ class DockerEngine:
         return topology.here()
 
     def container(self, box: str) -> str | None:
-        """As its ranks are told in COLLBENCH_CONTAINER."""
+        """As its ranks find it in COLLBENCH_CONTAINER."""
         return box
 
     def user(self) -> tuple[int, int]:
-        """The driver's, or nobody's where that is root."""
         return user_inside()
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
-        """As commands of `program`."""
         return world_commands(world, self.program)
 
     def connect(self, address: str, check: StopCheck) -> DockerSession:
-        """A session with the engine that listens there.
-
-        Raises:
-            EngineError: none does.
-        """
         return DockerSession(address, check, self.service)
 
 

@@ -1,4 +1,4 @@
-"""What an engine can give to a container: tried before an experiment, so that it neither fails later nor is guessed."""
+"""What an engine can give to a container: tried before an experiment, because not every engine says it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.host_config import bind_mounts, gpu_requests
 from collbench.launch.engines.docker.image_store import Resolved, run_once
 from collbench.launch.engines.docker.specs import CDI_KIND, OUT, Mount
-from collbench.launch.folders import folders
-from collbench.launch.identity import user_inside
+from collbench.launch.folders.layout import folders, user_inside
 from collbench.schema.plan import Plan
 
-#: How an image is asked: as strictly as ranks are held at the first step, and without a network.
+#: Settings of a container that asks an image: as at the first step of the ladder, and without a network.
 CONFINED = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
 
 
@@ -45,16 +44,16 @@ def allows_memlock(engine: Connection, image: Resolved) -> bool:
 
 def allowed_calls(engine: Connection, image: Resolved) -> frozenset[str]:
     """Of `process_vm_readv` and `kcmp`, what processes in a container without capabilities may call on each other."""
-    _, said = ask(engine, image, ("python", "-m", "collbench.doctor.parts.attach_probe"))
+    _, output = ask(engine, image, ("python", "-m", "collbench.doctor.parts.attach_probe"))
     try:
-        tried = msgspec.json.decode(said.strip(), type=dict[str, dict[str, int | None]])["plain"]
+        errors = msgspec.json.decode(output.strip(), type=dict[str, dict[str, int | None]])["plain"]
     except (msgspec.DecodeError, KeyError):
         return frozenset()
-    return frozenset(name for name, key in (("process_vm_readv", "readv"), ("kcmp", "kcmp")) if tried.get(key) == 0)
+    return frozenset(name for name, key in (("process_vm_readv", "readv"), ("kcmp", "kcmp")) if errors.get(key) == 0)
 
 
 def seals_networks(engine: Docker) -> bool:
-    """Whether the host can be kept without an address in a launch's network: some engines refuse the option."""
+    """Whether a network can be made in which the host has no address: some engines refuse the option."""
     name = f"{engine.run}-sealed"
     try:
         engine.create_network(name, engine.labels)
@@ -67,23 +66,23 @@ def seals_networks(engine: Docker) -> bool:
 
 
 def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> None:
-    """Mount such a folder as a launch does, and let the user inside read it and write to it.
+    """Mount a folder as a launch does, and let the user in the container read it and write to it.
 
     Raises:
         EngineError: the engine is on another machine, or in another mount namespace, or the user may not write there.
     """
     token = secrets.token_hex(8)
-    with folders(plan, user_inside()) as there:
-        (there.out / "token").write_text(token, encoding="ascii")
-        look = f"cat {OUT}/token && : > {OUT}/seen"
+    with folders(plan, user_inside()) as made:
+        (made.out / "token").write_text(token, encoding="ascii")
+        command = ("sh", "-c", f"cat {OUT}/token && : > {OUT}/seen")
         try:
-            code, said = ask(engine, image, ("sh", "-c", look), mounts=bind_mounts((Mount(str(there.out), OUT, True),)))
-            seen = code == 0 and said.split()[-1:] == [token]  # an image's own entry may have said something before
+            code, output = ask(engine, image, command, mounts=bind_mounts((Mount(str(made.out), OUT, True),)))
+            usable = code == 0 and output.split()[-1:] == [token]  # an image's entry point may print something before
         except EngineError as error:
-            if str(there.out) not in str(error):
+            if str(made.out) not in str(error):
                 raise
-            seen = False
-    if not seen:
+            usable = False
+    if not usable:
         raise EngineError(
             f"temporary folder {tempfile.gettempdir()}: containers of the engine at {engine.host} cannot use it. "
             "Engine and driver must share it: set TMPDIR to a folder that both have under the same path."
@@ -91,11 +90,11 @@ def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> Non
 
 
 def knows_cdi(description: dict[str, Any], root: Path = Path("/")) -> bool:
-    """Whether an engine (25 and later) knows a CDI device of NVIDIA's, from its own description (`Engine.describe`).
+    """Whether an engine (25 and later) knows a CDI device of NVIDIA's, by its `Connection.describe`.
 
-    It lists devices (28.3 and later), or the folders of their specifications, which are looked into on this machine.
+    It lists devices (28.3 and later), or the folders of their specifications, which are read on this machine.
     """
-    if any(CDI_KIND in str(one) for one in description.get("DiscoveredDevices") or ()):
+    if any(CDI_KIND in str(device) for device in description.get("DiscoveredDevices") or ()):
         return True
     for folder in description.get("CDISpecDirs") or ():
         for path in (root / str(folder).lstrip("/")).glob("*"):
@@ -115,6 +114,6 @@ def refuse_without_gpus(engine: Connection, image: Resolved, gpus: tuple[str, ..
         ask(engine, image, ("true",), device_requests=gpu_requests(gpus, cdi))
     except EngineError as error:
         raise EngineError(
-            f"{error}. The engine cannot give GPUs to containers: install NVIDIA's container toolkit on its machine, "
-            "then nvidia-ctk runtime configure (or, from engine 25 on, nvidia-ctk cdi generate), and start it again."
+            f"{error}. The engine cannot give GPUs to containers. Install NVIDIA's container toolkit on its machine, "
+            "run nvidia-ctk runtime configure (or, from engine 25 on, nvidia-ctk cdi generate), and restart the engine."
         ) from error

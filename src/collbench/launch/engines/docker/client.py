@@ -1,7 +1,8 @@
 """The SDK's client with a limit for whole answers, and waits that a signal ends.
 
 A socket's time-out holds for each piece of an answer: one that comes byte by byte is never late. So requests are sent
-from threads of their own, and given up from outside. A thread that waits for ever keeps no program from ending.
+from threads of their own, and abandoned from outside. The threads are daemons: one that waits for ever does not keep
+the program from ending.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SLICE = 0.25
 
 
 class Api(docker.APIClient):
-    """Requests with a limit. `silent`: one was not answered, so none is sent any more until `ping_within` succeeds."""
+    """Requests with a limit. `silent`: one was not answered, so no other is sent until `ping_within` succeeds."""
 
     def __init__(self, patience: Callable[[], None], **settings: Any) -> None:
         self.silent = False
@@ -36,7 +37,7 @@ class Api(docker.APIClient):
             requests.Timeout: there was no answer in time, now or before.
         """
         if self.silent:
-            raise requests.ReadTimeout("it does not answer any more.")
+            raise requests.ReadTimeout("it no longer answers.")
         limit = float(settings.get("timeout") or self.timeout)
         answer: Future[requests.Response] = Future()
         threading.Thread(target=self._fetch, args=(answer, request, settings), daemon=True).start()
@@ -62,17 +63,17 @@ class Api(docker.APIClient):
             answer.set_exception(error)
 
     def ping_within(self, limit: int, patience: Callable[[], None]) -> None:
-        """Whether it answers (again). `patience` raises when we are to stop; nothing is being made here.
+        """Ask whether it answers (again). `patience` raises when we are to stop: nothing is being made meanwhile.
 
         Raises:
             requests.RequestException, docker.errors.APIError: it does not.
         """
-        usual = self.timeout
+        timeout = self.timeout
         self.silent, self._patience, self.timeout = False, patience, limit
         try:
             self.ping()
         finally:
-            self._patience, self.timeout = _for_ever, usual
+            self._patience, self.timeout = _for_ever, timeout
 
 
 class Client(docker.DockerClient):

@@ -1,4 +1,4 @@
-"""A world as commands of the engine's own program: what a person would type to do the same."""
+"""A world as commands of the engine's own program, as a person would type them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collbench.launch.engines.spec import WorldSpec
 
 
 def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]:
-    """The network, the containers, what starts the ranks, and what removes it all again."""
+    """The network, the containers, what starts the ranks, and what removes everything."""
     specs = specs_for(world)
     network = next(spec.network for spec in specs if spec.network)
     sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
@@ -42,13 +42,13 @@ def _starts(world: WorldSpec, members: list[Spec], program: str) -> list[str]:
     argv = shlex.join(starter.across(hosts, INSIDE))
     if starter.direct is not None:
         return [
-            f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in more.items())} {name} {argv}"
-            for name, more in starter.direct(hosts)
+            f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in variables.items())} {name} {argv}"
+            for name, variables in starter.direct(hosts)
         ]
     how = "leaves in the relay folder" if starter.relays else "prints"
     return [
         f"{program} exec {first} {argv}",
-        f"#   waits until what it {how} is executed in the other containers, which is the launcher's part",
+        f"#   waits until the commands that it {how} run in the other containers; collbench launch starts them",
     ]
 
 

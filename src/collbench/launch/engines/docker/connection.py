@@ -1,4 +1,4 @@
-"""A connection to a container engine: made, lost and found again; the SDK's errors as ours."""
+"""A connection to a container engine: made, lost and restored; the SDK's errors as ours."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 from collbench.errors import EngineError
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
-from collbench.launch.identity import driver_identity
+from collbench.launch.folders.signature import driver_identity
 from collbench.launch.stopping import StopCheck
 
-#: Longest wait for one whole answer of the engine, and for that of one that may be gone (s).
+#: Longest wait for a whole answer of the engine, and of an engine that may be gone (s).
 ANSWER, PING = 60, 5
 
-#: Longest wait for an engine that was there a moment ago (s).
+#: Longest wait for an engine that restarts (s).
 RESTART = 30.0
 
 
@@ -43,7 +43,7 @@ DOCKER = Service()
 
 @contextlib.contextmanager
 def translated(what: str) -> Iterator[None]:
-    """SDK and transport errors as ours, with what was being done; and answers of a shape that no engine gives."""
+    """Errors of the SDK and of the transport as ours, with what was being done; also answers that cannot be read."""
     import docker.errors
     import requests.exceptions
 
@@ -52,40 +52,41 @@ def translated(what: str) -> Iterator[None]:
     except docker.errors.APIError as error:
         raise EngineError(f"{what}: {str(error.explanation or error).strip()}") from error
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-        raise EngineError(f"{what}: {_gist(error)}") from error
+        raise EngineError(f"{what}: {_first_line(error)}") from error
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise EngineError(f"{what}: the engine's answer is none ({type(error).__name__}: {_gist(error)}).") from error
+        cause = f"{type(error).__name__}: {_first_line(error)}"
+        raise EngineError(f"{what}: the engine's answer cannot be read ({cause}).") from error
 
 
-def objects(found: Any) -> list[dict[str, Any]]:
-    """A list of containers or networks as it came from an engine.
+def objects(answer: Any) -> list[dict[str, Any]]:
+    """A list of containers, networks or images as it came from an engine.
 
     Raises:
-        TypeError, KeyError: it is none, or something in it has no identity.
+        TypeError, KeyError: it is not a list, or something in it has no identity.
     """
-    if not isinstance(found, list) or not all(isinstance(one["Id"], str) for one in found):
-        raise TypeError("not a list of things with an Id")
-    return found
+    if not isinstance(answer, list) or not all(isinstance(listed["Id"], str) for listed in answer):
+        raise TypeError("not a list of objects with an Id")
+    return answer
 
 
 def _title(version: dict[str, Any]) -> str:
-    """`Docker Engine 20.10.24`, or `Podman Engine 4.3.1`: another one may stand behind the same socket."""
-    parts = [str(part["Name"]) for part in version.get("Components") or ()]
-    first = parts[0] if parts else "Engine"
-    return f"{'Docker Engine' if first == 'Engine' else first} {version['Version']}"
+    """`Docker Engine 20.10.24`, or `Podman Engine 4.3.1`: either may listen on the same socket."""
+    components = [str(component["Name"]) for component in version.get("Components") or ()]
+    name = components[0] if components else "Engine"
+    return f"{'Docker Engine' if name == 'Engine' else name} {version['Version']}"
 
 
-def _gist(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 class Connection:
-    """An engine that answers. `title` is its name and version, `run` what is made over this connection is called.
+    """An engine that answers. `title` is its name and version, `run` the name of what is made over this connection.
 
-    `check` raises when we are to stop; it is asked where nothing is being made.
+    `check` raises when we are to stop; it is called while nothing is being made.
 
     Raises:
-        EngineError: it does not run, may not be used, or is none.
+        EngineError: it does not run, may not be used, or is not an engine.
     """
 
     def __init__(self, host: str = "", check: StopCheck = lambda: None, service: Service = DOCKER) -> None:
@@ -104,21 +105,21 @@ class Connection:
             self.client: Any = Client(check, base_url=self.host, timeout=ANSWER, tls=_tls(self.host))
             self.title = _title(self.client.version())
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-            check()  # the SDK may have taken it for the engine's error
+            check()  # the SDK may have wrapped an interruption
             raise EngineError(_unreachable(service, self.host, error)) from error
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise EngineError(
-                f"{service.title} at {self.host}: no engine, or no address of one: {_gist(error)}"
+                f"{service.title} at {self.host}: not a container engine, or not an address: {_first_line(error)}"
             ) from error
 
     @property
     def labels(self) -> dict[str, str]:
-        """On everything that is made over this connection: whose it is, and which process drives it."""
+        """Labels of everything that is made over this connection: its run, and the process that drives it."""
         return {RUN_LABEL: self.run, DRIVER_LABEL: driver_identity()}
 
     @property
     def silent(self) -> bool:
-        """Whether an answer did not come: nothing but `wait` asks it any more."""
+        """Whether it failed to answer: only `wait` asks it again."""
         return bool(self.client.api.silent)
 
     def close(self) -> None:
@@ -126,7 +127,7 @@ class Connection:
         self.client.close()
 
     def wait(self, check: StopCheck, limit: float = RESTART) -> None:
-        """Until the engine answers: it may be restarting. `check` raises when we are to stop.
+        """Wait until the engine answers: it may be restarting. `check` raises when we are to stop.
 
         Raises:
             EngineError: it does not within `limit` seconds.
@@ -145,13 +146,12 @@ class Connection:
                 time.sleep(0.5)
 
     def describe(self) -> dict[str, Any]:
-        """What it says of itself (docker info)."""
+        """The answer of `docker info`."""
         with translated(f"{self.service.title} at {self.host}"):
-            found: dict[str, Any] = dict(self.client.api.info())
-            return found
+            return dict(self.client.api.info())
 
     def now(self) -> float:
-        """Its time, in s since 1970; ours, where it does not say."""
+        """Its time, in s since 1970; this machine's where it does not say."""
         try:
             return datetime.datetime.fromisoformat(str(self.describe().get("SystemTime"))).timestamp()
         except ValueError:
@@ -159,25 +159,28 @@ class Connection:
 
 
 def _tls(host: str) -> Any:
-    """What DOCKER_TLS_VERIFY and DOCKER_CERT_PATH ask for, as Docker's own client takes them; False: nothing."""
+    """TLS as DOCKER_TLS_VERIFY and DOCKER_CERT_PATH ask for it, like Docker's own client; False: none."""
     import docker.errors
     import docker.utils
 
+    if not host.startswith(("tcp:", "http")):
+        return False
     try:
-        return docker.utils.kwargs_from_env().get("tls", False) if host.startswith(("tcp:", "http")) else False
+        return docker.utils.kwargs_from_env().get("tls", False)
     except docker.errors.TLSParameterError as error:
-        where = os.environ.get("DOCKER_CERT_PATH") or "~/.docker"
-        asked = "DOCKER_TLS_VERIFY or DOCKER_CERT_PATH asks for TLS"
-        raise EngineError(f"Docker Engine at {host}: {asked}; {where} needs ca.pem, cert.pem and key.pem.") from error
+        folder = os.environ.get("DOCKER_CERT_PATH") or "~/.docker"
+        raise EngineError(
+            f"Docker Engine at {host}: DOCKER_TLS_VERIFY or DOCKER_CERT_PATH asks for TLS; {folder} needs ca.pem, "
+            "cert.pem and key.pem."
+        ) from error
 
 
 def _unreachable(service: Service, host: str, error: BaseException) -> str:
     """Why an engine does not answer, and what would help."""
-    text, where = str(error), f"{service.title} at {host}"
+    text, engine = str(error), f"{service.title} at {host}"
     if "Permission denied" in text or "PermissionError" in text:
-        return f"{where}: permission denied. {service.access}"
-    if any(
-        sign in text for sign in ("FileNotFoundError", "Connection refused", "ConnectionRefusedError", "No such file")
-    ):
-        return f"{where}: not running. Start it ({service.start}), or name another: --docker-host."
-    return f"{where}: {_gist(error)}"
+        return f"{engine}: permission denied. {service.access}"
+    absent = ("FileNotFoundError", "Connection refused", "ConnectionRefusedError", "No such file")
+    if any(message in text for message in absent):
+        return f"{engine}: not running. Start it ({service.start}), or name another: --docker-host."
+    return f"{engine}: {_first_line(error)}"

@@ -1,6 +1,6 @@
-"""What runs on a container engine: networks, containers, commands in them, and what is left of them.
+"""What runs on a container engine: networks, containers, and commands in them.
 
-Every call has a limit. What is created carries the labels of its run and its driver: by both it is found and removed.
+Every call has a limit. What is created has the labels of its run and its driver, by which it is found and removed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collbench.launch.engines.docker.connection import Connection, objects, tran
 from collbench.launch.engines.docker.host_config import NETWORK_OPTIONS, container_settings
 from collbench.launch.engines.docker.side_by_side import each
 from collbench.launch.engines.docker.specs import RUN_LABEL, Spec
-from collbench.launch.engines.docker.streams import Execution, ExitWatch, Listener, lines
+from collbench.launch.engines.docker.streams import Execution, ExitWatch, OnLine, lines
 
-#: Containers that are started side by side.
+#: Containers that are started at once.
 STARTING = 8
 
 
 class Docker(Connection):
-    """An engine, and what of a launch is on it."""
+    """A container engine."""
 
     def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
         """A network without a way out, in which containers resolve each other's names.
 
-        `sealed`: nor has the host an address in it, by which a container would reach what listens on the host.
+        `sealed`: the host has no address in it, so that containers cannot reach what listens on the host.
         """
         with translated(f"network {name}"):
             self.client.api.create_network(
@@ -38,36 +38,35 @@ class Docker(Connection):
         """Create and start a container."""
         with translated(f"container {spec.name}"):
             api = self.client.api
-            made = api.create_container(**container_settings(api, spec))
-            api.start(made["Id"])
+            api.start(api.create_container(**container_settings(api, spec))["Id"])
 
     def start_together(self, specs: tuple[Spec, ...]) -> None:
-        """Create and start containers side by side."""
+        """Create and start several containers at once."""
         each(self.start, specs, STARTING, self.check)
 
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
-        """Start a command in a container; its lines go to `hear` from another thread."""
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
+        """Start a command in a container; its lines go to `on_line` from another thread."""
         with translated(f"container {container}: cannot execute {argv[0]}"):
             api = self.client.api
             number = api.exec_create(container, list(argv), environment=environment)["Id"]
             stream = api.exec_start(number, stream=True, demux=True)
-        found = Execution(container)
-        threading.Thread(target=self._follow, args=(number, stream, found, hear), daemon=True).start()
-        return found
+        execution = Execution(container)
+        threading.Thread(target=self._follow, args=(number, stream, execution, on_line), daemon=True).start()
+        return execution
 
-    def _follow(self, number: str, stream: Any, execution: Execution, hear: Listener) -> None:
+    def _follow(self, number: str, stream: Any, execution: Execution, on_line: OnLine) -> None:
         code = -1
         with contextlib.suppress(Exception):
             for is_error, line in lines(stream):
-                hear(is_error, line)
-            found = self.client.api.exec_inspect(number)["ExitCode"]
-            code = -1 if found is None else int(found)
+                on_line(is_error, line)
+            exit_code = self.client.api.exec_inspect(number)["ExitCode"]
+            code = -1 if exit_code is None else int(exit_code)
         execution.code = code
         execution.finished.set()
 
     @contextlib.contextmanager
     def watch_exits(self, *labels: str) -> Iterator[ExitWatch]:
-        """Hear of containers with all these labels that end. What is yielded gives the first one's name, or None."""
+        """Watch for the end of containers with all these labels."""
         with translated("watching containers"):
             events = self.client.api.events(decode=True, filters={"label": list(labels), "event": "die"})
         exits = ExitWatch(events)
@@ -77,22 +76,22 @@ class Docker(Connection):
             exits.stop()
 
     def labelled(self, *labels: str) -> list[dict[str, Any]]:
-        """Containers with all these labels (`NAME` or `NAME=VALUE`), as the engine lists them; without, all of ours."""
+        """Containers with all these labels (`NAME` or `NAME=VALUE`), as the engine lists them; by default all runs'."""
         with translated("listing containers"):
             return objects(self.client.api.containers(all=True, filters={"label": list(labels or (RUN_LABEL,))}))
 
     def networks(self, *labels: str) -> list[dict[str, Any]]:
-        """Networks with all these labels, as `labelled`."""
+        """Networks, likewise."""
         with translated("listing networks"):
             return objects(self.client.api.networks(filters={"label": list(labels or (RUN_LABEL,))}))
 
     def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
-        """Remove containers, all together, then networks. What could not be removed is listed when one looks again."""
+        """Remove containers, all at once, then networks. Does not raise: what could not be removed is still listed."""
         each(self._kill, containers, len(containers), lambda: None)
         for network in networks:
             with contextlib.suppress(Exception):
                 self.client.api.remove_network(network["Id"])
 
-    def _kill(self, found: dict[str, Any]) -> None:
+    def _kill(self, container: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
-            self.client.api.remove_container(found["Id"], force=True, v=True)
+            self.client.api.remove_container(container["Id"], force=True, v=True)

@@ -1,4 +1,4 @@
-"""A container's specification in the SDK's words: the same as `docker_command` writes."""
+"""A container's specification as arguments of the SDK: the same container as `commands.container_command`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from collbench.launch.engines.docker.specs import GPU_CAPABILITIES, INHIBIT_ADDRESS, Mount, Spec, cdi_names
 
-#: Of a launch's network, beside that it is internal: the host gets no address in it.
+#: Options of a launch's network, which is internal too: the host gets no address in it.
 NETWORK_OPTIONS = {INHIBIT_ADDRESS: "true"}
 
 
@@ -22,7 +22,7 @@ def gpu_requests(gpus: tuple[str, ...], cdi: bool) -> list[Any]:
 
 
 def bind_mounts(mounts: tuple[Mount, ...]) -> list[Any]:
-    """Of the type `bind`: a source that the engine does not have is refused. Those of `binds` it makes, as root."""
+    """Mounts of type `bind`, which need an existing source; the SDK's `binds` would make it, as root."""
     import docker.types
 
     return [docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable) for m in mounts]

@@ -1,4 +1,4 @@
-"""The images of an engine: looked up, built, untagged, and asked by running a command in one."""
+"""The images of an engine: looked up, built, untagged, and a command run in one."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from collbench.errors import EngineError, ImageMissing
 from collbench.launch.engines.docker.connection import ANSWER, Connection, objects, translated
 from collbench.launch.engines.docker.specs import ACCOUNT, PROCESSES
 
-#: Longest wait for the next line of a build (s), and lines of a failed build that its message holds.
+#: Longest wait for the next line of a build (s), and last lines of a failed build in its message.
 BUILD_SILENCE, BUILD_LINES = 600, 8
 
-#: Lines that are read of what a container printed, and how often it is looked whether it has ended (s).
+#: Last lines that are read of a container's output, and the interval of looking whether it ended (s).
 LINES, LOOK = 200, 0.05
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """An image as it was named, for messages, and the id that the name stood for when it was looked up."""
+    """The name of an image, for messages, and the id that the name stood for when it was looked up."""
 
     name: str
     id: str
 
 
 def resolve(engine: Connection, reference: str) -> Resolved:
-    """An image by its name, for good: from now on another image may get that name.
+    """The image that has this name now; later another image may get it.
 
     Raises:
-        ImageMissing: it is not there.
+        ImageMissing: the engine does not have it.
     """
     return Resolved(reference, str(inspect(engine, reference)["Id"]))
 
@@ -42,16 +42,16 @@ def inspect(engine: Connection, reference: str) -> dict[str, Any]:
     """What the engine knows of an image: id, digests, labels.
 
     Raises:
-        ImageMissing: it is not there.
+        ImageMissing: the engine does not have it.
     """
     import docker.errors
 
     with translated(f"image {reference}"):
         try:
-            (found,) = objects([engine.client.api.inspect_image(reference)])
+            (image,) = objects([engine.client.api.inspect_image(reference)])
         except docker.errors.ImageNotFound as error:
             raise ImageMissing(f"image {reference}: not on this engine ({engine.host}).") from error
-    return found
+    return image
 
 
 def labelled(engine: Connection, label: str) -> list[dict[str, Any]]:
@@ -62,14 +62,14 @@ def labelled(engine: Connection, label: str) -> list[dict[str, Any]]:
 
 def build(
     engine: Connection, context: bytes, dockerfile: str, tag: str, arguments: dict[str, str], no_cache: bool,
-    labels: dict[str, str], hear: Callable[[str], None],
+    labels: dict[str, str], on_line: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Build and tag an image from a context in a tar; the builder's lines go to `hear`.
+    """Build and tag an image from a context in a tar; the builder's lines go to `on_line`.
 
     Raises:
         EngineError: it failed; the builder's last lines are in the message.
     """
-    said: deque[str] = deque(maxlen=BUILD_LINES)
+    last: deque[str] = deque(maxlen=BUILD_LINES)
     with translated(f"image {tag}"):
         stream = engine.client.api.build(
             fileobj=io.BytesIO(context), custom_context=True, dockerfile=dockerfile, tag=tag, buildargs=arguments,
@@ -77,16 +77,14 @@ def build(
         )  # fmt: skip
         for piece in stream:
             if "error" in piece:
-                last = " | ".join(line.strip() for line in said)
-                raise EngineError(f"image {tag}: the build failed: {piece['error'].strip()} Last lines: {last}")
-            for line in str(piece.get("stream", "")).splitlines():
-                if line.strip():
-                    said.append(line)
-                    hear(line)
+                lines = " | ".join(line.strip() for line in last)
+                raise EngineError(f"image {tag}: the build failed: {piece['error'].strip()} Last lines: {lines}")
+            for line in filter(str.strip, str(piece.get("stream", "")).splitlines()):
+                last.append(line)
+                on_line(line)
 
 
 def untag(engine: Connection, tag: str) -> None:
-    """Take a tag away from an image."""
     with translated(f"image {tag}"):
         engine.client.api.remove_image(tag, noprune=True)
 
@@ -94,11 +92,11 @@ def untag(engine: Connection, tag: str) -> None:
 def run_once(
     engine: Connection, image: Resolved, argv: tuple[str, ...], user: str | None = None, **settings: Any
 ) -> tuple[int, str]:
-    """A command in a container of its own: exit code, and the end of what it printed. The container is removed.
+    """Run a command in a container of its own: exit code, and the end of its output. The container is removed.
 
-    `user` is the image's where it is not given, else it has no home of its own (`ACCOUNT`); `settings` are those of
-    `create_host_config`. Where the container
-    cannot be removed, it is found by the labels of `engine` (`clearing.nothing_left`).
+    Without `user` it is the image's; a user that is given has no account there (`ACCOUNT`). `settings` are those of
+    `create_host_config`. A container that cannot be removed is found by the labels of `engine` later
+    (`cleanup.nothing_left`).
 
     Raises:
         EngineError: it could not be run, or did not end within `ANSWER` seconds.
@@ -123,14 +121,14 @@ def run_once(
 
 
 def _log() -> Any:
-    """Bounded: what an image prints is kept by the engine until the container is removed, and then read as a whole."""
+    """A bounded log: the engine keeps what an image prints until the container is removed."""
     import docker.types
 
     return docker.types.LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"})
 
 
 def _exit_code(engine: Connection, number: str, what: str) -> int:
-    """Of a container, once it ends. It is asked for again and again: a signal is heard meanwhile."""
+    """The exit code of a container once it ends. Polled, so that a signal can end the wait."""
     until = time.monotonic() + ANSWER
     while (state := engine.client.api.inspect_container(number)["State"])["Status"] not in ("exited", "dead"):
         engine.check()

@@ -1,4 +1,4 @@
-"""The isolation ladder: what each step lets the containers of a world share or do. Each step adds to those before."""
+"""The isolation ladder: what each step allows the containers of a world, in addition to the steps before."""
 
 from __future__ import annotations
 
@@ -34,13 +34,12 @@ LADDER = ladder_of(
     ),
 )  # fmt: skip
 
-#: Their names.
 STEPS = tuple(step.name for step in LADDER)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What containers are given at a step. Everything else stays as Docker sets it, less every capability."""
+    """What containers get at a step. Everything else is Docker's default, but all other capabilities are dropped."""
 
     sharing: Sharing
     large_limits: bool
@@ -48,22 +47,22 @@ class Settings:
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """Those that the steps name; all others are dropped."""
-        return (*(("SYS_NICE",) if self.large_limits else ()), *(("SYS_PTRACE",) if self.sharing.ipc else ()))
+        added = {"SYS_NICE": self.large_limits, "SYS_PTRACE": self.sharing.ipc}
+        return tuple(name for name, is_added in added.items() if is_added)
 
     @property
     def shm_bytes(self) -> int:
-        """Size of /dev/shm in each container; members of a shared IPC namespace have the anchor's."""
+        """Size of /dev/shm in each container; in a shared IPC namespace it is the anchor's."""
         return self.sharing.shm_bytes or DOCKER_SHM
 
     @property
     def needs_anchor(self) -> bool:
-        """Whether a container besides those of the ranks must own what is shared."""
+        """Whether another container than those of the ranks must own the shared namespaces."""
         return self.sharing.ipc or self.sharing.net
 
 
 def settings_at(name: str, memlock: bool = True) -> Settings:
-    """Of a step, with all before it. `memlock`: the engine can grant unlimited locked memory."""
+    """The settings of a step and of all before it. `memlock`: the engine can grant unlimited locked memory."""
     height = STEPS.index(name)
     limits = height >= STEPS.index("limits")
     return Settings(LADDER[height].sharing, limits, limits and memlock)

@@ -1,4 +1,4 @@
-"""What images hold and what an engine can give to their containers: looked up, asked and tried before a launch."""
+"""What images hold and what an engine can give to their containers: found out before a launch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,14 @@ from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.schema.launch_plan import LaunchPlan
 
-#: Where `collbench image build` and the Dockerfiles put an image that is named without a slash or a colon.
+#: The repository of images that are named without a slash or a colon: those that `collbench image build` makes.
 REPOSITORY = "collbench"
+
+#: Remarks on what an engine does not grant, for readers of the numbers.
+_NOT_GRANTED = {
+    MEMLOCK: "the engine cannot grant unlimited memlock: the step limits does not include it (ulimit -l)",
+    SEALED: "the engine cannot keep the host's address off a network: ranks reach what listens there",
+}
 
 
 def reference_of(image: str) -> str:
@@ -42,7 +48,7 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     """What every image of these cells holds, and what the engine can give: as `Session.look` says.
 
     Raises:
-        ImageMissing: an image is not there, or does not hold an MPI and this collbench.
+        ImageMissing: an image is missing, or does not hold this collbench and what its ranks need.
         EngineError: the engine cannot give what every launch needs.
     """
     images = {name: find(engine, name) for name in dict.fromkeys(cell.image for cell in placements)}
@@ -52,38 +58,39 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     refuse_unseen_folder(engine, first, plan.inner())
     if gpus:
         refuse_without_gpus(engine, first, gpus, cdi)
-    held = {}
+    contents = {}
     for name, image in images.items():
         engine.check()
-        held[name] = contents_of(engine, image, requests=gpu_requests(gpus, cdi))
+        contents[name] = contents_of(engine, image, requests=gpu_requests(gpus, cdi))
     memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
-    given = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
-    grants = frozenset(name for name, there in given.items() if there)
+    abilities = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
+    grants = frozenset(name for name, granted in abilities.items() if granted)
     shared = any(placement.shares_boxes for placement in placements.values())
     looks = {}
     for name, image in images.items():
         engine.check()
-        attach = starters.get(held[name].vendor, name).attach if shared else frozenset()
-        refused = attach - allowed_calls(engine, image) if attach else frozenset()
-        known = inspect(engine, image.id)
-        labels = (known.get("Config") or {}).get("Labels") or {}
-        looks[name] = Look(
-            held[name], image.id, f"image {name}", str(known["Id"]), tuple(known.get("RepoDigests") or ()),
-            {key: str(value) for key, value in labels.items() if key.startswith("collbench.")}, refused, grants,
-        )  # fmt: skip
-    return Looks(looks, tuple(_missing(grants)))
+        looks[name] = _look(engine, name, image, contents[name], shared, grants)
+    return Looks(looks, tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants))
 
 
-def _missing(grants: frozenset[str]) -> list[str]:
-    said = {
-        MEMLOCK: "the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)",
-        SEALED: "the engine cannot keep the host's address off a network: ranks reach what listens there",
-    }
-    return [line for name, line in said.items() if name not in grants]
+def _look(engine: Docker, name: str, image: Resolved, contents: Contents, shared: bool, grants: frozenset[str]) -> Look:
+    """What is known of an image. `shared`: ranks share a container, and may read each other's memory."""
+    attach = starters.get(contents.vendor, name).attach if shared else frozenset()
+    refused = attach - allowed_calls(engine, image) if attach else frozenset()
+    known = inspect(engine, image.id)
+    labels = (known.get("Config") or {}).get("Labels") or {}
+    return Look(
+        contents, image.id, f"image {name}", str(known["Id"]), tuple(known.get("RepoDigests") or ()),
+        {key: str(value) for key, value in labels.items() if key.startswith("collbench.")}, refused, grants,
+    )  # fmt: skip
 
 
 def find(engine: Docker, name: str) -> Resolved:
-    """The image that a plan names; raises `ImageMissing`, with how to get it, where it is not on the engine."""
+    """The image that a plan names.
+
+    Raises:
+        ImageMissing: it is not on the engine; the message says how to get it.
+    """
     try:
         return resolve(engine, reference_of(name))
     except ImageMissing as error:
@@ -92,21 +99,22 @@ def find(engine: Docker, name: str) -> Resolved:
 
 
 def contents_of(engine: Docker, image: Resolved, build: bool = False, requests: list[Any] | None = None) -> Contents:
-    """What an image says of itself, from inside; with `build`, how its MPI was built too.
+    """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
 
     `requests` are the engine's device requests: without a GPU, backends that need one are missing.
 
     Raises:
-        ImageMissing: it cannot say.
+        ImageMissing: it does not hold this collbench.
     """
     argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()))
-    code, said = ask(engine, image, argv, **({"device_requests": requests} if requests else {}))
+    code, output = ask(engine, image, argv, **({"device_requests": requests} if requests else {}))
+    last = output.strip().rpartition("\n")[2]
     try:
-        found = msgspec.json.decode(said.strip().splitlines()[-1] if said.strip() else "", type=Contents)
+        contents = msgspec.json.decode(last, type=Contents)
     except msgspec.DecodeError as error:
-        last = said.strip().splitlines()[-1][:200] if said.strip() else f"exit code {code}"
-        raise ImageMissing(f"image {image.name}: does not hold collbench ({last}).") from error
-    if found.another is not None:
+        cause = last[:200] or f"exit code {code}"
+        raise ImageMissing(f"image {image.name}: does not hold collbench ({cause}).") from error
+    if contents.another is not None:
         again = f"collbench image build {image.name.removeprefix(f'{REPOSITORY}/')}"
-        raise ImageMissing(f"image {image.name}: {found.another}. Build it again: {again}")
-    return found
+        raise ImageMissing(f"image {image.name}: {contents.another}. Build it again: {again}")
+    return contents

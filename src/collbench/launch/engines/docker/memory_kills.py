@@ -1,4 +1,4 @@
-"""Whether the kernel ended a process in a container for lack of memory: the launcher inside only sees it gone."""
+"""Whether the kernel killed a process in a container for lack of memory: the launcher there only sees that it ended."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from typing import Protocol
 
 from collbench.errors import EngineError
-from collbench.launch.engines.docker.streams import Execution, Listener
+from collbench.launch.engines.docker.streams import Execution, OnLine
 from collbench.launch.log import Log
 
-#: Where a control group counts such ends, in its second version and in its first.
+#: Where a control group counts such kills, in its second version and in its first.
 COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 #: Longest wait for a container to answer (s).
@@ -20,25 +20,26 @@ _KILLED = re.compile(r"oom_kill ([0-9]{1,18})")
 
 
 class Executes(Protocol):
-    """What of an engine is used here."""
+    """An engine that can run a command in a container."""
 
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], on_line: OnLine) -> Execution:
         """Start a command in a container."""
 
 
 def killed_for_memory(engine: Executes, containers: tuple[str, ...]) -> str:
-    """What to add to the reason of a failure: the containers in which it happened; empty where it did in none.
+    """The end of a failure's reason: the containers in which it happened; empty where it happened in none.
 
-    Asks no further where a container, or the engine, does not answer.
+    Stops asking at the first container that does not answer.
     """
-    hit: list[str] = []
+    affected: list[str] = []
     with contextlib.suppress(EngineError):
-        hit.extend(name for name in containers if _kills(engine, name))
-    return f"; the kernel ended processes in {', '.join(hit)} for lack of memory" if hit else ""
+        affected.extend(name for name in containers if _has_kills(engine, name))
+    return f"; the kernel ended processes in {', '.join(affected)} for lack of memory" if affected else ""
 
 
-def _kills(engine: Executes, container: str) -> bool:
+def _has_kills(engine: Executes, container: str) -> bool:
     log = Log()
     answer = engine.execute(container, ("cat", *COUNTERS), {}, log.add)
     answer.finished.wait(ANSWER)
-    return any(int(found[1]) > 0 for line in log.lines if (found := _KILLED.fullmatch(line)) is not None)
+    counts = map(_KILLED.fullmatch, log.lines)
+    return any(int(count[1]) > 0 for count in counts if count is not None)

@@ -27,7 +27,7 @@ from collbench.schema.launch_plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Containers:
-    """The containers of a world, which have their environment already."""
+    """The containers of a world, which were created with the environment of the ranks."""
 
     engine: Docker
     hosts: tuple[tuple[str, int], ...]
@@ -36,20 +36,17 @@ class Containers:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Nothing more."""
         return {}
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Execution:
-        """Start a command in a container."""
         return self.engine.execute(host, argv, environment, log.add)
 
     def died(self) -> str | None:
-        """The first container that ended, from the engine's events."""
         return self.exits()
 
 
 class DockerSession:
-    """An engine that answers.
+    """An engine with Docker's API that answers.
 
     Raises:
         EngineError: it does not.
@@ -60,31 +57,28 @@ class DockerSession:
         self.title, self.run = self.engine.title, self.engine.run
 
     def cleaned(self) -> AbstractContextManager[None]:
-        """What carries this session's labels is removed at the end."""
         return nothing_left(self.engine)
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
-        """As images say from inside."""
         return look_at(self.engine, plan, placements)
 
     def ready(self) -> None:
-        """The engine answers, and nothing of an earlier launch runs beside the next."""
+        """Wait for the engine, and remove what an earlier launch could not."""
         self.engine.wait(self.engine.check)
         clear(self.engine)
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[Containers]:
-        """A network and its containers: removed at the end, at once or by `cleaned` where the engine is away."""
+        """A network and its containers: removed at the end, or by `cleaned` where the engine does not answer then."""
         specs = specs_for(world)
         members = tuple(spec for spec in specs if not spec.donates)
         boxes = world.placement.boxes
         hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, boxes, strict=True))
         network = next(spec.network for spec in specs if spec.network is not None)
-        labels = dict(specs[0].labels)
-        mine = tuple(f"{name}={value}" for name, value in labels.items())
-        with self.engine.watch_exits(*mine) as exits:
+        labels = tuple(f"{name}={value}" for name, value in specs[0].labels)
+        with self.engine.watch_exits(*labels) as exits:
             try:
-                self.engine.create_network(network, labels, SEALED in world.stack.grants)
+                self.engine.create_network(network, dict(specs[0].labels), SEALED in world.stack.grants)
                 self.engine.check()
                 for anchor in (spec for spec in specs if spec.donates):
                     self.engine.start(anchor)
@@ -97,8 +91,7 @@ class DockerSession:
             finally:
                 exits.stop()
                 with contextlib.suppress(EngineError):
-                    self.engine.remove(self.engine.labelled(*mine), self.engine.networks(*mine))
+                    self.engine.remove(self.engine.labelled(*labels), self.engine.networks(*labels))
 
     def sweep(self) -> tuple[list[str], list[str]]:
-        """By labels, and folders by their signatures."""
         return sweep(self.engine)

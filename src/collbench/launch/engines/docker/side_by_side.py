@@ -1,4 +1,4 @@
-"""The same for several things at once, in threads that keep no program from ending."""
+"""A function called on several objects at once, in daemon threads."""
 
 from __future__ import annotations
 
@@ -15,22 +15,13 @@ SLICE = 0.25
 
 
 def each(act: Callable[[Thing], None], things: Iterable[Thing], at_once: int, check: Callable[[], None]) -> None:
-    """Act on all things, at most `at_once` of them together, and wait; an error ends it, and is raised.
+    """Act on all things, at most `at_once` of them at a time, and wait. The first error ends it, and is raised.
 
     Where `check` raises, no further thing is begun, and those that were begun are waited for.
     """
-    left, errors = deque(things), list[BaseException]()
-
-    def work() -> None:
-        while left and not errors:
-            with contextlib.suppress(IndexError):  # another took the last one
-                thing = left.popleft()
-                try:
-                    act(thing)
-                except BaseException as error:
-                    errors.append(error)
-
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(min(at_once, len(left)))]
+    waiting, errors = deque(things), list[BaseException]()
+    number = min(at_once, len(waiting))
+    workers = [threading.Thread(target=_work, args=(act, waiting, errors), daemon=True) for _ in range(number)]
     for worker in workers:
         worker.start()
     try:
@@ -39,9 +30,19 @@ def each(act: Callable[[Thing], None], things: Iterable[Thing], at_once: int, ch
                 worker.join(SLICE)
                 check()
     except Exception:
-        left.clear()
+        waiting.clear()
         for worker in workers:
             worker.join()
         raise
     if errors:
         raise errors[0]
+
+
+def _work(act: Callable[[Thing], None], waiting: deque[Thing], errors: list[BaseException]) -> None:
+    while waiting and not errors:
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            thing = waiting.popleft()
+            try:
+                act(thing)
+            except BaseException as error:
+                errors.append(error)

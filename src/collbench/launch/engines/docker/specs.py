@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from collbench.launch.engines.docker.ladder import Settings, settings_at
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Box, Placement
 from collbench.launch.rank_environment import variables
 
-#: Where a container finds what is mounted into it.
+#: Paths in a container of what is mounted into it.
 PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
 
-#: What every rank in a container runs.
+#: The command of every rank in a container.
 INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
 
-#: A container lives so long (s), for nobody knows how long a world takes: what a killed driver leaves ends by itself.
+#: A container ends by itself after this time (s), so that those of a killed driver do not stay.
 LIVES = 24 * 3600
 
 #: What an engine can give, as `WorldSpec.stack.grants` has it: unlimited locked memory, a network in which the host has
@@ -26,7 +27,7 @@ MEMLOCK, SEALED, CDI = "memlock", "sealed", "cdi"
 #: Labels on everything that a launch creates: the run, this launch of it, and the process that drives it.
 RUN_LABEL, LAUNCH_LABEL, DRIVER_LABEL = "collbench.run", "collbench.launch", "collbench.driver"
 
-#: What the image's accounts would say of the user inside, who has none there.
+#: Variables of the user in a container, who has no account in the image.
 ACCOUNT = (("HOME", "/tmp"), ("USER", "collbench"))  # noqa: S108 - in the container
 
 SECURITY = "no-new-privileges"
@@ -34,10 +35,10 @@ SECURITY = "no-new-privileges"
 #: The engine's option for a bridge on which the host has no address.
 INHIBIT_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
 
-#: Processes and threads that a container may have: so many, or so many for each of its ranks where that is more.
+#: The most processes and threads of a container: the larger of a number and a number for each of its ranks.
 PROCESSES, PROCESSES_PER_RANK = 4096, 256
 
-#: What NVIDIA's runtime is to put into a container beside the device: the driver's library, and NVML's.
+#: What NVIDIA's runtime puts into a container with a device: the libraries of the driver and NVML.
 GPU_CAPABILITIES = ("gpu", "compute", "utility")
 
 #: The kind of device in NVIDIA's CDI specification (nvidia-ctk cdi generate).
@@ -55,11 +56,11 @@ class Mount:
 
 @dataclass(frozen=True)
 class Spec:
-    """One container, as it will be created. `joins_ipc` and `joins_net` name the container whose namespaces it enters.
+    """One container, as it will be created. `joins_ipc` and `joins_net` name the container whose namespaces it joins.
 
-    `image` is an id: a name may come to mean another image between two launches. `processes` is the most that it may
-    have. `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives` is the
-    longest that it may live, in seconds: what a killed driver leaves behind ends by itself.
+    `image` is an id: a name may get another image between two launches. `processes` is the most that it may have.
+    `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives`: it ends by
+    itself after so many seconds. `donates`: it is the anchor, which owns the namespaces that the others join.
     """
 
     name: str
@@ -71,22 +72,22 @@ class Spec:
     nodes: str
     hostname: str | None
     network: str | None
-    aliases: tuple[str, ...]
-    joins_ipc: str | None
-    joins_net: str | None
-    donates: bool
     shm_bytes: int
     unlimited_memlock: bool
     capabilities: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
-    mounts: tuple[Mount, ...]
     processes: int
+    mounts: tuple[Mount, ...] = ()
+    aliases: tuple[str, ...] = ()
+    joins_ipc: str | None = None
+    joins_net: str | None = None
+    donates: bool = False
     gpus: tuple[str, ...] = ()
     cdi: bool = False
 
     @property
     def command(self) -> tuple[str, ...]:
-        """It only waits; ranks are executed in it."""
+        """It only waits; the commands of a world are executed in it."""
         return ("sleep", str(self.lives))
 
 
@@ -94,7 +95,7 @@ class Spec:
 class Common:
     """What the containers of one launch have in common. `run` is the experiment's name, `name` this launch's.
 
-    `driver` says who drives it, `cdi` how the engine knows GPUs.
+    `driver` names the process that drives it; `cdi`: the engine knows GPUs by their CDI names.
     """
 
     run: str
@@ -108,21 +109,19 @@ class Common:
 
     @property
     def labels(self) -> tuple[tuple[str, str], ...]:
-        """On everything."""
         return ((RUN_LABEL, self.run), (LAUNCH_LABEL, self.name), (DRIVER_LABEL, self.driver))
 
     @property
     def network(self) -> str:
-        """The network of its containers; without a way out."""
         return f"{self.name}-net"
 
     def container(self, box: str) -> str:
-        """The container of a box; also its hostname where it has one of its own."""
+        """Name of a box's container; also its hostname where it does not share one."""
         return f"{self.name}-{box}"
 
 
 def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
-    """The containers of a world, as `specs_of`. The first one of ranks may write to the launch's folders."""
+    """The containers of a world, as `specs_of`. The one of rank 0 may write to the launch's folders."""
     cell, stack, placement = world.cell, world.stack, world.placement
     if cell.isolation is None:
         raise ValueError(f"{cell.title}: no step of the ladder")
@@ -130,10 +129,10 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
         world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}", LIVES,
         variables(cell, placement, stack), CDI in stack.grants,
     )  # fmt: skip
-    everywhere: tuple[Mount, ...] = (Mount(str(world.folders.plan), PLAN),)
-    alone = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
-    first = placement.boxes[0].name
-    mounts = {box.name: everywhere + (alone if box.name == first else ()) for box in placement.boxes}
+    plan = Mount(str(world.folders.plan), PLAN)
+    mounts: dict[str, tuple[Mount, ...]] = {box.name: (plan,) for box in placement.boxes}
+    writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
+    mounts[placement.boxes[0].name] += writable
     return specs_of(common, placement, settings_at(cell.isolation, MEMLOCK in stack.grants), mounts)
 
 
@@ -143,21 +142,21 @@ def specs_of(
     """The containers of a world in the order in which they must start: the anchor first. `mounts` are by box."""
     shared = settings.needs_anchor and len(placement.boxes) > 1
     anchor = common.container("anchor") if shared else None
-    found = [] if anchor is None else [_anchor(common, anchor, placement, settings)]
+    specs = [] if anchor is None else [_anchor(common, anchor, placement, settings)]
     for box in placement.boxes:
         gpus = placement.gpus if settings.sharing.all_gpus else box.gpus
-        found.append(_member(common, box, anchor, settings, mounts.get(box.name, ()), gpus))
-    return tuple(found)
+        specs.append(_member(common, box, anchor, settings, mounts.get(box.name, ()), gpus))
+    return tuple(specs)
 
 
 def _anchor(common: Common, name: str, placement: Placement, settings: Settings) -> Spec:
-    """Owns what is shared; computes nothing. In a shared network it answers to every container's name."""
-    every = Box("anchor", (), tuple(placement.slots))
+    """Owns the shared namespaces; computes nothing. In a shared network every container's name resolves to it."""
+    whole = Box("anchor", (), tuple(placement.slots))
     aliases = tuple(common.container(box.name) for box in placement.boxes) if settings.sharing.net else ()
-    # Open MPI's mpirun must find its own host among those that it is given, by this name.
+    # Open MPI's mpirun must find its own host, by this name, among those that it is given.
     hostname = aliases[0] if aliases else name
     return _spec(
-        common, name, every, settings, (), hostname=hostname, network=common.network, aliases=aliases, donates=True
+        common, name, whole, settings, hostname=hostname, network=common.network, aliases=aliases, donates=True
     )
 
 
@@ -167,27 +166,14 @@ def _member(
     joins_net = anchor if settings.sharing.net else None
     name = common.container(box.name)
     return _spec(
-        common, name, box, settings, mounts, hostname=None if joins_net else name,
+        common, name, box, settings, mounts=mounts, gpus=gpus, hostname=None if joins_net else name,
         network=None if joins_net else common.network,
-        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net, gpus=gpus,
+        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net,
     )  # fmt: skip
 
 
-def _spec(
-    common: Common,
-    name: str,
-    box: Box,
-    settings: Settings,
-    mounts: tuple[Mount, ...],
-    *,
-    hostname: str | None,
-    network: str | None,
-    aliases: tuple[str, ...] = (),
-    joins_ipc: str | None = None,
-    joins_net: str | None = None,
-    donates: bool = False,
-    gpus: tuple[str, ...] = (),
-) -> Spec:
+def _spec(common: Common, name: str, box: Box, settings: Settings, **fields: Any) -> Spec:
+    """The fields that are alike in anchor and members, and those in which they differ."""
     return Spec(
         name=name,
         image=common.image,
@@ -196,20 +182,13 @@ def _spec(
         lives=common.lives,
         cores=box.cores,
         nodes=box.nodes,
-        hostname=hostname,
-        network=network,
-        aliases=aliases,
-        joins_ipc=joins_ipc,
-        joins_net=joins_net,
-        donates=donates,
         shm_bytes=settings.shm_bytes,
         unlimited_memlock=settings.unlimited_memlock,
         capabilities=settings.capabilities,
         environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
-        mounts=mounts,
         processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)),
-        gpus=gpus,
         cdi=common.cdi,
+        **fields,
     )
 
 

@@ -1,4 +1,4 @@
-"""What goes on in containers, followed from threads: lines of running commands, and containers that end."""
+"""Events in containers, followed from threads: lines of running commands, and containers that end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: Receives a line of a running command: (is standard error, text).
-Listener = Callable[[bool, str], None]
+OnLine = Callable[[bool, str], None]
 
 
 @dataclass
@@ -22,12 +22,11 @@ class Execution:
 
     @property
     def how(self) -> str:
-        """How it ended, for a message."""
         return f"ended with exit code {self.code}"
 
 
 class ExitWatch:
-    """Containers that ended, from the engine's events; until `stop`, when they end because they are removed."""
+    """Watches the engine's events for containers that end, until `stop`: after that they are removed."""
 
     def __init__(self, events: Any) -> None:
         self._events = events
@@ -36,7 +35,7 @@ class ExitWatch:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def __call__(self) -> str | None:
-        """What is gone, if anything is."""
+        """What died first, if anything did."""
         return self._first
 
     def _follow(self) -> None:
@@ -54,7 +53,7 @@ class ExitWatch:
             self._first = self._first or "the engine is gone"
 
     def stop(self) -> None:
-        """From now on an end is no news."""
+        """Ignore what ends from now on."""
         if not self._stopped:
             self._stopped = True
             with contextlib.suppress(Exception):
@@ -62,10 +61,10 @@ class ExitWatch:
 
 
 def lines(stream: Any) -> Iterator[tuple[bool, str]]:
-    """(is standard error, line) of a stream that comes in pieces (standard output, standard error)."""
-    rest = [b"", b""]
+    """(is standard error, line) of a stream of pairs: pieces of standard output and of standard error."""
+    unfinished = [b"", b""]
     for pieces in stream:
         for which, piece in enumerate(pieces):
-            *whole, rest[which] = (rest[which] + (piece or b"")).split(b"\n")
+            *whole, unfinished[which] = (unfinished[which] + (piece or b"")).split(b"\n")
             yield from ((bool(which), line.decode("utf-8", "replace")) for line in whole)
-    yield from ((bool(which), left.decode("utf-8", "replace")) for which, left in enumerate(rest) if left)
+    yield from ((bool(which), line.decode("utf-8", "replace")) for which, line in enumerate(unfinished) if line)

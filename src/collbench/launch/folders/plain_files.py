@@ -1,4 +1,4 @@
-"""Files in folders that a world may write to, opened as untrusted: no link, no pipe, no device, nothing too large."""
+"""Files in folders that a world may write to, opened as untrusted: only plain files of bounded size."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collbench.errors import RunReadError
 
 
 def open_folder(name: str | Path, parent: int | None = None) -> int:
-    """A folder, opened; `parent` is an open one that it is in. The caller closes it.
+    """Open a folder, in the open folder `parent` where that is given. The caller closes it.
 
     Raises:
-        RunReadError: it is a link, or no folder, or cannot be entered.
+        RunReadError: it is a link, not a folder, or cannot be entered.
     """
     try:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
@@ -24,23 +24,23 @@ def open_folder(name: str | Path, parent: int | None = None) -> int:
 
 
 def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:
-    """A plain file in an open folder, opened to be read; `largest` in bytes.
+    """Open a plain file in an open folder, to be read; `largest` in bytes.
 
     Raises:
-        RunReadError: it is missing, a link, a folder, a device or a pipe, larger, or cannot be read.
+        RunReadError: it is missing, not a plain file, larger, or cannot be read.
     """
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError as error:
         raise RunReadError(f"{_shown(name)}: is missing.") from error
-    except (OSError, ValueError) as error:  # a name may hold what no name can
+    except (OSError, ValueError) as error:  # a name may hold characters that no name can
         raise RunReadError(f"{_shown(name)}: {_why(error)}; a world may only leave plain files.") from error
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            raise RunReadError(f"{_shown(name)}: no plain file.")
-        if largest is not None and found.st_size > largest:
-            raise RunReadError(f"{_shown(name)}: {found.st_size} bytes; at most {largest} are read.")
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise RunReadError(f"{_shown(name)}: not a plain file.")
+        if largest is not None and status.st_size > largest:
+            raise RunReadError(f"{_shown(name)}: {status.st_size} bytes; at most {largest} are read.")
     except BaseException:
         os.close(file)
         raise
@@ -48,7 +48,7 @@ def open_plain(folder: int, name: str, largest: int | None = None) -> BinaryIO:
 
 
 def _shown(name: str | Path) -> str:
-    """A name that somebody else gave, in letters that every record and terminal can hold."""
+    """A name from a world, in characters that every record and terminal can hold."""
     return ascii(str(name))[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""Images: built from `containers/NAME.Dockerfile`, then asked what is in them, and labelled with the answer."""
+"""Images: built from `containers/NAME.Dockerfile`, asked what they hold, and labelled with the answer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from collbench.errors import RequestError
-from collbench.launch.build_context import Recipe, context_files, only, pack
 from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker.build_context import Recipe, context_files, only, pack
 from collbench.launch.engines.docker.cleanup import nothing_left
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.look import contents_of, reference_of
@@ -18,12 +17,12 @@ from collbench.launch.probe import Build, Contents
 from collbench.launch.shipped import find_dockerfile
 from collbench.launch.stopping import Stopping
 
-Hear = Callable[[str], None]
+OnLine = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ImageBuild:
-    """An image to be built: its name, its Dockerfile, by their paths in the context the files, and its arguments."""
+    """An image to be built. `files` are by their paths in the context, `arguments` those of the build."""
 
     name: str
     dockerfile: Path
@@ -33,10 +32,10 @@ class ImageBuild:
 
 
 def prepare(text: str, recipe: Recipe) -> ImageBuild:
-    """What there is to build for a name of an image or the path of a Dockerfile; no engine is asked.
+    """The build for the name of an image or the path of a Dockerfile; no engine is asked.
 
     Raises:
-        RequestError: no such Dockerfile, a file of the recipe is not there, or the Dockerfile does not know CUDA.
+        RequestError: no such Dockerfile, a file of the recipe is missing, or the Dockerfile has no argument CUDA.
     """
     name, dockerfile = find_dockerfile(text)
     return ImageBuild(name, dockerfile, recipe, context_files(dockerfile, recipe), arguments_of(dockerfile, recipe))
@@ -50,10 +49,10 @@ def command_of(build: ImageBuild) -> tuple[str, ...]:
     return ("docker", "build", "--file", file, "--tag", tag, *arguments, *cache, "-")
 
 
-def build(engine: Docker, wanted: ImageBuild, hear: Hear, stopping: Stopping) -> Contents:
-    """Build an image, ask it what it holds, tag it with labels that say so. `hear` gets the builder's lines.
+def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stopping) -> Contents:
+    """Build an image, ask it what it holds, and label it with the answer. `on_line` gets the builder's lines.
 
-    Ctrl-C cuts the build off, which the engine then ends; while the image is asked it is heard by `stopping`.
+    Ctrl-C ends the build; while the image is asked, it is handled by `stopping`.
 
     Raises:
         EngineError: the build failed; the last lines are in the message.
@@ -62,7 +61,7 @@ def build(engine: Docker, wanted: ImageBuild, hear: Hear, stopping: Stopping) ->
     context = pack(wanted.files)
     draft = f"{reference_of(name)}:unlabelled-{engine.run}"  # another build of this name may run
     with nothing_left(engine):
-        image_store.build(engine, context, file, draft, wanted.arguments, wanted.recipe.no_cache, {}, hear)
+        image_store.build(engine, context, file, draft, wanted.arguments, wanted.recipe.no_cache, {}, on_line)
         try:
             with stopping.listening():
                 return _labelled(engine, name, wanted.dockerfile, draft, wanted.recipe)
@@ -74,11 +73,11 @@ def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
     """A recipe as build arguments.
 
     Raises:
-        RequestError: CUDA is asked for, and the Dockerfile does not know it.
+        RequestError: CUDA is asked for, and the Dockerfile has no such argument.
     """
     if recipe.cuda is not None and not re.search(r"^ARG CUDA\b", dockerfile.read_text(encoding="utf-8"), re.MULTILINE):
         raise RequestError(
-            f"--cuda {recipe.cuda}: {dockerfile.name} has no argument CUDA. Leave it away for this image."
+            f"--cuda {recipe.cuda}: {dockerfile.name} has no argument CUDA. Remove --cuda for this image."
         )
     given = {"BASE": recipe.base, "NO_INDEX": "1" if recipe.no_index else None, "CUDA": recipe.cuda}
     return {name: value for name, value in given.items() if value is not None}
@@ -86,59 +85,60 @@ def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
 
 def _labelled(engine: Docker, name: str, dockerfile: Path, draft: str, recipe: Recipe) -> Contents:
     """Ask a draft what it holds, and tag it with labels that say so."""
-    found = contents_of(engine, image_store.resolve(engine, draft), build=True)
-    labels = labels_of(found) | {"collbench.base": _base(engine, dockerfile, recipe)}
+    contents = contents_of(engine, image_store.resolve(engine, draft), build=True)
+    labels = labels_of(contents) | {"collbench.base": _base(engine, dockerfile, recipe)}
     image_store.build(
         engine, only(f"FROM {draft}\n"), "Dockerfile", reference_of(name), {}, False, labels, lambda line: None
     )
-    return found
+    return contents
 
 
-def labels_of(found: Contents) -> dict[str, str]:
-    """What an image says of itself, as labels."""
-    own = {"collbench.version": found.collbench, "collbench.python": found.python}
-    own["collbench.native"] = "yes" if found.native else "no"
-    if found.libraries and found.vendor != "torch":  # one MPI per image
-        own["collbench.mpi"] = f"{found.libraries[0].name} {found.libraries[0].version}"
-        own["collbench.mpi.sha256"] = found.libraries[0].sha256 or ""
-    if found.build is not None:
-        own["collbench.mpi.configure"] = found.build.configure or ""
-        own["collbench.mpi.cuda"] = _cuda(found.build)
-    return own | _for_gpus(found) | {f"collbench.package.{name}": version for name, version in found.packages.items()}
+def labels_of(contents: Contents) -> dict[str, str]:
+    """What an image holds, as labels."""
+    labels = {"collbench.version": contents.collbench, "collbench.python": contents.python}
+    labels["collbench.native"] = "yes" if contents.native else "no"
+    if contents.libraries and contents.vendor not in ("torch", ""):  # one MPI per image
+        labels["collbench.mpi"] = f"{contents.libraries[0].name} {contents.libraries[0].version}"
+        labels["collbench.mpi.sha256"] = contents.libraries[0].sha256 or ""
+    if contents.build is not None:
+        labels["collbench.mpi.configure"] = contents.build.configure or ""
+        labels["collbench.mpi.cuda"] = _cuda(contents.build)
+    packages = {f"collbench.package.{name}": version for name, version in contents.packages.items()}
+    return labels | _for_gpus(contents) | packages
 
 
-def _for_gpus(found: Contents) -> dict[str, str]:
+def _for_gpus(contents: Contents) -> dict[str, str]:
     """NCCL, CuPy, and which CUDA they are made for."""
-    own = {} if found.cuda is None else {"collbench.cuda": found.cuda}
-    for name, version in found.packages.items():
+    labels = {} if contents.cuda is None else {"collbench.cuda": contents.cuda}
+    for name, version in contents.packages.items():
         if name.startswith("cupy-cuda"):
-            own["collbench.cupy"] = version
-    for library in found.libraries:
+            labels["collbench.cupy"] = version
+    for library in contents.libraries:
         if library.name == "NCCL":
-            own |= {"collbench.nccl": library.version, "collbench.nccl.sha256": library.sha256 or ""}
-    return own
+            labels |= {"collbench.nccl": library.version, "collbench.nccl.sha256": library.sha256 or ""}
+    return labels
 
 
 def _cuda(build: Build) -> str:
-    """`built yes, claimed no`: whether it works takes a GPU to find out."""
+    """`built yes, claimed no`: finding out whether it works takes a GPU."""
     words: dict[bool | None, str] = {True: "yes", False: "no", None: "unknown"}
     return f"built {words[build.cuda_built]}, claimed {words[build.cuda_claimed]}"
 
 
 def _base(engine: Docker, dockerfile: Path, recipe: Recipe) -> str:
-    """The base image and its digest, or its id where it came from no registry."""
+    """The base image and its digest, or its id where it is not from a registry."""
     lines = dockerfile.read_text(encoding="utf-8").splitlines()
     base = recipe.base or next(line.partition("=")[2] for line in lines if line.startswith("ARG BASE="))
-    found: dict[str, Any] = image_store.inspect(engine, base)
-    return f"{base} {(found.get('RepoDigests') or [found['Id']])[0]}"
+    image = image_store.inspect(engine, base)
+    return f"{base} {(image.get('RepoDigests') or [image['Id']])[0]}"
 
 
 def listed(engine: Docker) -> list[dict[str, str]]:
     """Labels of every image that collbench built, with its tag and id."""
     rows = [
-        {**(found.get("Labels") or {}), "tag": tag, "id": str(found["Id"])[7:19]}
-        for found in image_store.labelled(engine, "collbench.image")
-        for tag in found.get("RepoTags") or []
+        {**(image.get("Labels") or {}), "tag": tag, "id": str(image["Id"])[7:19]}
+        for image in image_store.labelled(engine, "collbench.image")
+        for tag in image.get("RepoTags") or []
         if tag != "<none>:<none>"
     ]
     return sorted(rows, key=lambda row: row["tag"])

@@ -1,4 +1,4 @@
-"""What a builder of images is given: a Dockerfile, this collbench to install, and what only this site has."""
+"""What a builder of images is given: a Dockerfile, this collbench to install, and files of this site."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from collbench.errors import RequestError
 from collbench.launch.shipped import PACKAGE, source_tree
 
-#: What installs collbench, beside its code.
+#: What is needed to install collbench in addition to its code.
 _INSTALLS = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py")
 
 _LEFT_OUT = ("__pycache__", ".so", ".egg-info", ".pyc", "source_tree")
@@ -30,17 +30,17 @@ class Recipe:
 
 
 def context_files(dockerfile: Path, recipe: Recipe) -> dict[str, Path]:
-    """By its path in the context, every file of it. The code is that of the program that runs, installed or in a clone.
+    """Every file by its path in the context. The code is that of the program that runs, installed or in a clone.
 
     Raises:
-        RequestError: a file of the recipe is not there.
+        RequestError: a file of the recipe is missing.
     """
     tree = source_tree()
-    found = {name: tree / name for name in _INSTALLS}
-    found |= {f"src/collbench/{name}": path for name, path in _below(PACKAGE)}
-    found |= {f"containers/site/{name}": path for name, path in _below(tree / "containers" / "site")}
-    found |= {f"containers/site/{name}": path for name, path in _site(recipe)}
-    return found | {f"containers/{dockerfile.name}": dockerfile}
+    files = {name: tree / name for name in _INSTALLS}
+    files |= {f"src/collbench/{name}": path for name, path in _below(PACKAGE)}
+    files |= {f"containers/site/{name}": path for name, path in _below(tree / "containers" / "site")}
+    files |= {f"containers/site/{name}": path for name, path in _site(recipe)}
+    return files | {f"containers/{dockerfile.name}": dockerfile}
 
 
 def _below(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -63,7 +63,7 @@ def _site(recipe: Recipe) -> Iterator[tuple[str, Path]]:
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
-    """A context as a tar, the same for the same contents, so that the builder finds what it has built before."""
+    """A context as a tar, the same for the same contents, so that the builder can use its cache."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
         for name, path in files.items():
@@ -72,7 +72,7 @@ def pack(files: Mapping[str, Path]) -> bytes:
 
 
 def only(dockerfile: str) -> bytes:
-    """A context that holds nothing but a Dockerfile with this text."""
+    """A context with nothing but a Dockerfile of this text."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         member = tarfile.TarInfo("Dockerfile")

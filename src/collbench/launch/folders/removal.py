@@ -1,4 +1,4 @@
-"""Folders that a world could write to, removed: however deep they are, and whatever their modes say."""
+"""Folders that a world could write to are removed: however deep they are, and whatever their modes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def remove_folder(root: Path) -> bool:
     """Remove a folder with everything in it; links are removed, not followed. Returns whether it is gone.
 
     Folders inside are moved up before they are emptied, so that neither the depth of calls nor the length of a path
-    grows with them. Files of the folder itself go last: the file that names its driver stays for as long as anything.
+    grows with them. The folder's own files are removed last, among them the one that names its driver.
     """
     with contextlib.suppress(OSError):
         top = os.open(root, os.O_RDONLY | _FOLDER)
         try:
             waiting = _folders_in(top)
             while waiting:
-                waiting += _opened_up(top, waiting.pop())
+                waiting += _remove_one(top, waiting.pop())
             if not _folders_in(top):
                 _unlink_all(top)
         finally:
@@ -30,8 +30,8 @@ def remove_folder(root: Path) -> bool:
     return not os.path.lexists(root)
 
 
-def _opened_up(top: int, name: str) -> list[str]:
-    """Remove a folder in `top`; those that were in it are in `top` now, under the names that are returned."""
+def _remove_one(top: int, name: str) -> list[str]:
+    """Remove a folder in `top`. Folders that were in it are moved to `top`, under the names that are returned."""
     moved: list[str] = []
     with contextlib.suppress(OSError):
         folder = _entered(top, name)
@@ -49,14 +49,14 @@ def _opened_up(top: int, name: str) -> list[str]:
 
 
 def _entered(parent: int, name: str) -> int:
-    """A folder in an open folder, opened; it is made writable for its owner first."""
-    found = os.open(name, os.O_PATH | _FOLDER, dir_fd=parent)
+    """Open a folder in an open folder; it is made writable for its owner first."""
+    path_only = os.open(name, os.O_PATH | _FOLDER, dir_fd=parent)
     try:
         with contextlib.suppress(OSError):
-            os.chmod(f"/proc/self/fd/{found}", 0o700)  # noqa: PTH101 - an open folder
-        return os.open(".", os.O_RDONLY | _FOLDER, dir_fd=found)
+            os.chmod(f"/proc/self/fd/{path_only}", 0o700)  # noqa: PTH101 - an open folder
+        return os.open(".", os.O_RDONLY | _FOLDER, dir_fd=path_only)
     finally:
-        os.close(found)
+        os.close(path_only)
 
 
 def _folders_in(folder: int) -> list[str]:
@@ -65,7 +65,7 @@ def _folders_in(folder: int) -> list[str]:
 
 
 def _unlink_all(folder: int) -> None:
-    """Everything in an open folder that is no folder."""
+    """Remove everything in an open folder that is not a folder."""
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=folder)

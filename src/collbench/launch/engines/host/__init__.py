@@ -1,0 +1,146 @@
+"""Engine `host`: no containers: commands of an environment on this machine that holds the same library as an image."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collbench.launch import processes
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.host.environments import look_beside
+from collbench.launch.engines.ladder import Ladder
+from collbench.launch.engines.spec import Looks, WorldSpec
+from collbench.launch.folders.sweep import sweep_folders
+from collbench.launch.log import Log
+from collbench.launch.placing import Placement
+from collbench.launch.processes import HostProcess
+from collbench.launch.rank_environment import variables
+from collbench.launch.starters.starter import Argv
+from collbench.launch.stopping import StopCheck
+from collbench.machine import facts, topology
+from collbench.machine.topology import Topology
+from collbench.schema.launch_plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class HostEngine:
+    """The machine that the driver is on."""
+
+    name: str = "host"
+    ladder: Ladder = ()
+    starts_ranks: bool = False
+    start_seconds: tuple[float, float] = (0.7, 0.0)  # seen on two cores
+
+    def machine(self) -> Topology:
+        return topology.here()
+
+    def container(self, box: str) -> str | None:
+        """The container that this process is in, if it is in one."""
+        return facts.container()
+
+    def user(self) -> tuple[int, int]:
+        return os.getuid(), os.getgid()
+
+    def render(self, world: WorldSpec) -> tuple[str, ...]:
+        folders, stack, cell = world.folders, world.stack, world.cell
+        program = ("collbench", "run", str(folders.plan), "--out", str(folders.out))
+        variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
+        argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
+        return (f"env PATH={stack.reference}/bin:$PATH {variables} {argv}",)
+
+    def connect(self, address: str, check: StopCheck) -> HostSession:
+        return HostSession(check)
+
+
+@dataclass(frozen=True)
+class HostSession:
+    """The environments of this machine. `check` raises when we are to stop."""
+
+    check: StopCheck
+    title: str = ""
+    run: str = "host"
+
+    def cleaned(self) -> contextlib.AbstractContextManager[None]:
+        """Processes end with their world, or with the driver: nothing can be left."""
+        return contextlib.nullcontext()
+
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        """What the environment beside each image holds.
+
+        Raises:
+            PlanError: it holds another library than the image, or none.
+        """
+        looks = {}
+        for image in dict.fromkeys(cell.image for cell in placements):
+            self.check()
+            looks[image] = look_beside(plan, image, vendors.get(image, ""))
+        return Looks(looks)
+
+    def ready(self) -> None:
+        """It always is."""
+
+    @contextlib.contextmanager
+    def open(self, world: WorldSpec) -> Iterator[HostWorld]:
+        """Processes on this machine; all of them are ended."""
+        opened = HostWorld(world)
+        try:
+            yield opened
+        finally:
+            for process in opened.started:
+                process.end()
+
+    def sweep(self) -> tuple[list[str], list[str]]:
+        """Temporary folders: processes end with their driver."""
+        return sweep_folders(set()), []
+
+
+@dataclass(frozen=True)
+class HostWorld:
+    """All ranks in one place."""
+
+    world: WorldSpec
+    started: list[HostProcess] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        return (("localhost", self.world.cell.ranks),)
+
+    @property
+    def program(self) -> Argv:
+        """The environment's own interpreter, whatever PATH says."""
+        folders = self.world.folders
+        python = str(Path(self.world.stack.reference) / "bin" / "python")
+        return (python, "-m", "collbench", "run", str(folders.plan), "--out", str(folders.out), "--style", "csv")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return environment_of(self.world)
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
+        programs = Path(self.world.stack.reference) / "bin"
+        path = f"{programs}:{os.environ.get('PATH', '')}"
+        process = processes.execute((str(programs / argv[0]), *argv[1:]), {**environment, "PATH": path}, log)
+        self.started.append(process)
+        return process
+
+    def died(self) -> str | None:
+        """The host does not die alone: this process would be gone too."""
+        return None
+
+
+def environment_of(world: WorldSpec) -> dict[str, str]:
+    """Variables of the ranks; for root those by which Open MPI allows it to start something.
+
+    What the library keeps while it runs (Open MPI's session folder stays when its daemon is killed) goes to the
+    launch's folder, which is removed with it.
+    """
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
+    temporary = {"TMPDIR": str(world.folders.plan.parent)}
+    return variables(world.cell, world.placement, world.stack) | root | temporary
+
+
+ENGINE = HostEngine()

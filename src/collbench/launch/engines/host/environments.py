@@ -1,0 +1,94 @@
+"""The Python environments that the host uses beside images: found, and asked what they hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from collbench.errors import PlanError
+from collbench.launch import starters
+from collbench.launch.engines.spec import Look
+from collbench.launch.probe import Contents
+from collbench.schema.launch_plan import LaunchPlan
+
+#: Longest wait for an environment to say what it holds (s).
+ANSWER = 60.0
+
+
+def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
+    """What the environment beside an image holds. `in_image` is the library in the image; empty: nobody looked.
+
+    Raises:
+        PlanError: it holds another library than the image, or it is not known which one the image holds.
+    """
+    environment = find_environment(image, plan.environments.get(image))
+    if not plan.collectives:  # programs need no library
+        return _look(image, environment, probe(environment))
+    wanted = in_image or _vendor_in(image)
+    contents = probe(environment, wanted)
+    if contents.vendor != wanted:
+        raise PlanError(
+            f"policy host: image {image} stands for {wanted}, and the environment {environment} holds "
+            f"{contents.vendor or 'no library that can be started'}. Name one that holds the same: "
+            f'environments = {{ {image} = "PATH" }}; or make one (python3 -m venv .venvs/{image} && '
+            f".venvs/{image}/bin/pip install 'collbench[{wanted}]', in a clone '.[{wanted}]'); or leave host out."
+        )
+    return _look(image, environment, contents)
+
+
+def _look(image: str, environment: Path, contents: Contents) -> Look:
+    return Look(contents, str(environment), f"the environment beside {image} ({environment})")
+
+
+def _vendor_in(image: str) -> str:
+    """Which library an image stands for where no engine is asked: its name has to say it."""
+    vendor = next((vendor for vendor in starters.names() if vendor in image), None)
+    if vendor is None:
+        raise PlanError(
+            f"image {image!r}: the plan has no containers, so the image's name must say which library the host is to "
+            f"use: {', '.join(starters.names())}."
+        )
+    return vendor
+
+
+def find_environment(image: str, given: str | None) -> Path:
+    """The environment beside an image: the plan's, else `.venvs/IMAGE`, else the one that this program runs in.
+
+    Raises:
+        PlanError: the plan names a folder that is not an environment.
+    """
+    if given is not None:
+        named = Path(given).expanduser()
+        if not (named / "bin" / "python").exists():
+            raise PlanError(f"environments: {image}: {given} has no bin/python. Name a virtual environment.")
+        return named.absolute()
+    beside = Path(".venvs") / image
+    return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
+
+
+def probe(environment: Path, vendor: str = "") -> Contents:
+    """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
+
+    Raises:
+        PlanError: collbench is not installed there, or it does not answer.
+    """
+    flags = ("--torch",) if vendor == "torch" else ()
+    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags)
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=ANSWER, check=False, cwd="/")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PlanError(f"environment {environment}: {error}.") from error
+    try:
+        contents = msgspec.json.decode(done.stdout, type=Contents)
+    except msgspec.DecodeError as error:
+        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise PlanError(
+            f"environment {environment}: does not say what it holds ({errors[-1] if errors else error}). "
+            "Install collbench of this version there."
+        ) from error
+    if contents.another is not None:
+        raise PlanError(f"environment {environment}: {contents.another}. Install collbench of this version there.")
+    return contents

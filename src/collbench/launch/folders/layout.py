@@ -1,0 +1,75 @@
+"""The folders of one launch on this machine: what its ranks read, where they may write, and as which user."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collbench.launch.folders.neighbours import CORES
+from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders.signature import FOLDER, sign
+from collbench.schema.plan import Plan
+
+#: The user in containers when the driver is root: above those of people (up to 60000), of systemd's services (to 65519)
+#: and nobody (65534), and below the first to which containers without root are mapped (100000, subuid(5)).
+UNPRIVILEGED = 98_417
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The inner plan, where the first rank writes its run, and where its box leaves requests for daemons."""
+
+    plan: Path
+    out: Path
+    relay: Path
+
+
+def folders_in(root: Path) -> Folders:
+    return Folders(root / "plan.json", root / "out", root / "relay")
+
+
+@contextlib.contextmanager
+def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Folders]:
+    """Make temporary folders, in which only `user` may write, and remove them at the end.
+
+    Everybody may read which `cores` are taken.
+    """
+    root = Path(tempfile.mkdtemp(prefix=FOLDER))
+    with contextlib.ExitStack() as signature:  # closed when all of it is removed
+        try:
+            signature.enter_context(sign(root))
+            (root / CORES).write_text(cores, encoding="ascii")
+            made = folders_in(root)
+            made.plan.write_bytes(msgspec.json.encode(plan))
+            made.plan.chmod(0o644)
+            for folder in (made.out, made.relay):
+                folder.mkdir(mode=0o700)
+                if os.getuid() == 0:
+                    os.chown(folder, *user)
+            root.chmod(0o711)
+            yield made
+        finally:
+            remove_folder(root)
+
+
+def user_inside() -> tuple[int, int]:
+    """The driver's user and group; where that is root, a number that no account on this machine has."""
+    if os.getuid() != 0:
+        return os.getuid(), os.getgid()
+    number = next(number for number in itertools.count(UNPRIVILEGED) if not _is_known(number))
+    return number, number
+
+
+def _is_known(number: int) -> bool:
+    try:
+        return bool(pwd.getpwuid(number))
+    except KeyError:
+        return False
