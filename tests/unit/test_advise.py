@@ -74,12 +74,12 @@ def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_pa
     # openmpi 2 us + 2 ns/B, mpich 10 us + 1 ns/B: equal at 8000 B
     sizes = {size: (2 + size * 2e-3, 10 + size * 1e-3) for size in (1 << power for power in range(3, 21))}
     (advice,) = advice_on(two_libraries(tmp_path / "run", sizes))
-    assert [(advice.question.name(one.option), one.sizes[-1].bytes) for one in advice.ranges] == [
+    assert [(advice.question.name(one.option), one.sizes[-1].size) for one in advice.ranges] == [
         ("openmpi", 8192), ("mpich", 1 << 20)]  # at 8192 the two are within the margin  # fmt: skip
     below, above = (one.option for one in advice.ranges)
     found = crossover(advice.question, below, above, True)
     assert found is not None
-    assert found.bytes == pytest.approx(8000, rel=0.03)
+    assert found.size == pytest.approx(8000, rel=0.03)
     assert found.interval == (4096.0, 8192.0)  # no size between them was measured, however sure the crossing is
     assert crossover(advice.question, above, below, True) is None  # the other way round it never flips
     lines = sentences(complete([advice], True)[0])

@@ -41,7 +41,7 @@ def test_a_size_at_which_an_option_is_missing_cuts_no_range_and_is_named(tmp_pat
     (advice,) = advice_on(run)
     (only,) = advice.ranges
     assert (advice.question.name(only.option), only.sure) == ("multi strict", "undecided")
-    assert [size.bytes for size in only.open] == [2048]
+    assert [at.size for at in only.open] == [2048]
     first, *_, last = sentences(complete([advice], True)[0])
     assert first == "1K to 4K: take multi strict; not measured at 2K."
     assert last == "Not compared: multi strict (not measured) at 2K."
@@ -90,7 +90,7 @@ def test_images_of_one_name_with_other_libraries_are_two_options(tmp_path: Path)
 def test_an_option_that_ends_before_the_largest_size_is_not_taken_beyond(tmp_path: Path) -> None:
     slow, fast = list[Entry](spread(20 * US)), list[Entry](spread(10 * US))
     (advice,) = advice_on(places(tmp_path / "run", {1024: slow, 2048: slow, 4096: slow}, {1024: fast}))
-    found = [(advice.question.name(one.option), one.sizes[-1].bytes, one.sure) for one in advice.ranges]
+    found = [(advice.question.name(one.option), one.sizes[-1].size, one.sure) for one in advice.ranges]
     assert found == [("multi strict", 1024, "sure"), ("host", 4096, "alone")]
 
 
