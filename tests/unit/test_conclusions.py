@@ -144,7 +144,7 @@ def test_the_run_stands_beside_the_paper_in_ratios(tmp_path: Path) -> None:
 
 
 def test_a_run_without_the_papers_operations_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="nothing to hold against choi2021"):
+    with pytest.raises(RequestError, match="nothing to compare with choi2021"):
         beside(
             observe(write_run(tmp_path / "run", {made_case(workload="alltoall", op=None): [1.0]})), paper("choi2021")
         )

@@ -170,7 +170,7 @@ def verdict_on(ratio: Estimate, p: PValues, margin: float) -> Verdict:
 
 
 def needs(more: int) -> str:
-    return f"needs about {counted(more, 'more launch', 'more launches')} (80 % chance)"
+    return f"needs about {counted(more, 'more launch', 'more launches')}"
 
 
 def _paper_diff(pair: Pair) -> float | None:

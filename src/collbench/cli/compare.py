@@ -119,7 +119,7 @@ def _within_run(run: Path, by: str | None, between: str | None, ignored: frozens
     factor = find_factor(by, own=own_axes(observed.cells))
     pairs = within(observed, factor, _known(ignored, observed), sides)
     alone = without_partner(observed, factor, pairs)
-    _left_out(alone, "have no partner to compare with")
+    _left_out(alone, "without a partner to compare with")
     return Pairing(pairs, observed.interleaved or in_blocks, alone, _doubts(observed))
 
 
@@ -143,8 +143,8 @@ def _between_runs(base: Observed, other: Observed, by: str | None, ignored: froz
     factor = find_factor(by, known, own_axes([*base.cells, *other.cells])) if by else None
     pairs = across(base, other, factor, _known(ignored, base, other))
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
-    _left_out(missing, f"are in {base.name} only and left out")
-    _left_out(more, f"are in {other.name} only and left out")
+    _left_out(missing, f"that only {base.name} has")
+    _left_out(more, f"that only {other.name} has")
     return Pairing(pairs, in_blocks, missing, (*_doubts(base), *_doubts(other)))
 
 
@@ -165,7 +165,7 @@ def _doubts(observed: Observed) -> tuple[str, ...]:
 
 def _left_out(number: int, why: str) -> None:
     if number:
-        click.echo(harmless(f"collbench: {number} of the cells measured {why}."), err=True)
+        click.echo(harmless(f"collbench: left out: {counted(number, 'cell')} {why}."), err=True)
 
 
 def _save(runs: tuple[Path, ...], path: Path) -> int:

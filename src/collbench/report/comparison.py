@@ -33,7 +33,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         rows = list(group)
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
-        with_engine = len({cell.case.where.engine for cell in unique}) > 1
+        with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
         notes = (*_explained(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
         body = tuple(_row(comparison, with_engine) for comparison in rows)
         result.append(without_empty(Table(heading_of(unique), COLUMNS, body, notes)))
@@ -59,13 +59,16 @@ def _row(comparison: Comparison, with_engine: bool) -> tuple[str, ...]:
 
 
 def _sides(pair: Pair, with_engine: bool) -> str:
-    """`host > single strict (docker)`: both names, and what else says where: the engine, a place of both sides."""
+    """`host > single strict (docker)`: the names of both sides, the engine where engines differ, the place of both."""
     base, other = pair.base.case.where, pair.other.case.where
     engines = dict.fromkeys(where.engine for where in (base, other) if not where.on_host)
-    named = not with_engine or any(engine in (pair.base_name + pair.other_name) for engine in engines)
-    same = [base.text] if base.text == other.text and not base.on_host else []
-    words = " ".join(([] if named else [" and ".join(engines)]) + same)
-    return f"{pair.base_name} > {pair.other_name}" + (f" ({words})" if words else "")
+    names = f"{pair.base_name} > {pair.other_name}"
+    words = []
+    if engines and (with_engine or base.engine != other.engine) and not any(engine in names for engine in engines):
+        words.append(" and ".join(engines))
+    if base.text == other.text and not base.on_host:
+        words.append(base.text)
+    return f"{names} ({' '.join(words)})" if words else names
 
 
 def verdict(comparison: Comparison) -> str:

@@ -206,17 +206,26 @@ def _rounded(size: float) -> str:
 
 def _undecided(advice: Advice) -> list[str]:
     """At which sizes options are undecided, and how many more launches would decide."""
-    listed: dict[str, list[str]] = {}
+    listed: dict[tuple[str, str], list[str]] = {}
+    planned = False
     for at in advice.sizes:
         comparisons = at.undecided.values()
-        counts = sorted(other.launches_more for other in comparisons if other.launches_more is not None)
-        lacking = [_from_to(counts[0], counts[-1])] if counts else []
-        lacking += sorted({other.why.removeprefix("needs ") for other in comparisons if other.launches_more is None})
-        if lacking:
-            text = f"{counted(len(comparisons), 'option')} ({'; '.join(lacking)})"
-            listed.setdefault(text, []).append(format_size(at.size))
-    lines = [f"{text} at {', '.join(sizes)}" for text, sizes in listed.items()]
-    return [f"Undecided, with the launches for a verdict with 80 % probability: {'; '.join(lines)}."] if lines else []
+        counts = sorted(filter(None, map(_launches_more, comparisons)))
+        reasons = [_from_to(counts[0], counts[-1])] if counts else []
+        reasons += sorted({other.why.removeprefix("needs ") for other in comparisons if not _launches_more(other)})
+        planned |= bool(counts)
+        if reasons:
+            key = (counted(len(comparisons), "option"), "; ".join(reasons))
+            listed.setdefault(key, []).append(format_size(at.size))
+    lines = [f"{options} at {', '.join(sizes)} ({why})" for (options, why), sizes in listed.items()]
+    meaning = " With so many more launches, a verdict has a probability of 80 %." if planned else ""
+    return [f"Undecided: {'; '.join(lines)}.{meaning}"] if lines else []
+
+
+def _launches_more(comparison: Comparison) -> int | None:
+    """Launches for a probable verdict; None with too few launches for an interval, and where launches do not help."""
+    ratio = comparison.ratio
+    return None if ratio is None or ratio.interval is None else comparison.launches_more
 
 
 def _from_to(low: int, high: int) -> str:

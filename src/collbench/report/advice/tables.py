@@ -51,13 +51,13 @@ def _of_many(question: Question) -> list[str]:
 
 def _below_best(sizes: Sequence[AtSize]) -> list[str]:
     """Why an option may take less than the time of the best."""
-    below = any((at.cost(option) or 1.0) < 1.0 for at in sizes for option in at.others)
+    below = any((at.cost(option) or 1.0) < 0.995 for at in sizes for option in at.others)
     return [_BELOW_BEST] if below else []
 
 
 _BELOW_BEST = (
-    "below 1.00x: the best has the lowest median over all launches, and a factor is the median of ratios of single "
-    "launches, so that two options that are about equally fast can change places"
+    "below 1.00x: the best has the lowest median of launches, and a factor is the median of the ratios of launches to "
+    "those of the best; where two options are about equally fast, these can disagree"
 )
 
 _LEGEND = (

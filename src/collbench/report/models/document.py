@@ -15,6 +15,7 @@ from collbench.analysis.models.what_if import WhatIf
 
 
 def document(modelled: Modelled) -> dict[str, Any]:
+    """Everything of one run; seconds and bytes, null where there is none."""
     return {
         "run": modelled.name, "simulated": modelled.simulated,
         "models": [_model_entry(model) for model in modelled.models],
