@@ -8,9 +8,9 @@ import click
 
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
-from collbench.analysis.options import FACTORS, merged, parse_given, questions
+from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
-from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
+from collbench.cli.analysing import RUN, given, in_blocks, margin, names, read, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import tables
@@ -19,13 +19,7 @@ from collbench.report.comparison import NOT_INTERLEAVED
 
 @click.command(name="advise")
 @click.argument("runs", nargs=-1, type=RUN, required=True)
-@click.option(
-    "--given",
-    default=None,
-    multiple=True,
-    metavar="FACTOR=VALUE",
-    help=f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
-)
+@given
 @margin
 @click.option(
     "--ignore",

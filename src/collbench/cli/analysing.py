@@ -12,6 +12,7 @@ import click
 
 from collbench.analysis.environment import unlike
 from collbench.analysis.observations import Observed, observe
+from collbench.analysis.options import FACTORS
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.tables import FORMATS, Table
@@ -53,6 +54,13 @@ margin = click.option(
     help="Differences within it are negligible.",
 )
 
+given = click.option(
+    "--given",
+    multiple=True,
+    default=None,
+    metavar="FACTOR=VALUE",
+    help=f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
+)
 
 in_blocks = click.option(
     "--in-blocks",

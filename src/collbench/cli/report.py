@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from collbench.analysis.options import parse_given
-from collbench.cli.analysing import RUN, margin, read
+from collbench.cli.analysing import RUN, given, margin, read
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError, RunWriteError
 from collbench.report import tables
@@ -40,13 +40,7 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
     default=None,
     help="Put the run beside the figures of this paper, with a verdict on each of its conclusions.",
 )
-@click.option(
-    "--given",
-    default=None,
-    multiple=True,
-    metavar="FACTOR=VALUE",
-    help="What cannot be chosen, such as policy=single. Can be repeated.",
-)
+@given
 @margin
 def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tuple[str, ...], margin: float) -> None:
     """Write a report on RUNS as one HTML file that needs no network; or its tables as Markdown, CSV or LaTeX."""

@@ -1,4 +1,4 @@
-"""The result of a self-test: verdicts where there is no difference, and the smallest difference that is detected."""
+"""The result of a self-test: verdicts where nothing differs, and the smallest difference that is detected."""
 
 from __future__ import annotations
 

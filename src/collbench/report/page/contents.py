@@ -116,18 +116,18 @@ def _by_operation(advices: Iterable[Advised]) -> list[list[Advised]]:
 def _section(stored: StoredSamples | None, group: list[Advised], places: list[Comparison], name: str) -> Section:
     """One operation; without `stored` samples it has no figures."""
     title = group[0].title.rpartition(",")[0]
-    asked = [advised.advice.question for advised in group]
-    largest = max(size for question in asked for size in question.sizes)
+    questions_of_group = [advised.advice.question for advised in group]
+    largest = max(size for question in questions_of_group for size in question.sizes)
     drawn: list[Figure] = []
     folded: list[Figure] = []
     if stored is not None:
-        for number, (advised, question) in enumerate(zip(group, asked, strict=True)):
+        for number, (advised, question) in enumerate(zip(group, questions_of_group, strict=True)):
             drawn += curves(question, f"{name}-{number}", advised.title)
             drawn += ladders(question, largest, places, f"{name}-{number}", advised.title)
             folded += _strips(stored, question, f"{name}-{number}", advised.title)
-        drawn += bars(asked, largest, name, title)
-    start = {id(advised): f"{advised.title}: " if len(group) > 1 else "" for advised in group}
-    lines = tuple(f"{start[id(advised)]}{text}" for advised in group for text in sentences(advised))
+        drawn += bars(questions_of_group, largest, name, title)
+    single = len(group) == 1
+    lines = tuple(text if single else f"{advised.title}: {text}" for advised in group for text in sentences(advised))
     costs = tuple(replace(table, notes=table.notes[-1:]) for table in tables(group, []))  # the others are `lines`
     return Section(title, lines, costs, tuple(drawn), tuple(folded))
 
