@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from results import keep, table
 
-from collbench.analysis.compare import MARGIN, tests_of, verdict_on
+from collbench.analysis.compare import MARGIN, p_values, together, verdict_on
 from collbench.analysis.estimate import ratio_in_blocks
 
 LAUNCHES = (6, 7, 8, 10, 15, 25)
@@ -37,7 +37,7 @@ def verdicts(
         block = draw.normal(0, DRIFT, launches)
         base, other = (np.exp(block + draw.normal(0, spread, launches)) for _ in range(2))
         values.append((base.tolist(), (other * (1 + (added if cell < differing else 0.0))).tolist()))
-    tests = tests_of(values, in_blocks=True)
+    tests = together(*p_values(values, in_blocks=True))
     found = [
         verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, tests, strict=True)
     ]

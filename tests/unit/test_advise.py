@@ -60,30 +60,30 @@ def test_what_is_the_same_within_the_margin_is_tied(tmp_path: Path) -> None:
     (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 10.05)}))
     (only,) = advice.ranges
     assert only.sure == "tied" and len(only.rivals) == 1
-    assert "as good: mpich" in sentences(complete([advice], True)[0])[0]
+    assert "as fast: mpich" in sentences(complete([advice], True)[0])[0]
 
 
 def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: Path) -> None:
     (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}, launches=4))
     (only,) = advice.ranges
     assert only.sure == "undecided"
-    assert sentences(complete([advice], True)[0])[-1] == "Not decided: 8: 1 option (2 launches more, 4 in 5)."
+    assert sentences(complete([advice], True)[0])[-1] == "Undecided: 1 option at 8 (at least 2 more launches)."
 
 
 def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_path: Path) -> None:
     # openmpi 2 us + 2 ns/B, mpich 10 us + 1 ns/B: equal at 8000 B
     sizes = {size: (2 + size * 2e-3, 10 + size * 1e-3) for size in (1 << power for power in range(3, 21))}
     (advice,) = advice_on(two_libraries(tmp_path / "run", sizes))
-    assert [(advice.question.name(one.option), one.sizes[-1].bytes) for one in advice.ranges] == [
+    assert [(advice.question.name(one.option), one.sizes[-1].size) for one in advice.ranges] == [
         ("openmpi", 8192), ("mpich", 1 << 20)]  # at 8192 the two are within the margin  # fmt: skip
     below, above = (one.option for one in advice.ranges)
     found = crossover(advice.question, below, above, True)
     assert found is not None
-    assert found.bytes == pytest.approx(8000, rel=0.03)
+    assert found.size == pytest.approx(8000, rel=0.03)
     assert found.interval == (4096.0, 8192.0)  # no size between them was measured, however sure the crossing is
     assert crossover(advice.question, above, below, True) is None  # the other way round it never flips
     lines = sentences(complete([advice], True)[0])
-    assert "It flips between 4K and 8K, at about 7.8K on straight lines between measured sizes: " in " ".join(lines)
+    assert "Crossover at about 7.8K (interpolated; between 4K and 8K): " in " ".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_interval_of_a_flip_ends_at_measured_sizes(
     found = crossover(advice.question, below, above, True)
     assert found is not None and found.interval == interval
     text = sentences(Advised(advice, (found,), ()))
-    assert any(line.startswith(f"It flips {said}, at about") for line in text), text
+    assert any(line.startswith("Crossover at about ") and f"(interpolated; {said})" in line for line in text), text
 
 
 def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_path: Path) -> None:
@@ -113,7 +113,10 @@ def test_a_flip_that_noise_moves_beyond_the_sizes_measured_has_an_open_end(tmp_p
     below, above = sorted(advice.question.options, key=lambda option: option["library"], reverse=True)
     found = crossover(advice.question, below, above, True)
     assert found is not None and found.interval == (8.0, math.inf)
-    assert any(line.startswith("It flips above 8, ") for line in sentences(Advised(advice, (found,), ())))
+    assert any(
+        line.startswith("Crossover at about ") and "(interpolated; above 8)" in line
+        for line in sentences(Advised(advice, (found,), ()))
+    )
 
 
 def test_a_flip_with_too_few_launches_has_no_interval(tmp_path: Path) -> None:
@@ -156,8 +159,8 @@ def test_a_step_gives_back_its_part_of_what_isolation_costs(tmp_path: Path) -> N
     interval = back["ipc"].share_interval
     assert interval is not None and interval[0] <= 0.8 <= interval[1]
     text = " ".join(sentences(complete([advice], True)[0]))
-    assert "mpich: single strict costs 3.00x (3.00 .. 3.00) the time of host at 1K." in text
-    assert "with larger limits 0 % (0 .. 0), with ipc and pid shared (ipc) 80 % (80 .. 80)" in text
+    assert "mpich: single strict takes 3.00x (3.00 .. 3.00) the time of host at 1K." in text
+    assert "Recovered by: limits 0 % (0 .. 0), ipc 80 % (80 .. 80)" in text
 
 
 @pytest.mark.parametrize(
@@ -182,11 +185,23 @@ def test_near_memory_is_not_what_isolation_with_far_memory_costs(tmp_path: Path)
     assert recoveries(advice.question, 1024, True) == []
 
 
+def test_affinity_is_named_where_it_varies(tmp_path: Path) -> None:
+    times = {("host", None, "near"): 100, ("single", "strict", "near"): 200, ("single", "strict", "far"): 300}
+    cells = {made_case(policy, step, image="a", affinity=memory): spread(time * US)
+             for (policy, step, memory), time in times.items()}  # fmt: skip
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    text = " ".join(sentences(complete([advice], True)[0]))
+    assert "1K: take host, affinity near. Next best: single strict, affinity near, 2.00x" in text
+    assert "the most isolated option (a, single strict, affinity near) takes 2.00x" in text
+    rows = tables(complete([advice], True), [])[0].rows
+    assert [row[:2] for row in rows if row[0] == "affinity"] == [("affinity", "near"), ("affinity", "far")]
+
+
 def test_the_headline_names_the_choice_and_the_price_of_isolation(tmp_path: Path) -> None:
     (advice,) = advice_on(ladder(tmp_path / "run"))
     assert headline(complete([advice], True)[0]) == (
         "allreduce sum float32, 2 ranks, 1K: take host. "
-        "The most isolated (single strict) costs 3.00x (3.00 .. 3.00) the time of the best at 1K."
+        "The most isolated option (single strict) takes 3.00x (3.00 .. 3.00) the time of the best at 1K."
     )
 
 
@@ -194,7 +209,7 @@ def test_a_price_that_is_not_decided_is_so_in_the_headline_and_in_the_section(tm
     cells = {made_case(): spread(10 * US), made_case("single", "strict"): [9 * US] * 4 + [40 * US] * 6}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     found = complete([advice], True)[0]
-    said = "of the best at 1K, which is not decided."
+    said = "of the best at 1K (undecided)."
     assert headline(found).endswith(said)
     assert any(line.startswith("1K: the most isolated") and line.endswith(said) for line in sentences(found))
 
@@ -303,7 +318,7 @@ def test_a_size_with_one_option_is_no_contest(tmp_path: Path) -> None:
     cells[made_case(image="b", size=8)] = spread(20 * US)
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     assert [one.sure for one in advice.ranges] == ["sure", "alone"]
-    assert sentences(complete([advice], True)[0])[1] == "64: a has nothing to be compared with."
+    assert sentences(complete([advice], True)[0])[1] == "64: take a; nothing was compared with it."
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_an_experiment_that_was_stopped_is_shown_as_one(collbench: Collbench, tm
     cut = write_run(tmp_path / "cut", {host: spread(1e-5), multi: spread(1e-5)[:-3]})
     shown = collbench("show", cut)
     assert shown.returncode == 0
-    assert "fewer launches than its 10 in 1 cell: collbench launch --resume goes on" in shown.stderr
+    assert "fewer launches than its 10 in 1 cell. Resume it: collbench launch --resume." in shown.stderr
 
 
 def test_arguments_that_are_no_text_can_be_kept(collbench: Collbench, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_margin_holds_the_whole_interval_and_both_ways_alike() -> None:
 
 def test_too_few_launches_say_how_many_are_lacking(tmp_path: Path) -> None:
     found = in_one_run(tmp_path, spread(10e-6, 4), spread(20e-6, 4))
-    assert (found.verdict, found.launches_more, found.why) == ("inconclusive", 2, "needs 2 more launches at least")
+    assert (found.verdict, found.launches_more, found.why) == ("inconclusive", 2, "needs at least 2 more launches")
     assert found.ratio is not None and found.ratio.interval is None
 
 
@@ -122,7 +122,7 @@ def test_more_launches_of_the_same_kind_do_settle_it(tmp_path: Path) -> None:
     host, multi = spread(10e-6, 10, 0.1), spread(10.4e-6, 10, 0.1)[::-1]
     found = in_one_run(tmp_path / "few", host, multi)
     assert found.verdict == "inconclusive"
-    assert found.launches_more is not None and f"needs about {found.launches_more} more launches (4 in 5)" in found.why
+    assert found.launches_more is not None and f"needs about {found.launches_more} more launches" in found.why
     times = math.ceil((10 + found.launches_more) / 10)
     assert in_one_run(tmp_path / "many", host * 2 * times, multi * 2 * times).verdict == "slower"
 
@@ -151,7 +151,7 @@ def test_only_blocks_that_both_sides_have_are_paired(tmp_path: Path) -> None:
 
 def test_without_a_common_block_there_is_nothing_to_compare(tmp_path: Path) -> None:
     found = in_one_run(tmp_path, [1e-6, None], [None, 1e-6])
-    assert (found.verdict, found.why) == ("not comparable", "no block of launches has both sides")
+    assert (found.verdict, found.why) == ("not comparable", "the sides have no block of launches in common")
 
 
 def test_failures_and_skips_say_why_there_is_no_verdict(tmp_path: Path) -> None:

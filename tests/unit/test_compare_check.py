@@ -65,10 +65,10 @@ def test_what_was_not_measured_fails_every_check(compare: Collbench, tmp_path: P
     }  # fmt: skip
     others |= {
         "1 failed in base": twice, "1 skipped": [*twice[:3], made_failure(large, 3, "no such", "skipped"), *twice[4:]],
-        "1 with launches measured in another way": [msgspec.structs.replace(twice[0], gate="barrier"), *twice[1:]],
+        "1 with launches measured differently": [msgspec.structs.replace(twice[0], gate="barrier"), *twice[1:]],
         "1 with unchecked results": [msgspec.structs.replace(one, check=ResultCheck(wrong=None)) for one in twice],
         "1 on a shared GPU": [msgspec.structs.replace(one, shared_gpu=True) for one in twice],
-        "1 of which most samples were late": [msgspec.structs.replace(one, samples=LATE) for one in twice],
+        "1 with most samples late": [msgspec.structs.replace(one, samples=LATE) for one in twice],
         "1 not comparable": [msgspec.structs.replace(one, work=NOTHING) for one in twice],
     }  # fmt: skip
     broken = write_run(tmp_path / "broken", {small: spread(10e-6), large: [*twice[:3], "died", *twice[4:]]})
@@ -107,7 +107,7 @@ def test_launches_too_few_for_so_many_cells_fail_the_check_and_say_how_many_it_t
     compare: Collbench, tmp_path: Path
 ) -> None:
     """One cell of 30 is twice as slow: 6 blocks cannot tell, 8 can."""
-    for launches, said in ((6, "30 with 6 launches where one cell of 30 takes 8 to be told"), (8, "1 slower")):
+    for launches, said in ((6, "30 with 6 launches, where a verdict on one cell of 30 needs 8"), (8, "1 slower")):
         medians: dict[Case, Sequence[Entry]] = {}
         for size in range(30):
             host, multi = (made_case(*at, image="a", size=8 * size + 8) for at in (("host",), ("multi", "strict")))
@@ -159,16 +159,16 @@ def test_launches_that_do_not_belong_together_are_not_paired(compare: Collbench,
                        for name, day in (("a", 1), ("b", 1), ("c", 2)))  # fmt: skip
     assert compare(one, two, "--in-blocks").code == 0
     late = compare(one, three, "--in-blocks")
-    assert (late.code, "were not measured in turns: by their manifests" in late.err) == (2, True)
+    assert (late.code, "were not measured in turns: according to their manifests" in late.err) == (2, True)
     (two / "003").rename(two / "x03")
     found = compare(one, two, "--in-blocks")
-    assert (found.code, "hold other launches: 003, x03 in one of them only" in found.err) == (2, True)
+    assert (found.code, "hold different launches: 003, x03 in only one of them" in found.err) == (2, True)
 
 
 def test_no_baseline_is_made_of_what_failed(compare: Collbench, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {made_case(): [*spread(1e-5), "died"]})
     found = compare(run, "--save-baseline", tmp_path / "b.json")
-    assert (found.code, "1 cell failed in some launches. Measure it anew" in found.err) == (2, True)
+    assert (found.code, "1 cell failed in some launches. Measure it again" in found.err) == (2, True)
     assert not (tmp_path / "b.json").exists()
 
 
@@ -177,7 +177,7 @@ def test_a_baseline_whose_burst_is_no_number_is_refused(compare: Collbench, tmp_
     assert compare(run, "--save-baseline", kept).code == 0
     kept.write_text(re.sub(r'("burst",\s*)"1"', r'\1"many"', kept.read_text()))
     found = compare(run, "--baseline", kept)
-    assert (found.code, "a burst that is no number of operations" in found.err) == (2, True)
+    assert (found.code, "a burst that is not a number of operations" in found.err) == (2, True)
 
 
 def test_a_baseline_with_a_way_that_is_not_listed_is_refused(compare: Collbench, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_policies_of_two_engines_are_never_mixed(tmp_path: Path) -> None:
 
 def test_a_size_that_differs_too_is_named(tmp_path: Path) -> None:
     cases = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16, thread_level="multiple")]
-    with pytest.raises(RequestError, match=r"To let other things differ too: --ignore size, --ignore thread-level\.$"):
+    with pytest.raises(RequestError, match=r"To let other factors differ too: --ignore size, --ignore thread-level\.$"):
         pairs_of(tmp_path / "1", "dtype", *cases)
     assert len(pairs_of(tmp_path / "2", "dtype", *cases, ignored=frozenset({"size", "thread-level"}))) == 1
 
@@ -140,7 +140,7 @@ def test_cells_that_differ_in_another_field_too_are_no_pair(tmp_path: Path) -> N
     cases = [made_case(dtype="float32", size=8), made_case(dtype="float64", size=16)]
     with pytest.raises(RequestError, match=r"nothing to compare by dtype. It has float32, float64"):
         pairs_of(tmp_path / "1", "dtype", *cases)
-    with pytest.raises(RequestError, match=r"nothing to compare by backend. It has mpi. Its cells differ by: dtype"):
+    with pytest.raises(RequestError, match=r"nothing to compare by backend. It has mpi. Its cells differ in: dtype"):
         pairs_of(tmp_path / "2", "backend", *cases)
     with pytest.raises(RequestError, match=r"between multi and host. It has host"):
         pairs_of(tmp_path / "3", "policy", *cases, between=("multi", "host"))
@@ -150,7 +150,7 @@ def test_cells_that_differ_in_another_field_too_are_no_pair(tmp_path: Path) -> N
 def test_another_dtype_has_no_case_in_common_and_says_what_insists(tmp_path: Path) -> None:
     base = observe(write_run(tmp_path / "a", {made_case(): TIMES}))
     other = observe(write_run(tmp_path / "b", {made_case(dtype="float64"): TIMES}))
-    with pytest.raises(RequestError, match=r"dtype float32 against float64. To insist: --ignore dtype"):
+    with pytest.raises(RequestError, match=r"dtype float32 against float64. To compare anyway: --ignore dtype"):
         across(base, other, None, NOTHING)
     assert len(across(base, other, None, frozenset({"dtype"}))) == 1
     assert len(across(base, other, find_factor("dtype"), NOTHING)) == 1

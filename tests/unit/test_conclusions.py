@@ -13,7 +13,7 @@ from collbench.analysis.paper.cells import At, paper_cells, steps
 from collbench.analysis.paper.conclusions import Judgement, judge
 from collbench.analysis.paper.reference import SingleNodePaper, decode
 from collbench.errors import RequestError, RunReadError
-from collbench.report.paper import beside, counted, paper
+from collbench.report.paper import beside, paper, tally
 from collbench.schema.case import Case
 
 #: Image, backend and the paper's name.
@@ -112,7 +112,7 @@ def test_of_two_drivers_the_native_one_stands_for_the_library(tmp_path: Path) ->
         for driver in ("python", "native") for size in (8, 1 << 20)
     }  # fmt: skip
     found = paper_cells(observe(write_run(tmp_path / "run", cells)), "strict")
-    assert found.bytes == 1 << 20
+    assert found.size == 1 << 20
     ((at, cell),) = found.places.items()
     assert (at.library, cell.case["driver"], cell.case["size"]) == ("Open MPI", "native", 1 << 20)
 
@@ -136,7 +136,7 @@ def test_the_run_stands_beside_the_paper_in_ratios(tmp_path: Path) -> None:
     }
     run = write_run(tmp_path / "run", cells, experiment=experiment((), images=SIDES, environments=SIDES))
     lines, tables = beside(observe(run), paper("choi2021"))
-    assert counted(lines) == "1 refuted, 4 not measurable here"
+    assert tally(lines) == "1 refuted, 4 not measurable here"
     rows = [row for table in tables if table.title.startswith("ratios") for row in table.rows]
     # the paper: 0.979 s over 0.518 s = 1.89; here 2.00
     assert ("ps_bcast", "single Open MPI over single MPICH, 1 GPU", "1.89", "2.00x (2.00 .. 2.00)", "1.06") in rows
@@ -144,7 +144,7 @@ def test_the_run_stands_beside_the_paper_in_ratios(tmp_path: Path) -> None:
 
 
 def test_a_run_without_the_papers_operations_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="nothing to hold against choi2021"):
+    with pytest.raises(RequestError, match="nothing to compare with choi2021"):
         beside(
             observe(write_run(tmp_path / "run", {made_case(workload="alltoall", op=None): [1.0]})), paper("choi2021")
         )

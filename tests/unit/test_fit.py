@@ -190,7 +190,7 @@ def test_one_rank_count_leaves_every_shape_open() -> None:
 def test_too_few_sizes_are_refused_with_what_is_needed(number: int) -> None:
     found = model(made(costs(DOUBLING), sizes=SIZES[:number]))
     assert isinstance(found, Unfit)
-    assert ("nothing was measured" if number == 0 else "needs 4 at least") in found.why
+    assert ("no cell was measured" if number == 0 else "needs at least 4") in found.why
 
 
 def test_a_barrier_is_modelled_over_rank_counts() -> None:

@@ -49,7 +49,7 @@ def test_launches_of_two_kinds_are_counted_on_both_sides() -> None:
     jumping = [time * (2.0 if n % 3 == 0 else 1.0) for n, time in enumerate(steady)]
     found = slow(steady, jumping)
     assert found is not None and (found.base, found.other, found.launches) == (0, 20, (60, 60))
-    assert found.text == "0 of 60 against 20 of 60 are slower by a quarter"
+    assert found.text == "over 1.25 times the median: 0 of 60 launches of the base, 20 of 60 of the other"
     assert slow(jumping, jumping) is None and slow(steady, steady) is None
     assert slow(steady, [*jumping[:1], *steady[1:]]) is None  # one of sixty is chance
     shifted = [1.3 * time for time in steady]
@@ -92,7 +92,7 @@ def test_one_launch_that_was_measured_in_another_way_leaves_the_others(tmp_path:
     assert (found.verdict, found.launches, found.left_out) == ("slower", (24, 24), 1)
     assert found.ratio is not None and found.ratio.value == pytest.approx(2.0)
     [table] = tables([found])
-    assert "launches left out, because they were measured in another way than their partners: 1" in table.notes
+    assert "launches left out, because they were measured differently from their partners: 1" in table.notes
 
 
 def test_too_few_launches_that_were_measured_alike_are_no_comparison(tmp_path: Path) -> None:
@@ -108,21 +108,21 @@ def test_a_median_that_hides_slow_launches_is_said_with_its_verdict(tmp_path: Pa
     jumping = [time * (2.0 if n % 3 == 0 else 1.0) for n, time in enumerate(steady)]
     found = one_cell(tmp_path / "run", steady, jumping)
     assert found.verdict in ("same", "negligible")
-    assert "0 of 60 against 20 of 60 are slower by a quarter" in tables([found])[0].rows[0][-1]
+    assert "0 of 60 launches of the base, 20 of 60 of the other" in tables([found])[0].rows[0][-1]
 
 
 def test_samples_that_began_late_are_said_beside_a_verdict(tmp_path: Path) -> None:
     times = spread(10e-6)
     late = [made_record(MULTI, n, time, samples=Samples(n=200, invalid=190, warmup=5)) for n, time in enumerate(times)]
     [table] = tables([one_cell(tmp_path / "run", times, late)])
-    assert "95% of the samples began late at the gate and are in no statistic (a multi strict)" in table.notes
+    assert "95% of the samples began late at the gate and are excluded (a multi strict)" in table.notes
 
 
 def test_the_table_says_over_how_many_cells_p_is_adjusted(tmp_path: Path) -> None:
     cases = {case.where.policy: [case.having(size=size) for size in (8, 16, 32)] for case in (HOST, MULTI)}
     observed = observe(write_run(tmp_path / "run", dict.fromkeys([*cases["host"], *cases["multi"]], spread(1e-5))))
     [table] = tables(compare(within(observed, find_factor("policy"), frozenset())))
-    assert "p adjusted: over the 3 cells that were compared together" in table.notes
+    assert "p adjusted: for the 3 cells that were compared together" in table.notes
 
 
 def test_runs_one_after_the_other_advise_with_a_caution(
@@ -138,3 +138,22 @@ def test_runs_one_after_the_other_advise_with_a_caution(
         monkeypatch.setattr(sys, "argv", [*argv, "--style", "json"])
         run_command(speaks=True)
         assert len(json.loads(capsys.readouterr().out)["cautions"]) == cautions
+
+
+def side_names(path: Path, factor: str, *engines: str) -> set[str]:
+    """What a table of policies and images says of the sides of a run with the host and these engines."""
+    cases = [made_case("host", image=image) for image in ("a", "b")]
+    cases += [made_case("multi", "strict", image=image, engine=engine) for image in ("a", "b") for engine in engines]
+    observed = observe(write_run(path, dict.fromkeys(cases, spread(1e-5))))
+    pairs = within(observed, find_factor(factor), frozenset({"engine"} if factor == "policy" else ()))
+    [table] = tables(compare(pairs))
+    return {row[table.columns.index("sides")] for row in table.rows}
+
+
+def test_sides_of_different_engines_name_the_engine(tmp_path: Path) -> None:
+    assert side_names(tmp_path / "1", "policy", "docker") == {"host > multi strict (docker)"}
+    assert side_names(tmp_path / "2", "image", "docker") == {"a > b", "a > b (multi strict)"}
+    assert side_names(tmp_path / "3", "image", "docker", "podman") == {
+        "a > b", "a > b (docker multi strict)", "a > b (podman multi strict)"
+    }  # fmt: skip
+    assert side_names(tmp_path / "4", "engine", "docker") == {"host > docker multi strict"}

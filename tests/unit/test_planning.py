@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from collbench.analysis.compare import judge, tests_of
+from collbench.analysis.compare import judge, p_values, together
 from collbench.analysis.estimate import Estimate, ratio_in_blocks
 from collbench.analysis.planning import MOST, fewest_launches, launches_more
 from collbench.analysis.significance import ALPHA, PValues, either, least_p
-
-tests_of.__test__ = False  # type: ignore[attr-defined]
 
 
 def lone(n: int, cells: int, factor: float = 2.0) -> tuple[Estimate, PValues]:
@@ -24,7 +22,7 @@ def lone(n: int, cells: int, factor: float = 2.0) -> tuple[Estimate, PValues]:
     for cell in range(cells):
         base, other = np.exp(draw.normal(0, 0.01, (2, n)))
         values.append((base.tolist(), (other * (factor if cell == 0 else 1.0)).tolist()))
-    return ratio_in_blocks(values[0][1], values[0][0]), next(tests_of(values, in_blocks=True))
+    return ratio_in_blocks(values[0][1], values[0][0]), together(*p_values(values, in_blocks=True))[0]
 
 
 @pytest.mark.parametrize(("n", "cells", "more"), [(6, 100, 3), (6, 60, 2), (6, 30, 2), (7, 30, 1), (6, 8, 1)])
@@ -72,7 +70,7 @@ def test_after_the_launches_that_are_advised_four_cells_in_five_have_a_verdict()
 
 
 def _at(base: Sequence[float], other: Sequence[float]) -> tuple[Estimate, PValues]:
-    return ratio_in_blocks(other, base), next(tests_of([(list(base), list(other))], in_blocks=True))
+    return ratio_in_blocks(other, base), together(*p_values([(list(base), list(other))], in_blocks=True))[0]
 
 
 def _more(base: Sequence[float], other: Sequence[float]) -> int | None:

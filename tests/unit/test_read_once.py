@@ -133,7 +133,7 @@ def test_a_plot_says_that_it_draws_some(run: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(StoredSamples.of, "__defaults__", (100,))
     captions = [figure.caption for section in chapter(observe(run), {}, 0.02).sections for figure in section.folded]
     assert len(captions) == len(SIZES)
-    assert all("They are one in 6 of those that were taken." in caption for caption in captions)
+    assert all("One in 6 of the samples is drawn." in caption for caption in captions)
 
 
 def test_launches_of_a_folder_of_runs_are_drawn_in_their_order(run: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_all_steps_but_the_most_isolated_are_held_against_it(tmp_path: Path) -> 
     found = recovered(tmp_path / "run", host=100, strict=300, limits=250, ipc=120)
     assert {step: round(one.share, 2) for step, one in found.items()} == {"limits": 0.25, "ipc": 0.9}
     for one in found.values():
-        assert (one.bytes, one.isolated["isolation"], one.free["policy"]) == (1024, "strict", "host")
+        assert (one.size, one.isolated["isolation"], one.free["policy"]) == (1024, "strict", "host")
         assert one.cost == pytest.approx(3.0)
         assert one.cost_interval == pytest.approx((3.0, 3.0))
 

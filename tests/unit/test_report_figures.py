@@ -157,7 +157,7 @@ def test_lines_are_dotted_over_sizes_that_nobody_measured(tmp_path: Path, drawn:
         assert sum(line.get_linestyle() == ":" for line in lines) == 2
         (solid, _) = (line for line in lines if line.get_marker() not in ("", "None", None))
         assert [math.isnan(value) for value in numbers(solid.get_ydata())] == [False, True, False, False]
-        assert "Dotted: nothing was measured between." in plot.caption
+        assert "Dotted: no size was measured in between." in plot.caption
     assert len(drawn) == 2
 
 

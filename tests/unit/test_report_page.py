@@ -153,9 +153,12 @@ def test_samples_that_are_missing_or_damaged_are_left_out(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        ({made_case(): [US]}, "There is one option only"),
+        ({made_case(): [US]}, "Only one option was measured"),
         ({made_case(image="a"): ["died"] * 3}, "Nothing was measured"),
-        ({made_case(image="a"): [0.0] * 7, made_case(image="b"): spread(US, 7)}, "b has nothing to be compared with"),
+        (
+            {made_case(image="a"): [0.0] * 7, made_case(image="b"): spread(US, 7)},
+            "take b; nothing was compared with it",
+        ),
     ],
 )
 def test_runs_with_little_in_them_make_a_page_too(

@@ -173,7 +173,7 @@ def test_a_baseline_larger_than_any_is_refused_and_not_written(
     (tmp_path / "large.json").write_bytes(b" " * (1 << 10) + b"{}")
     with pytest.raises(RunReadError, match=r"large.json: larger than"):
         baseline.load(tmp_path / "large.json")
-    with pytest.raises(RunWriteError, match=r"Keep a part of it"):
+    with pytest.raises(RunWriteError, match=r"Keep a part of the run"):
         baseline.keep(observe(stored_run), tmp_path / "kept.json")
     assert not (tmp_path / "kept.json").exists()
 

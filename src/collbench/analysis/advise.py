@@ -1,4 +1,4 @@
-"""Advice: for each operation and range of sizes the option to take, what others cost, and how sure that is."""
+"""Advice: for each operation and range of sizes the option to take, what the others cost, and how sure that is."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Sure = Literal["sure", "tied", "undecided", "alone"]
 
 @dataclass(frozen=True)
 class AtSize:
-    """One size: the option that is quickest, and every other one held against it (ratios over the best).
+    """One size asked for (bytes): the fastest option, and every other one compared with it (ratios over the best).
 
-    `unknown`: options that could not be held against it here, with the reason. Those of them that were at a smaller and
-    at a larger size are `missed`, unless they failed here: a hole in what was measured says nothing against them.
-    `failing`: options of which some launches failed here, and how many of how many.
+    `unknown`: options that could not be compared with it at this size, with the reason. Those that were compared at a
+    smaller and at a larger size are `missed`, unless they failed here: a gap in the measurements says nothing against
+    them. `failing`: options of which some launches failed here, and how many of how many.
     """
 
-    bytes: int
+    size: int
     best: Option
     others: dict[Option, Comparison]
     unknown: dict[Option, str]
@@ -38,35 +38,37 @@ class AtSize:
 
     @property
     def not_worse(self) -> set[Option]:
-        """The best and those that it does not beat, without those that have far slower launches than one of these."""
-        equal = {option for option, one in self.others.items() if one.verdict in NOT_WORSE}
+        """The best and those that are not known to be slower, without those with more of far slower launches."""
+        equal = {option for option, comparison in self.others.items() if comparison.verdict in NOT_WORSE}
         return ({self.best} | equal | self.missed) - set(self.slow_at_times)
 
     @property
     def slow_at_times(self) -> dict[Option, Comparison]:
         """Options with a median as good as another's, and more launches that are far slower than it."""
-        unlike = {option: (one, one.slow) for option, one in self.others.items()
-                  if one.slow is not None and one.verdict in NOT_WORSE}  # fmt: skip
-        found = {option: one for option, (one, slow) in unlike.items() if slow.other > slow.base}
-        steadier = [one for one, slow in unlike.values() if slow.other < slow.base]
-        return found | ({self.best: steadier[0]} if steadier else {})
+        unlike = {option: (comparison, comparison.slow) for option, comparison in self.others.items()
+                  if comparison.slow is not None and comparison.verdict in NOT_WORSE}  # fmt: skip
+        unsteady = {option: comparison for option, (comparison, slow) in unlike.items() if slow.other > slow.base}
+        steadier = [comparison for comparison, slow in unlike.values() if slow.other < slow.base]
+        return unsteady | ({self.best: steadier[0]} if steadier else {})
 
     @property
     def alone(self) -> bool:
-        """Whether nothing was compared, or would have been without a hole in what was measured."""
-        return not self.missed and all(one.ratio is None for one in self.others.values())
+        """Whether nothing was compared, nor would have been without a gap in the measurements."""
+        return not self.missed and all(comparison.ratio is None for comparison in self.others.values())
 
     @property
     def undecided(self) -> dict[Option, Comparison]:
         """Those of which the evidence does not say whether they are worse."""
-        return {option: one for option, one in self.others.items() if one.verdict == "inconclusive"}
+        return {
+            option: comparison for option, comparison in self.others.items() if comparison.verdict == "inconclusive"
+        }
 
     def cost(self, option: Option) -> float | None:
-        """How many times the time of the best this option takes; None where it was not compared."""
+        """The time of this option over that of the best; None where it was not compared."""
         if option == self.best:
             return 1.0
-        found = self.others.get(option)
-        return None if found is None or found.ratio is None else found.ratio.value
+        comparison = self.others.get(option)
+        return None if comparison is None or comparison.ratio is None else comparison.ratio.value
 
     def sure(self, option: Option) -> Sure:
         """What is known of `option` here: `sure` where all others are worse, `alone` where none was compared."""
@@ -128,23 +130,25 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
     ]
     pairs = [_pair(question, size, best, option) for question, size, best, option in chosen]
     keys = ((question.case, size, option) for question, size, _, option in chosen)
-    found = dict(zip(keys, compare(pairs, margin, in_blocks), strict=True))
-    return [_advised(question, found, in_blocks) for question in questions]
+    compared = dict(zip(keys, compare(pairs, margin, in_blocks), strict=True))
+    return [_advised(question, compared, in_blocks) for question in questions]
 
 
-def _advised(question: Question, found: dict[tuple[Case, int, Option], Comparison], in_blocks: bool) -> Advice:
-    compared = []
+def _advised(question: Question, compared: dict[tuple[Case, int, Option], Comparison], in_blocks: bool) -> Advice:
+    rows = []
     for size in question.sizes:
-        best = _best(question.cells[size], in_blocks)
+        cells = question.cells[size]
+        best = _best(cells, in_blocks)
         if best is not None:
-            others = {option: found[question.case, size, option] for option in question.cells[size] if option != best}
-            compared.append((size, best, others))
-    known = [{best} | {option for option, one in others.items() if one.ratio} for _, best, others in compared]
+            rows.append(
+                (size, best, {option: compared[question.case, size, option] for option in cells if option != best})
+            )
+    known = [{best} | {option for option, other in others.items() if other.ratio} for _, best, others in rows]
     sizes = []
-    for index, one in enumerate(compared):
-        unknown, failing = _unknown(question, *one), _failing(question.cells[one[0]])
+    for index, (size, best, others) in enumerate(rows):
+        unknown, failing = _unknown(question, best, others), _failing(question.cells[size])
         missed = (frozenset(unknown) & _between(known, index)) - frozenset(failing)
-        sizes.append(AtSize(*one, unknown, missed, failing))
+        sizes.append(AtSize(size, best, others, unknown, missed, failing))
     return Advice(question, tuple(sizes), tuple(_ranges(sizes)))
 
 
@@ -153,33 +157,33 @@ def _failing(cells: dict[Option, Cell]) -> dict[Option, tuple[int, int]]:
     return {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
 
 
-def _unknown(question: Question, size: int, best: Option, others: dict[Option, Comparison]) -> dict[Option, str]:
-    """Options of the question that were not held against the best at this size, and why."""
-    apart = {option: one.why for option, one in others.items() if one.ratio is None}
+def _unknown(question: Question, best: Option, others: dict[Option, Comparison]) -> dict[Option, str]:
+    """Options of the question that were not compared with the best of a size, and why."""
+    apart = {option: comparison.why for option, comparison in others.items() if comparison.ratio is None}
     absent = (option for option in question.options if option != best and option not in others)
     return apart | dict.fromkeys(absent, "not measured")
 
 
 def _between(known: Sequence[set[Option]], index: int) -> set[Option]:
-    """Options that are known at a smaller size and at a larger one."""
+    """Options that were compared at a smaller size and at a larger one."""
     return set[Option]().union(*known[:index]) & set[Option]().union(*known[index + 1 :])
 
 
 def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
-    """The option with the lowest median of launch medians (in blocks: over the block's) that had no wrong result.
+    """The option with the lowest median of launch medians (in blocks: relative to the block's mean), if there is one.
 
-    None if there is none.
+    An option that had a wrong result is never the best.
     """
     right = {option: cell for option, cell in cells.items() if cell.medians and not cell.wrong}
     measured = {option: cell.by_launch for option, cell in right.items() if min(cell.medians) > 0}
     blocks: dict[int, list[float]] = {}
-    for found in measured.values():
-        for launch, time in found.items():
+    for times in measured.values():
+        for launch, time in times.items():
             blocks.setdefault(launch, []).append(math.log(time))
     centre = {launch: fmean(logs) if in_blocks else 0.0 for launch, logs in blocks.items()}
     scores = {
-        option: median(math.log(time) - centre[launch] for launch, time in found.items())
-        for option, found in measured.items()
+        option: median(math.log(time) - centre[launch] for launch, time in times.items())
+        for option, times in measured.items()
     }
     return min(scores, key=lambda option: (scores[option], option)) if scores else None
 
@@ -190,7 +194,7 @@ def _pair(question: Question, size: int, best: Option, option: Option) -> Pair:
 
 
 def _ranges(sizes: Sequence[AtSize]) -> list[Range]:
-    """As few ranges as possible: each goes on while one option is not known to be worse at any of its sizes.
+    """As few ranges as possible: each extends while one option is not known to be worse at any of its sizes.
 
     Sizes at which nothing was compared have ranges of their own.
     """

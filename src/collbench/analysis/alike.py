@@ -1,4 +1,4 @@
-"""Which launches of two cells can be held against each other: those that were measured in the same way."""
+"""Which launches of two cells can be compared: those that were measured in the same way."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.observations import Cell, How
-from collbench.analysis.pairs import Pair, methods
+from collbench.analysis.observations import Cell, How, methods
+from collbench.analysis.pairs import Pair
 
 
 class Alike(NamedTuple):
@@ -25,35 +25,36 @@ class Alike(NamedTuple):
 
 
 def alike(pair: Pair, in_blocks: bool) -> Alike:
-    """The launches of both sides that were measured alike; all that there are where not enough of them were."""
+    """The launches of both sides that were measured alike; all launches where too few were."""
     return _in_blocks(pair) if in_blocks else _of_sides(pair)
 
 
 def _in_blocks(pair: Pair) -> Alike:
-    base, other = pair.base, pair.other
-    mine = dict(zip(base.launches, zip(base.medians, base.ways, strict=True), strict=True))
-    theirs = dict(zip(other.launches, zip(other.medians, other.ways, strict=True), strict=True))
-    common = sorted(mine.keys() & theirs.keys())
-    agreed = [n for n in common if not _apart(mine[n][1], theirs[n][1], pair.free)]
-    refused = "" if len(agreed) >= min(FEWEST, len(common)) else _said(pair)
+    base, other = (
+        dict(zip(cell.launches, zip(cell.medians, cell.ways, strict=True), strict=True))
+        for cell in (pair.base, pair.other)
+    )
+    common = sorted(base.keys() & other.keys())
+    agreed = [n for n in common if not _apart(base[n][1], other[n][1], pair.free)]
+    refused = "" if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
     kept = common if refused else agreed
-    return Alike([mine[n][0] for n in kept], [theirs[n][0] for n in kept], refused, len(common) - len(kept))
+    return Alike([base[n][0] for n in kept], [other[n][0] for n in kept], refused, len(common) - len(kept))
 
 
 def _of_sides(pair: Pair) -> Alike:
-    """All launches where both sides have one way; else those of the way that both have the most launches of."""
+    """All launches where both sides were measured in one way; else those of the way with the most launches of both."""
     base, other = pair.base, pair.other
-    if not any(_apart(mine, theirs, pair.free) for mine in base.how for theirs in other.how):
+    if not any(_apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
         return Alike(list(base.medians), list(other.medians))
     counts: Counter[How] = Counter()
     for way in base.how:
         counts[way] = min(len(_of_way(base, way, pair.free)), len(_of_way(other, way, pair.free)))
-    way, most = max(counts.items(), key=lambda one: (one[1], one[0]))
+    way, most = max(counts.items(), key=lambda item: (item[1], item[0]))
     if most < FEWEST:
-        return Alike(list(base.medians), list(other.medians), _said(pair))
-    mine, theirs = _of_way(base, way, pair.free), _of_way(other, way, pair.free)
-    left_out = len(base.medians) - len(mine) + len(other.medians) - len(theirs)
-    return Alike(mine, theirs, "", left_out)
+        return Alike(list(base.medians), list(other.medians), method_differences(pair))
+    of_base, of_other = _of_way(base, way, pair.free), _of_way(other, way, pair.free)
+    left_out = len(base.medians) - len(of_base) + len(other.medians) - len(of_other)
+    return Alike(of_base, of_other, "", left_out)
 
 
 def _of_way(cell: Cell, way: How, free: frozenset[str]) -> list[float]:
@@ -61,13 +62,16 @@ def _of_way(cell: Cell, way: How, free: frozenset[str]) -> list[float]:
 
 
 @lru_cache(maxsize=1024)  # few ways, a million records
-def _apart(mine: How, theirs: How, free: frozenset[str]) -> bool:
-    one, other = dict(mine), dict(theirs)
-    return any(one[name] != other[name] for name in one.keys() & other.keys() if name not in free)
+def _apart(of_base: How, of_other: How, free: frozenset[str]) -> bool:
+    base, other = dict(of_base), dict(of_other)
+    return any(base[name] != other[name] for name in base.keys() & other.keys() if name not in free)
 
 
-def _said(pair: Pair) -> str:
-    """`gate barrier against roundtime`: each way of measuring in which the sides differ."""
-    mine, theirs = methods(pair.base), methods(pair.other)
-    names = sorted(name for name in mine.keys() & theirs.keys() if name not in pair.free)
-    return "; ".join(f"{name} {mine[name]} against {theirs[name]}" for name in names if mine[name] != theirs[name])
+def method_differences(pair: Pair) -> str:
+    """`gate barrier against roundtime`: in what the sides were measured differently."""
+    base, other = (
+        {name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
+        for cell in (pair.base, pair.other)
+    )
+    names = sorted(name for name in base.keys() & other.keys() if name not in pair.free)
+    return "; ".join(f"{name} {base[name]} against {other[name]}" for name in names if base[name] != other[name])

@@ -1,4 +1,4 @@
-"""A baseline: what a run found, small enough to keep beside the code, and exact enough to be compared with later."""
+"""A baseline: what a run measured, small enough to keep beside the code, and exact enough to compare with later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from collbench.schema.untrusted import decode_as, read_whole
 
 VERSION = 3
 
-#: Operations in a sample.
+#: A number of operations in a sample.
 _BURST = re.compile(r"[1-9][0-9]{0,9}", re.ASCII)
 
 #: Some three million launches (bytes).
@@ -53,16 +53,18 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def keep(observed: Observed, path: Path) -> int:
-    """Write what was measured as a baseline; the number of cells.
+    """Write what was measured as a baseline; returns the number of cells.
 
     Raises:
-        RunWriteError: the file exists, cannot be written, or would be larger than what is read.
+        RunWriteError: the file exists, cannot be written, or would be larger than what `load` accepts.
     """
     cells = tuple(_kept(cell) for cell in observed.cells.values() if cell.medians)
     kept = Baseline(baseline=VERSION, name=observed.name, manifests=observed.manifests, cells=cells)
     content = msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n"
     if len(content) > LARGEST:
-        raise RunWriteError(f"{path}: the run makes a baseline of more than {LARGEST >> 20} MiB. Keep a part of it.")
+        raise RunWriteError(
+            f"{path}: the baseline of this run would exceed {LARGEST >> 20} MiB. Keep a part of the run."
+        )
     try:
         with path.open("xb") as file:
             file.write(content)
@@ -99,23 +101,30 @@ def load(path: Path) -> Observed:
     if kept.baseline != VERSION:
         raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")
     cells: dict[Case, Cell] = {}
-    for one in kept.cells:
-        if not len(set(one.launches)) == len(one.launches) == len(one.medians) == len(one.means) == len(one.ways):
-            raise RunReadError(
-                f"{path}: a cell with {len(set(one.launches))} different launches, {len(one.medians)} medians, "
-                f"{len(one.means)} means and {len(one.ways)} ways."
-            )
-        if max(one.ways, default=-1) >= len(one.how):
-            raise RunReadError(f"{path}: a launch was measured in way {max(one.ways)}, and {len(one.how)} are listed.")
-        if not all(_BURST.fullmatch(value) for way in one.how for name, value in way if name == "burst"):
-            raise RunReadError(f"{path}: a burst that is no number of operations.")
-        if one.case in cells:
-            raise RunReadError(f"{path}: {one.case.workload} of {one.case['size']} bytes comes twice.")
-        cell = Cell(one.case, launches=array("q", one.launches), medians=array("d", one.medians))
-        cell.means, cell.work = array("d", one.means), one.work
-        cell.ways = [one.how[way] for way in one.ways]
-        cell.how.update(one.how)
-        cell.transports.update(one.transports)
-        cells[one.case] = cell
+    for stored in kept.cells:
+        if stored.case in cells:
+            raise RunReadError(f"{path}: {stored.case.workload} of {stored.case['size']} bytes comes twice.")
+        cells[stored.case] = _cell(stored, path)
     set_clock_step(cells.values(), kept.manifests)
     return Observed(str(path), kept.manifests, cells, ())
+
+
+def _cell(stored: BaselineCell, path: Path) -> Cell:
+    launches = len(set(stored.launches))
+    if not launches == len(stored.launches) == len(stored.medians) == len(stored.means) == len(stored.ways):
+        raise RunReadError(
+            f"{path}: a cell with {launches} different launches, {len(stored.medians)} medians, {len(stored.means)} "
+            f"means and {len(stored.ways)} ways of measuring."
+        )
+    if max(stored.ways, default=-1) >= len(stored.how):
+        raise RunReadError(
+            f"{path}: a launch was measured in way {max(stored.ways)}, and the cell lists {len(stored.how)} ways."
+        )
+    if not all(_BURST.fullmatch(value) for way in stored.how for name, value in way if name == "burst"):
+        raise RunReadError(f"{path}: a burst that is not a number of operations.")
+    cell = Cell(stored.case, launches=array("q", stored.launches), medians=array("d", stored.medians))
+    cell.means, cell.work = array("d", stored.means), stored.work
+    cell.ways = [stored.how[way] for way in stored.ways]
+    cell.how.update(stored.how)
+    cell.transports.update(stored.transports)
+    return cell

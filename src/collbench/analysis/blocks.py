@@ -1,4 +1,4 @@
-"""Launch medians of several cells side by side, so that what takes several cells has a value in each block too."""
+"""Launch medians of several cells side by side, so that what combines several cells has a value in each block."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def together(cells: Sequence[Cell], in_blocks: bool) -> NDArray[np.float64]:
     """Medians [n, cells] in seconds, a row for each block that all cells have.
 
-    Outside of blocks no launch of one cell belongs to one of another: then they are put together in the order in which
-    they were measured, as many as the cell with the fewest has.
+    Without blocks no launch of one cell belongs to one of another: then they are combined in the order in which they
+    were measured, as many as the cell with the fewest has.
     """
     if in_blocks:
-        found = [cell.by_launch for cell in cells]
-        common = sorted(set.intersection(*(set(one) for one in found)))
-        return np.array([[one[launch] for one in found] for launch in common]).reshape(-1, len(cells))
+        medians = [cell.by_launch for cell in cells]
+        common = sorted(set.intersection(*map(set, medians)))
+        return np.array([[of_cell[launch] for of_cell in medians] for launch in common]).reshape(-1, len(cells))
     fewest = min(len(cell.medians) for cell in cells)
     return np.array([cell.medians[:fewest] for cell in cells], dtype=float).T

@@ -1,7 +1,7 @@
-"""How finely times of a run are known: the step of the clock that they were taken with.
+"""The resolution of a run's times: the step of the clock that they were taken with.
 
-A launch whose every sample is a multiple of 10 ns has a median that is one too. Ten such medians can be equal without
-the operation taking equally long, so no interval may be narrower than the step.
+A launch whose every sample is a multiple of 10 ns has a median that is one too. Ten such medians can be equal although
+the operation does not always take equally long, so no interval may be narrower than the step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 from collbench.schema.manifest import Manifest
 
-#: Steps that are looked for in medians, in s: rounding to whole nanoseconds is below, no clock in use is above.
+#: Steps searched for in medians (s): rounding to whole nanoseconds lies below, no clock in use lies above.
 _FINEST, _COARSEST = 1.5e-9, 100e-9
 
 #: Times above this (s) are many steps long.
@@ -31,22 +31,22 @@ class Timed(Protocol):
 
 
 def set_clock_step(cells: Iterable[Timed], manifests: Sequence[Manifest]) -> None:
-    """Give every cell the coarsest clock step of its run's hosts; of older runs, which do not tell, what cells show."""
+    """Set the clock step of every cell: the coarsest of the run's hosts, or for older runs the one seen in medians."""
     cells = list(cells)
-    told = [host.clock_step for manifest in manifests for host in manifest.hosts]
-    known = max((step for step in told if step is not None), default=None)
+    steps = [host.clock_step for manifest in manifests for host in manifest.hosts]
+    known = max((step for step in steps if step is not None), default=None)
     step = _shown(cells) if known is None else known
     for cell in cells:
         cell.clock_step = step
 
 
 def _shown(cells: Iterable[Timed]) -> float:
-    """The least distance of two times of one cell, among cells half of whose launches agree to the nanosecond, in s.
+    """The least distance between two times of a cell, among cells half of whose launches agree to the nanosecond (s).
 
-    Where all launches of every such cell agree, it is at most the place of the last digit that any of them shows. 0.0
-    where no cell has such launches: then times are finer than what they differ by.
+    Where all launches of every such cell agree, at most the place of the last digit that any of them shows. 0.0 where
+    no cell has such launches: then the resolution is finer than the differences between launches.
     """
-    found, places = 0.0, []
+    step, places = 0.0, []
     for cell in cells:
         if len(cell.medians) < 2 or min(cell.medians) > _SHORT:
             continue
@@ -56,10 +56,10 @@ def _shown(cells: Iterable[Timed]) -> float:
         ends = distinct if len(distinct) > 1 else sorted({*distinct, cell.least, cell.most})
         gaps = [above - below for below, above in pairwise(ends)]
         wide = [gap for gap in gaps if _FINEST < gap <= _COARSEST]
-        found = max(found, min(wide, default=0.0))
+        step = max(step, min(wide, default=0.0))
         if len(ends) == 1:
             places.append(_last_place(ends[0]))
-    return found or min(places, default=0.0)
+    return step or min(places, default=0.0)
 
 
 def _last_place(time: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,7 @@ from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
+from collbench.units import counted
 
 #: Differences below this are called negligible.
 MARGIN = 0.02
@@ -24,15 +25,15 @@ Verdict = Literal["same", "negligible", "faster", "slower", "inconclusive", "not
 class Comparison:
     """One cell. Times in seconds; `ratio` is the other side over the base, so above 1 the other is slower.
 
-    `p` is Mann and Whitney's; `p_blocks`, where launches are paired, Wilcoxon's signed-rank. The first sees what
-    stands out from all launches, the second what is the same in every block while blocks differ. `p_adjusted` is
-    that of both together (`significance.either`) after Benjamini and Hochberg, over all cells compared together,
-    `cells` of them. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means of
-    what is shown: of times it is negative where the other is slower, of rates positive. `launches_more` is what a
-    verdict lacks for a chance of four in five, None where that is none, or launches would not help. `blocks`:
+    `p` is that of the Mann-Whitney test; `p_blocks`, where launches are paired, of Wilcoxon's signed-rank test. The
+    first detects what stands out from all launches, the second what is the same in every block while blocks differ.
+    `p_adjusted` is that of both together (`significance.either`) after Benjamini and Hochberg, over all `cells` cells
+    compared together. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means of what
+    is shown: of times it is negative where the other is slower, of rates positive. `launches_more`: how many launches
+    more give a verdict with a probability of 80 %; None where there is one, or launches would not help. `blocks`:
     launches of both sides were paired. `launches` are those of each side that were used, `left_out` those that were
-    measured in another way. `slow`: launches that are far slower than most of their cell, where one side has more
-    of them. `serial`: the autocorrelation of neighbouring launches as a normal score, None with too few launches.
+    measured in another way. `slow`: launches that are far slower than most of their cell, where one side has more of
+    them. `serial`: the autocorrelation of neighbouring launches as a normal score, None with too few launches.
     """
 
     pair: Pair
@@ -60,27 +61,23 @@ class Comparison:
 
 
 def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True) -> list[Comparison]:
-    """A comparison of each pair, in their order. `in_blocks`: launches of equal number belong together.
+    """A comparison of each pair, in their order. `in_blocks`: launches of equal number are paired.
 
     Raises:
         RequestError: SciPy is not installed.
     """
     values = [alike(pair, in_blocks) for pair in pairs]
     reasons = [_not_comparable(pair, *both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
-    tests = tests_of([(v.base, v.other) for v, reason in zip(values, reasons, strict=True) if not reason], in_blocks)
+    comparable = [(v.base, v.other) for v, reason in zip(values, reasons, strict=True) if not reason]
+    tests = iter(together(*p_values(comparable, in_blocks)))
     return [
         _not_compared(pair, reason, in_blocks) if reason else _compared(pair, both, next(tests), margin, in_blocks)
         for pair, both, reason in zip(pairs, values, reasons, strict=True)
     ]
 
 
-def tests_of(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> Iterator[PValues]:
-    """Of every cell that can be compared, in their order."""
-    return iter(together(*p_values(values, in_blocks)))
-
-
 def p_values(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> tuple[list[float], list[float | None]]:
-    """Of every cell the p of both sides, and that in blocks (None outside of them)."""
+    """For every cell p of the test between sides, and of that within blocks (None without blocks)."""
     sides = mann_whitney([(other, base) for base, other in values])
     if not in_blocks:
         return sides, [None] * len(values)
@@ -88,7 +85,7 @@ def p_values(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> 
 
 
 def together(sides: Sequence[float], blocks: Sequence[float | None]) -> list[PValues]:
-    """The tests of cells that are compared together."""
+    """Both tests of cells that are compared together, adjusted for their number."""
     corrected = adjusted([either(*both) for both in zip(sides, blocks, strict=True)])
     return [PValues(*row, len(corrected)) for row in zip(sides, blocks, corrected, strict=True)]
 
@@ -100,10 +97,10 @@ def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks:
     verdict, why, more = judge(ratio, tests, margin)
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
         verdict, more = "inconclusive", None
-        why = f"times drift by {moved:.0%} within a run, and the runs follow each other"
+        why = f"times drift by {moved:.0%} within a run, and the runs were measured one after the other"
     kinds = slow(base, other, one_median=verdict in ("same", "negligible"))
     if kinds is not None:
-        why = f"{why}; launches differ in kind: {kinds.text}"
+        why = f"{why}; {kinds.text}"
     sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))
     return Comparison(
         pair, *sides, ratio, tests.p, tests.p_blocks, tests.p_adjusted, tests.cells, _paper_diff(pair), verdict, why,
@@ -112,7 +109,7 @@ def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks:
 
 
 def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:
-    """What was measured is shown all the same, of every launch."""
+    """Shows what was measured nevertheless, of every launch."""
     base, other = (centre(cell.medians, half_step=cell.half_step) if cell.medians else None
                    for cell in (pair.base, pair.other))  # fmt: skip
     launches = (len(pair.base.medians), len(pair.other.medians))
@@ -129,24 +126,24 @@ def _not_comparable(
             reasons = "; ".join(sorted(cell.reasons)) or "not measured"
             return f"{name}: {'failed' if cell.failed else 'skipped'}: {reasons}"
         if cell.wrong:
-            return f"{name}: results were wrong in {cell.wrong} of its launches"
+            return f"{name}: results were wrong in {counted(cell.wrong, 'launch', 'launches')}"
     if refused:
         return refused
-    mine, theirs = pair.base.work, pair.other.work
-    least, most = sorted((mine.amount, theirs.amount))
-    if mine.unit != theirs.unit or least * 1.05 < most:
-        return f"{mine.amount} {mine.unit} against {theirs.amount} {theirs.unit}"
+    base_work, other_work = pair.base.work, pair.other.work
+    least, most = sorted((base_work.amount, other_work.amount))
+    if base_work.unit != other_work.unit or least * 1.05 < most:
+        return f"{base_work.amount} {base_work.unit} against {other_work.amount} {other_work.unit}"
     if not base or not other:
-        return "no block of launches has both sides" if in_blocks else "not measured"
+        return "the sides have no block of launches in common" if in_blocks else "not measured"
     if min(*base, *other) <= 0.0:
         return "a median of 0: the clock does not resolve this operation"
     return ""
 
 
 def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int | None]:
-    """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or they would not help)."""
+    """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or launches would not help)."""
     if ratio.interval is None:
-        return "inconclusive", f"needs {FEWEST - ratio.n} more launches at least", FEWEST - ratio.n
+        return "inconclusive", f"needs at least {FEWEST - ratio.n} more launches", FEWEST - ratio.n
     verdict = verdict_on(ratio, p, margin)
     if verdict in ("same", "negligible"):
         return verdict, "the whole interval lies within the margin", None
@@ -154,15 +151,15 @@ def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int
         return verdict, "the interval excludes no difference", None
     more = launches_more(ratio, p, margin)
     if more is None and hidden_by_clock(ratio, margin):
-        return verdict, f"the clock's steps are {math.expm1(ratio.resolution):.1%} of these times", None
+        return verdict, f"the clock resolves these times to {math.expm1(ratio.resolution):.1%} only", None
     return verdict, f"needs more than {MOST} more launches" if more is None else needs(more), more
 
 
 def verdict_on(ratio: Estimate, p: PValues, margin: float) -> Verdict:
-    """What may be said of a ratio.
+    """The verdict alone.
 
     `same` and `negligible` need the whole interval within the margin; `faster` and `slower` an interval that excludes
-    1, a p that says so too, and a ratio beyond the margin. Everything else is inconclusive.
+    1, a significant p, and a ratio beyond the margin. Everything else is inconclusive.
     """
     significant = ratio.excludes(1.0) and p.p_adjusted <= ALPHA
     if ratio.within(1 / (1 + margin), 1 + margin):
@@ -173,13 +170,12 @@ def verdict_on(ratio: Estimate, p: PValues, margin: float) -> Verdict:
 
 
 def needs(more: int) -> str:
-    """What a cell lacks, in words."""
-    return f"needs about {more} more launch{'es' if more > 1 else ''} (4 in 5)"
+    return f"needs about {counted(more, 'more launch', 'more launches')}"
 
 
 def _paper_diff(pair: Pair) -> float | None:
     base, other = (sum(cell.means) / len(cell.means) for cell in (pair.base, pair.other))
     if pair.base.work.shown == "rate":  # amount over seconds: the sides change places
         base, other = other, base
-    found = (base - other) / base * 100 if base > 0 else math.inf
-    return found if math.isfinite(found) else None
+    percent = (base - other) / base * 100 if base > 0 else math.inf
+    return percent if math.isfinite(percent) else None

@@ -1,4 +1,4 @@
-"""Where the choice flips: between which measured sizes two options come to take equally long."""
+"""Crossovers: between which measured sizes two options take equally long."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Logarithms of sizes closer than this are of one size.
+#: Logarithms of sizes closer than this are those of the same size.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """Below `bytes` take `below`, above it `above`.
+    """Below `size` take `below`, above it `above`.
 
-    `bytes` is the crossing on straight lines between measured sizes. The ends of the interval are measured sizes,
-    because nothing is known of the times between two of them: libraries change their protocol there. An end of 0 or
-    infinity lies beyond the sizes that were measured. None with too few launches.
+    `size` (bytes asked for) is the crossing by linear interpolation between measured sizes. The ends of the interval
+    are measured sizes, because nothing is known about the times between two of them: libraries change their protocol
+    there. An end of 0 or infinity lies beyond the sizes that were measured. None with too few launches.
     """
 
     below: Option
     above: Option
-    bytes: float
+    size: float
     interval: tuple[float, float] | None
 
 
 def crossover(question: Question, below: Option, above: Option, in_blocks: bool) -> Crossover | None:
     """The crossing between two options; None where most blocks have none at sizes measured with both options.
 
-    Every block has a crossing. Theirs is the median, and its interval reaches to the measured sizes around it.
+    Every block has a crossing. The median of these counts, and its interval reaches to the measured sizes around it.
     """
-    sizes, found = crossings(question, below, above, in_blocks)
-    if not len(found):
+    sizes, logs = crossings(question, below, above, in_blocks)
+    if not len(logs):
         return None
-    axis, middle = _axis(sizes), centre(found)
+    axis, middle = _axis(sizes), centre(logs)
     if not axis[0] <= middle.value <= axis[-1]:
         return None
     return Crossover(below, above, 2.0**middle.value, middle.interval and _around(sizes, *middle.interval))
@@ -54,7 +54,7 @@ def crossings(
 ) -> tuple[list[int], NDArray[np.float64]]:
     """Sizes measured with both options in bytes, and the crossing of each block as binary logarithm of bytes.
 
-    On straight lines between measured sizes, both axes logarithmic. No crossings where fewer than two sizes were
+    By linear interpolation between measured sizes, both axes logarithmic. No crossings where fewer than two sizes were
     measured with both options, or no block has all of them.
     """
     sizes = [size for size in question.sizes if _measured(question, size, below) and _measured(question, size, above)]
@@ -76,9 +76,9 @@ def _axis(sizes: list[int]) -> NDArray[np.float64]:
 
 def _around(sizes: list[int], low: float, high: float) -> tuple[float, float]:
     """The last measured size before `low` and the first that is not before `high`, both binary logarithms."""
-    where = _axis(sizes)
-    before = [float(size) for size, at in zip(sizes, where, strict=True) if at < low - _ROUNDING]
-    after = [float(size) for size, at in zip(sizes, where, strict=True) if at >= high - _ROUNDING]
+    logs = _axis(sizes)
+    before = [float(size) for size, log in zip(sizes, logs, strict=True) if log < low - _ROUNDING]
+    after = [float(size) for size, log in zip(sizes, logs, strict=True) if log >= high - _ROUNDING]
     return (before[-1] if before else 0.0, after[0] if after else math.inf)
 
 

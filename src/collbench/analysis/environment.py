@@ -1,4 +1,4 @@
-"""What a side was measured on and with, as facts with names, so that two sides can be held against each other."""
+"""What a side was measured on and with, as facts with names, so that two sides can be compared."""
 
 from __future__ import annotations
 
@@ -8,59 +8,55 @@ from collbench.analysis.observations import Observed
 from collbench.schema.case import Case
 from collbench.schema.manifest import Host, Image, Library, Manifest
 
-#: Facts that change no number of the native driver: said where they differ, and refused only where Python is timed.
+#: Facts that change no number of the native driver: mentioned where they differ, refused only where Python is timed.
 PYTHON = frozenset({"python", "packages"})
 
-#: Facts of the libraries that move data: a program uses none of them.
+#: Facts of communication libraries: a program uses none of them.
 LIBRARIES = frozenset({"library", "library-file"})
 
-#: Facts that are only said where they differ: they change how sure a number is, not which.
-SAID = frozenset({"host", "boot", "samples"})
+#: Facts that are only mentioned where they differ: they change the precision of a number, not its value.
+MENTIONED = frozenset({"host", "boot", "samples"})
 
 
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
-    """Every fact of the side that these cases of a run (or of several) make up; several values stand side by side."""
-    found: dict[str, set[str]] = {}
+    """Every fact of the side that these cases make up, by name; several values are joined by `and`."""
+    facts: dict[str, set[str]] = {}
     sides = {(case.where.image, case.where.on_host, bool(case["backend"])) for case in cases}
     for manifest in observed.manifests:
-        told = _of_manifest(manifest)
+        machine = _of_manifest(manifest)
         for image, on_host, moves_data in sides:
             unused = frozenset[str]() if moves_data else LIBRARIES
-            for name, value in {**told, **software(manifest, image, on_host)}.items():
+            for name, value in (machine | software(manifest, image, on_host)).items():
                 if name not in unused:
-                    found.setdefault(name, set()).add(value)
-    return {name: _several(values) for name, values in found.items()}
+                    facts.setdefault(name, set()).add(value)
+    return {name: _several(values) for name, values in facts.items()}
 
 
 def _several(values: set[str]) -> str:
     return " and ".join(sorted(value or "none" for value in values)) if any(values) else ""
 
 
-def differences(mine: dict[str, str], theirs: dict[str, str]) -> dict[str, str]:
+def differences(base: dict[str, str], other: dict[str, str]) -> dict[str, str]:
     """Name of each fact that differs, and how: `Linux 6.1 against 6.6`. A fact that one side lacks is unknown there."""
-    names = sorted(mine.keys() | theirs.keys())
-    pairs = {name: (mine.get(name, "unknown"), theirs.get(name, "unknown")) for name in names}
-    return {name: f"{one or 'none'} against {other or 'none'}" for name, (one, other) in pairs.items() if one != other}
+    names = sorted(base.keys() | other.keys())
+    values = {name: (base.get(name, "unknown"), other.get(name, "unknown")) for name in names}
+    return {name: f"{a or 'none'} against {b or 'none'}" for name, (a, b) in values.items() if a != b}
 
 
 def unlike(observed: Observed) -> dict[str, str]:
-    """In what the runs of a folder differ, by name: empty where they are launches of one another."""
-    found: dict[str, set[str]] = {}
+    """In what the runs of a folder differ, by name: empty where each is a launch of the same."""
+    facts: dict[str, set[str]] = {}
     for manifest in observed.manifests:
-        told = _of_manifest(manifest) | software(manifest, None, True)
-        for name, value in (told | {"experiment": "of many launches" if manifest.experiment else "of one"}).items():
-            found.setdefault(name, set()).add(value)
-    return {
-        name: " and ".join(value or "none" for value in sorted(values))
-        for name, values in found.items()
-        if len(values) > 1 and name not in SAID
-    }
+        experiment = {"experiment": "of many launches" if manifest.experiment else "of one"}
+        for name, value in (_of_manifest(manifest) | software(manifest, None, True) | experiment).items():
+            facts.setdefault(name, set()).add(value)
+    return {name: _several(values) for name, values in facts.items() if len(values) > 1 and name not in MENTIONED}
 
 
 def _of_manifest(manifest: Manifest) -> dict[str, str]:
     hosts = manifest.hosts
     protocol = manifest.protocol
-    told = {
+    facts = {
         "host": _all(host.name for host in hosts),
         "boot": _all(host.boot_id or "" for host in hosts),
         "hosts": str(len(hosts)),
@@ -81,7 +77,7 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "samples": f"iters {protocol.iters}, budget {protocol.budget:g} s, {protocol.floor} to {protocol.cap}",
         "simulated": "yes" if manifest.simulated else "no",
     }
-    return told | {f"env:{name}": value for name, value in manifest.environment.items() if name not in _OWN}
+    return facts | {f"env:{name}": value for name, value in manifest.environment.items() if name not in _OWN}
 
 
 def software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, str]:
@@ -89,20 +85,20 @@ def software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, 
     side: Image | None = None
     if manifest.experiment is not None and image is not None:
         kept = manifest.experiment.environments if on_host else manifest.experiment.images
-        side = next((one for one in kept if one.name == image), None)
+        side = next((stack for stack in kept if stack.name == image), None)
     libraries, packages, python = manifest.libraries, manifest.packages, manifest.python
     if side is not None:
         libraries, packages, python = side.libraries, side.packages, side.python or ""
-    told = {
+    facts = {
         "library": _all(f"{library.name} {library.version}" for library in libraries),
         "library-file": _all(_file(library) for library in libraries),
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,
     }
-    return told if side is None or on_host else told | {"image-id": (side.id or "").removeprefix("sha256:")[:12]}
+    return facts if side is None or on_host else facts | {"image-id": (side.id or "").removeprefix("sha256:")[:12]}
 
 
-#: Variables that a launcher sets for itself.
+#: Variables that a launcher sets for its own use.
 _OWN = frozenset({"OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", "OMPI_MCA_mpi_oversubscribe"})
 
 

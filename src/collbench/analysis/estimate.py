@@ -1,8 +1,8 @@
-"""Estimates with intervals from a few launches: a median, and how many times as long one side takes as the other.
+"""Estimates with intervals from a few launches: a median, and the ratio of the times of two sides.
 
-Everything here works on what is independent evidence, launches, and on the logarithm of times, so that the ratio of A
+Everything here works on launches, which are independent evidence, and on the logarithm of times, so that the ratio of A
 over B is the inverse of that of B over A. Intervals come from order statistics, whose distribution is known whatever
-the times are distributed like. They are interpolated between the two exact levels on either side of the one asked for,
+distribution the times have. They are interpolated between the two exact levels on either side of the one asked for,
 because with six or seven launches those levels lie far apart. SciPy is not needed.
 """
 
@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 #: Below this many launches a side no interval of a median reaches 95 %.
 FEWEST = 6
 
-#: Above this many values a normal approximation takes the place of an exact distribution; it is good to 1e-3 there.
+#: Above this many values a normal approximation replaces the exact distribution; its error is below 1e-3 there.
 _EXACT = 60
 
 
@@ -31,8 +31,8 @@ _EXACT = 60
 class Estimate:
     """A value and its 95 % interval; the interval is None where there are too few launches for one.
 
-    `resolution` is the part of the interval's half width that more launches do not narrow: what the clock's step leaves
-    open. Of a time it is in seconds, of a ratio the logarithm of a factor.
+    `resolution` is the part of the interval's half width that more launches do not narrow, because of the clock's step.
+    For a time it is in seconds, for a ratio the logarithm of a factor.
     """
 
     value: float
@@ -70,7 +70,7 @@ def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float =
     return Estimate(value, (float(low) - half_step, float(high) + half_step), n, half_step)
 
 
-#: By how much (s) the times of both sides can be off, because the clock has steps: half a step each.
+#: By how much (s) the times of both sides can be wrong, because the clock has steps: half a step each.
 HalfSteps = tuple[float, float]
 
 
@@ -82,9 +82,9 @@ def ratio_in_blocks(
     The median of the blocks' ratios with the interval of `centre`. What drifts from block to block divides out; what
     jumps in a few blocks moves a median little, where it would widen the interval of a mean many times over.
     """
-    mine, theirs = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
-    found = centre(np.log(mine) - np.log(theirs), confidence)
-    return _widened(found, _open(mine, theirs, half_steps))
+    of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
+    log_ratio = centre(np.log(of_times) - np.log(over_times), confidence)
+    return _widened(log_ratio, _open(of_times, over_times, half_steps))
 
 
 def _open(of: NDArray[np.float64], over: NDArray[np.float64], half_steps: HalfSteps) -> float:
@@ -93,12 +93,12 @@ def _open(of: NDArray[np.float64], over: NDArray[np.float64], half_steps: HalfSt
     return -sum(math.log1p(-min(share, 0.999)) for share in shares)
 
 
-def _widened(found: Estimate, resolution: float) -> Estimate:
+def _widened(log_ratio: Estimate, resolution: float) -> Estimate:
     """A ratio and its interval of an estimate of its logarithm."""
-    if found.interval is None:
-        return Estimate(_exp(found.value), None, found.n, resolution)
-    low, high = found.interval
-    return Estimate(_exp(found.value), (_exp(low - resolution), _exp(high + resolution)), found.n, resolution)
+    if log_ratio.interval is None:
+        return Estimate(_exp(log_ratio.value), None, log_ratio.n, resolution)
+    low, high = log_ratio.interval
+    return Estimate(_exp(log_ratio.value), (_exp(low - resolution), _exp(high + resolution)), log_ratio.n, resolution)
 
 
 def ratio_of_sides(
@@ -110,11 +110,11 @@ def ratio_of_sides(
     test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., sections 4.2 and 4.3). All values
     positive.
     """
-    mine, theirs = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
-    pairs = np.sort((np.log(mine)[:, None] - np.log(theirs)[None, :]).ravel())
-    fewest = min(len(mine), len(theirs))
-    found = _inverted(pairs, fewest, _rank_sum_cdf(len(mine), len(theirs)), confidence)
-    return _widened(found, _open(mine, theirs, half_steps))
+    of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
+    n, m = len(of_times), len(over_times)
+    pairs = np.sort((np.log(of_times)[:, None] - np.log(over_times)[None, :]).ravel())
+    log_ratio = _inverted(pairs, min(n, m), _rank_sum_cdf(n, m), confidence)
+    return _widened(log_ratio, _open(of_times, over_times, half_steps))
 
 
 def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64], confidence: float) -> Estimate:

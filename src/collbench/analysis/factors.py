@@ -1,4 +1,4 @@
-"""What the sides of a comparison may differ in: each factor with its name, its order, and what comes with it."""
+"""What the sides of a comparison may differ in: each factor with its name, its order, and what it implies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from collbench.analysis.ordering import place
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SOFTWARE, Axis, axis_of, step_order
 from collbench.schema.case import Case
@@ -18,8 +17,7 @@ from collbench.spelling import suggestion
 class Factor:
     """What may differ between the sides: `axes` of the case, and the facts of the environment that come with them.
 
-    `label` names a side, `order` puts the one that others are held against first, and `opposed` says whether two
-    sides of one cell are a question at all.
+    `label` names a side, `order` puts the base first, and `opposed` says whether two sides can be compared at all.
     """
 
     name: str
@@ -29,22 +27,23 @@ class Factor:
     order: Callable[[Case], Any]
     opposed: Callable[[Case, Case], bool] = lambda base, other: True
 
+    def varies(self, cases: Iterable[Case]) -> bool:
+        return len({tuple(case[axis] for axis in self.axes) for case in cases}) > 1
+
 
 def _same_step(base: Case, other: Case) -> bool:
-    """The host has no step; two policies in containers are compared at one step of one engine, near with near."""
-    mine, theirs = base.where, other.where
-    alike = (mine.engine, mine.isolation) == (theirs.engine, theirs.isolation)
-    return mine.affinity == theirs.affinity and (mine.on_host or theirs.on_host or alike)
+    """The host has no step; two policies in containers are compared at the same step of the same engine."""
+    alike = (base.where.engine, base.where.isolation) == (other.where.engine, other.where.isolation)
+    return base.where.affinity == other.where.affinity and (base.where.on_host or other.where.on_host or alike)
 
 
 def _same_place(base: Case, other: Case) -> bool:
-    """Two engines are compared with ranks spread in one way, at the step of one name; the host with all of them."""
-    mine, theirs = base.where, other.where
-    return mine.on_host or theirs.on_host or mine.text == theirs.text
+    """Two engines are compared at the same policy and step; the host with all of them."""
+    return base.where.on_host or other.where.on_host or base.where.text == other.where.text
 
 
 def _engine(case: Case) -> str:
-    """`podman single strict`: the host is held against an engine at several places."""
+    """`podman single strict`: the host is compared with an engine at several places."""
     return case.where.text if case.where.on_host else f"{case.where.engine} {case.where.text}"
 
 
@@ -55,13 +54,13 @@ def _of_axis(axis: Axis) -> Factor:
 
 #: Factors that are more than one axis: a policy is named with its step and engine, an engine has its own steps.
 _PLACES = (
-    Factor("policy", ("policy", "isolation", "engine"), AXES["policy"].implies, place,
+    Factor("policy", ("policy", "isolation", "engine"), AXES["policy"].implies, lambda case: case.where.text,
            lambda case: (policy_order(case.where.policy), step_order(case.where.isolation)), _same_step),
     Factor("engine", ("engine", "policy", "isolation"), AXES["policy"].implies, _engine,
            lambda case: (not case.where.on_host, case.where.engine), _same_place),
 )  # fmt: skip
 
-#: Axes that are no factor of one run: the size is the row, and ranks are another question.
+#: Axes that are not factors: sizes are the rows of a table, and numbers of ranks are different questions.
 _NO_FACTOR = frozenset({"size", "ranks"})
 
 #: What `--by` takes within one run, the likeliest first.

@@ -1,4 +1,4 @@
-"""What launches show besides a median: a drift, a memory of the launch before, and now and then a slow one."""
+"""What launches show besides a median: drift, dependence on the launch before, and occasional slow ones."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from collbench.analysis.optional import stats
 #: A trend of one side counts at this p: half of 5 %, because there are two sides.
 _TREND = 0.025
 
-#: A difference is told from a drift when it is more than so many times what the drift makes of it.
+#: A difference is distinguished from drift when it exceeds what the drift can make this many times.
 _OF_DRIFT = 2.0
 
-#: A launch that takes so many times its cell's median is of another kind.
+#: A launch that takes so many times its cell's median is called slow.
 SLOW = 1.25
 
-#: Sides have unlike shares of slow launches at this p: there is one such question for every cell.
+#: The shares of slow launches differ at this p: there is one such test for every cell.
 _KINDS = 0.01
 
-#: With fewer launches an autocorrelation says nothing.
+#: The fewest launches of which an autocorrelation is estimated.
 _MEMORY = 10
 
 
 def drift(base: Sequence[float], other: Sequence[float]) -> float | None:
-    """By what share one side drifts over its launches, where that can be all of the difference; else None.
+    """By what share one side drifts over its launches, where that can explain the difference; else None.
 
     Launches are in the order in which they were measured, one side after the other. The trend is Mann and Kendall's
     (Econometrica 13 (1945) 245-259), its slope that of Theil and Sen; from the middle of one side to the middle of the
     other it makes slope times half of all launches.
     """
     effect = abs(math.log(median(other) / median(base)))
-    found = 0.0
+    largest = 0.0
     for side in (base, other):
         logs = np.log(side)
         if len(logs) > 2 and stats().kendalltau(np.arange(len(logs)), logs).pvalue <= _TREND:
             slope = abs(float(stats().theilslopes(logs)[0]))
             if effect <= _OF_DRIFT * slope * (len(base) + len(other)) / 2:
-                found = max(found, math.expm1(slope * (len(side) - 1)))
-    return found or None
+                largest = max(largest, math.expm1(slope * (len(side) - 1)))
+    return largest or None
 
 
 @dataclass(frozen=True)
@@ -55,27 +55,30 @@ class Slow:
 
     @property
     def text(self) -> str:
-        """`0 of 60 against 20 of 60 are slower by a quarter`."""
+        """`over 1.25 times the median: 0 of 60 launches of the base, 20 of 60 of the other`."""
         of_base, of_other = self.launches
-        return f"{self.base} of {of_base} against {self.other} of {of_other} are slower by a quarter"
+        return (
+            f"over {SLOW} times the median: {self.base} of {of_base} launches of the base, "
+            f"{self.other} of {of_other} of the other"
+        )
 
 
 def slow(base: Sequence[float], other: Sequence[float], one_median: bool = True) -> Slow | None:
     """The slow launches of two sides, where one side has more of them (Fisher's exact test).
 
-    `one_median`: both sides are about equally fast, so slow is what is slow beside all of them, though it were most of
-    one side; else beside the median of its own side.
+    `one_median`: both sides are about equally fast, so a launch is slow relative to the median of both, though it were
+    most of one side; else relative to the median of its own side.
     """
     middles = [median((*base, *other))] * 2 if one_median else [median(base), median(other)]
-    mine, theirs = (
+    of_base, of_other = (
         sum(time > SLOW * middle for time in side) for side, middle in zip((base, other), middles, strict=True)
     )
-    if mine == theirs:
+    if of_base == of_other:
         return None
-    table = [[mine, len(base) - mine], [theirs, len(other) - theirs]]
+    table = [[of_base, len(base) - of_base], [of_other, len(other) - of_other]]
     if stats().fisher_exact(table).pvalue > _KINDS:
         return None
-    return Slow(mine, theirs, (len(base), len(other)))
+    return Slow(of_base, of_other, (len(base), len(other)))
 
 
 def serial(base: Sequence[float], other: Sequence[float], in_blocks: bool) -> float | None:
@@ -84,9 +87,9 @@ def serial(base: Sequence[float], other: Sequence[float], in_blocks: bool) -> fl
     In blocks that of the blocks' log ratios, else the larger one of both sides. Of n independent values it has mean
     -1/n and variance about 1/n (Kendall and Ord, Time Series, 3rd ed., section 6.4).
     """
-    mine, theirs = np.log(base), np.log(other)
-    series = [theirs - mine] if in_blocks else [mine, theirs]
-    scores = [score for one in series if (score := _score(one)) is not None]
+    logs = [np.log(base), np.log(other)]
+    series = [logs[1] - logs[0]] if in_blocks else logs
+    scores = [score for values in series if (score := _score(values)) is not None]
     return max(scores, default=None)
 
 

@@ -1,6 +1,6 @@
-"""Runs as the analysis sees them: per case, one value of each launch, and what a reader must know of it.
+"""Runs as the analysis sees them: for each case one value of each launch, and what a reader must know about it.
 
-Records are read one after the other and only what is used is kept, so a million of them fit in a laptop.
+Records are read one after the other and only what is used is kept, so a million of them fit in a laptop's memory.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from collbench.schema.record import Record, Work
 from collbench.schema.store import RecordStream, read_manifest
 from collbench.units import counted
 
-#: A time below a picosecond is none: no clock tells it.
+#: A time below a picosecond counts as 0: no clock resolves it.
 LEAST = 1e-12
 
-#: How a number was really taken, where that may depart from what was asked for: driver, gate, cadence, clock, burst,
+#: How a number was really taken, where that may differ from what was asked for: driver, gate, cadence, clock, burst,
 #: in place.
 How = tuple[tuple[str, str], ...]
-
 
 _NO_WORK = Work(amount=0)
 
 
 @dataclass(slots=True)
 class Cell:
-    """What was found of one case, over all launches.
+    """What was measured of one case, over all launches.
 
     `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it; a launch has
     a number, which is also its block. `how` holds each way once. `clock_step` is the spacing of the times (s) that
@@ -70,7 +69,7 @@ class Cell:
     slowed: set[str] = field(default_factory=set)
 
     def add(self, record: Record, launch: int) -> None:
-        """Take a record of this case in. A launch that was recorded twice counts once: the first time."""
+        """Add a record of this case. A launch that was recorded twice counts once: the first time."""
         self.wrong += bool(record.check is not None and record.check.wrong)
         if record.status != "ok" or record.seconds is None or record.work is None:
             self.failed += record.status == "failed"
@@ -103,7 +102,7 @@ class Cell:
             self.slowed.update(state.before.throttled or (), state.after.throttled or ())
 
     def absorb(self, other: Cell, moved: int) -> None:
-        """Take in what another run found of this case, its launch numbers moved up by so many."""
+        """Add what another run measured of this case, its launch numbers moved up by so many."""
         self.launches.extend(launch + moved for launch in other.launches)
         self.medians.extend(other.medians)
         self.means.extend(other.means)
@@ -119,13 +118,12 @@ class Cell:
 
     @property
     def half_step(self) -> float:
-        """Half of what the clock's step makes of a time (s): a burst divides it by its operations."""
+        """Half of the clock's step in a time (s): a burst divides it by its operations."""
         bursts = [float(value) for way in self.how for name, value in way if name == "burst"]
         return self.clock_step / 2 / max(min(bursts, default=1.0), 1.0)
 
     @property
     def by_launch(self) -> dict[int, float]:
-        """The median of each launch, in seconds."""
         return dict(zip(self.launches, self.medians, strict=True))
 
 
@@ -148,22 +146,33 @@ def how(record: Record) -> How:
     return _named(record.driver, record.gate, record.cadence, record.clock, record.burst, record.in_place)
 
 
+def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
+    """By name, the values of how these cells were measured: `gate` is `barrier`, or `roundtime` too."""
+    values: dict[str, set[str]] = {}
+    for cell in cells:
+        for way in cell.how:
+            for name, value in way:
+                values.setdefault(name, set()).add(value)
+    return values
+
+
 @lru_cache  # few ways, a million records
 def _named(
     driver: str | None, gate: str | None, cadence: str | None, clock: str | None, burst: int, in_place: bool | None
 ) -> How:
-    place = None if in_place is None else "in" if in_place else "out"
-    facts = {"driver": driver, "gate": gate, "cadence": cadence, "clock": clock, "burst": burst, "place": place}
+    facts = {"driver": driver, "gate": gate, "cadence": cadence, "clock": clock, "burst": burst}
+    if in_place is not None:
+        facts["place"] = "in" if in_place else "out"
     return tuple((name, str(value)) for name, value in facts.items() if value is not None)
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that was found under one name: a run, or a folder of runs that are launches of each other.
+    """Everything that was read under one name: a run, or a folder of runs of which each is one launch of the same.
 
-    `manifests` has one entry a run. `folders` are the runs, each with the number of its first launch here; `samples`
-    has the samples files of each. `doubts` are samples files that cannot be read or do not agree with their records.
-    `interleaved`: launches of one number were measured close together, in an order drawn by chance.
+    `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here;
+    `samples` has the samples files of each. `doubts` are samples files that cannot be read or do not agree with their
+    records. `interleaved`: launches of one number were measured close together, in random order.
     """
 
     name: str
@@ -177,7 +186,7 @@ class Observed:
 
 
 def observe(path: Path) -> Observed:
-    """The run at `path`; or if it is none, the runs in it, in the order of their names, each one launch.
+    """The run at `path`; or if it is a folder of runs, these in the order of their names, each one launch.
 
     Raises:
         RunReadError: neither a run nor a folder of runs, or one of them is damaged.
@@ -188,13 +197,13 @@ def observe(path: Path) -> Observed:
     folders = [child for child in inside if (child / "manifest.json").is_file()]
     if not folders:
         raise RunReadError(f"{path}: neither a run nor a folder of runs (no manifest.json in it or in its folders).")
-    found = gather(path, folders)
+    observed = gather(path, folders)
     strange = tuple(f"{child}: no manifest.json; it is left out" for child in inside if child not in folders)
-    return replace(found, doubts=found.doubts + strange)
+    return replace(observed, doubts=observed.doubts + strange)
 
 
 def gather(name: Path, folders: list[Path]) -> Observed:
-    """Several runs as one: with more than one, launch numbers are counted through."""
+    """Several runs as one: launch numbers go on from one run to the next."""
     manifests, cells, where, truncated, doubts = [], dict[Case, Cell](), [], [], list[str]()
     samples: list[SampleIndex] = []
     first = 0
@@ -217,7 +226,7 @@ def gather(name: Path, folders: list[Path]) -> Observed:
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:
-    """Put records into their cells, launch numbers moved up by `first`; the highest launch number found."""
+    """Add records to their cells, launch numbers moved up by `first`; returns the highest launch number."""
     last = first
     for record in records:
         cell = cells.get(record.case)
@@ -229,6 +238,6 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
 
 
 def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
-    """What an experiment that was stopped lacks, in words; empty where every cell has all its launches."""
+    """What an experiment that was stopped lacks; empty where every cell has all its launches."""
     short = sum(len(cell.medians) + cell.failed + cell.skipped < experiment.launches for cell in cells)
     return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""

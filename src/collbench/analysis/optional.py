@@ -1,4 +1,4 @@
-"""Packages of the extra `analysis`: imported when something asks for them, and asked for where they are missing."""
+"""Packages of the extra `analysis`, imported when they are needed; where one is missing, how to install it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def needed(module: str, package: str, what: str) -> Any:
     """The module of that name, which belongs to `package` and is needed for `what`.
 
     Raises:
-        RequestError: it is not installed; how to install it.
+        RequestError: it is not installed.
     """
     try:
         return import_module(module)
@@ -22,27 +22,13 @@ def needed(module: str, package: str, what: str) -> Any:
 
 
 def stats() -> Any:
-    """`scipy.stats`.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
-    return needed("scipy.stats", "SciPy", "comparing")
+    return needed("scipy.stats", "SciPy", "compare")
 
 
 def ndtr() -> Any:
-    """`scipy.special.ndtr`, the normal distribution function.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
-    return needed("scipy.special", "SciPy", "comparing").ndtr
+    """The normal distribution function."""
+    return needed("scipy.special", "SciPy", "compare").ndtr
 
 
 def optimize() -> Any:
-    """`scipy.optimize`.
-
-    Raises:
-        RequestError: SciPy is not installed.
-    """
-    return needed("scipy.optimize", "SciPy", "a model")
+    return needed("scipy.optimize", "SciPy", "model")

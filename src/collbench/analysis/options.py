@@ -1,4 +1,4 @@
-"""What the reader of a run may still choose, and what each choice took: questions, options, and their cells."""
+"""What the reader of a run can choose, and what each choice took: questions, options, and their cells."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from collbench.spelling import suggestion
 
 _ADVISED = sorted((axis for axis in AXES.values() if axis.advised), key=lambda axis: axis.kind != "where")
 
-#: Factors in the order in which they are named; `library` is the image (on the host: the environment beside it, or the
-#: library itself) and the backend, `engine` says something where there are several.
+#: Factors in the order in which they are named. `library` is the image (on the host: the environment beside it, or the
+#: library itself) and the backend; `engine` is used where there are several.
 FACTORS = ("library", "engine", *(axis.spelled for axis in _ADVISED))
 
 
 @dataclass(frozen=True, order=True)
 class Option:
-    """A value for each factor, in the order of `FACTORS`; empty where the factor does not apply."""
+    """A value for each factor, in the order of `FACTORS`; empty for a default, and where the factor does not apply."""
 
     values: tuple[str, ...]
 
@@ -39,9 +39,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Question:
-    """One operation on so many ranks: what was measured of it, by size and option.
+    """One operation on a number of ranks: its cells, by size asked for (bytes) and option.
 
-    `varying` are the factors in which the options differ; the others are settled.
+    `varying` are the factors in which the options differ.
     """
 
     case: Case
@@ -50,30 +50,36 @@ class Question:
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes, ascending."""
         return sorted(self.cells)
 
     @property
     def options(self) -> list[Option]:
-        """Every option that was measured at some size."""
         return sorted({option for cells in self.cells.values() for option in cells})
 
     def name(self, option: Option) -> str:
         """`mpich, single ipc`: the values of what varies."""
-        found = {factor: option[factor] for factor in self.varying if option[factor]}
-        where = " ".join(found.pop(factor) for factor in ("policy", "isolation") if factor in found)
-        library = found.pop("library", "")
-        rest = (
-            f"{factor} {value}" if factor not in ("driver",) else f"{value} driver" for factor, value in found.items()
-        )
+        values = {factor: value for factor in self.varying if (value := self.value(option, factor))}
+        where = " ".join(values.pop(factor) for factor in ("policy", "isolation") if factor in values)
+        library = values.pop("library", "")
+        rest = [f"{value} driver" if factor == "driver" else f"{factor} {value}" for factor, value in values.items()]
         return ", ".join(word for word in (library, where, *rest) if word) or option["library"] or option["policy"]
+
+    def value(self, option: Option, factor: str) -> str:
+        """The value of a factor; memory that is near is named where it varies."""
+        near = factor == "affinity" and factor in self.varying
+        return option[factor] or (AXES["affinity"].label("near") if near else "")
+
+    def place(self, option: Option) -> str:
+        """`single strict`, `host, affinity far`: policy and step, and the affinity where it varies."""
+        where = " ".join(word for word in (option["policy"], option["isolation"]) if word)
+        return f"{where}, affinity {self.value(option, 'affinity')}" if "affinity" in self.varying else where
 
 
 def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
-    """The questions that a run answers, options outside of `given` left out.
+    """The questions that a run answers, without options outside of `given`.
 
     Raises:
-        RequestError: nothing is left, with the values that there are.
+        RequestError: nothing is left.
     """
     backends = {case["backend"] for case in observed.cells}
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
@@ -88,8 +94,8 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
         if all(_is(words[factor], value) for factor, value in given.items()):
             grouped.setdefault(_question(case), {}).setdefault(case["size"], {})[option] = cell
     if not grouped:
-        said = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
-        raise RequestError(f"--given leaves nothing of {observed.name}: in it {said}.")
+        values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
+        raise RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
     return [Question(case, cells, _varying(cells)) for case, cells in grouped.items()]
 
 
@@ -106,18 +112,18 @@ def parse_given(texts: Iterable[str]) -> dict[str, str]:
         if not equals or not value.strip():
             raise RequestError(f"--given {text!r}: write FACTOR=VALUE, as in policy=single.")
         if factor not in {*FACTORS, *OF_COMPARE}:
-            raise RequestError(f"--given {text!r}: no such factor. {suggestion(factor, (*FACTORS, *OF_COMPARE))}")
+            raise RequestError(f"--given {text!r}: unknown factor. {suggestion(factor, (*FACTORS, *OF_COMPARE))}")
         given[factor] = value.strip()
     return given
 
 
 def _is(words: list[str], wanted: str) -> bool:
-    """A host has no step, so it stays whatever step is given."""
+    """The host has no step, so it remains whatever step is given."""
     return wanted in words or (wanted in STEPS and words == [_NO_STEP])
 
 
 def _library_of(observed: Observed) -> str:
-    """The name of the library where no image says it."""
+    """The name of the library where no image names it."""
     names = {f"{library.name} {library.version}" for manifest in observed.manifests for library in manifest.libraries}
     return " and ".join(sorted(names))
 
@@ -126,11 +132,12 @@ _NO_STEP = AXES["isolation"].label(None)
 
 
 def _words(case: Case, option: Option, factor: str) -> list[str]:
-    """What a value may be called, never empty: its word among options, the axis's own, its name as a side of `--by`."""
-    found, axis = [option[factor]] if factor in FACTORS else [], factor.replace("-", "_")
-    found += [AXES[axis].label(case[axis])] if axis in AXES else []
-    found += [OF_COMPARE[factor].label(case)] if factor in OF_COMPARE else []
-    return list(dict.fromkeys(word for word in found if word))
+    """What a value may be called: its word among options, the axis's own, its name as a side of `--by`."""
+    axis = factor.replace("-", "_")
+    words = [option[factor]] if factor in FACTORS else []
+    words += [AXES[axis].label(case[axis])] if axis in AXES else []
+    words += [OF_COMPARE[factor].label(case)] if factor in OF_COMPARE else []
+    return list(dict.fromkeys(word for word in words if word))
 
 
 def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:
@@ -141,7 +148,7 @@ def _option(case: Case, library: str, several_backends: bool, several_engines: b
 
 
 def _chosen(case: Case, axis: Axis) -> str:
-    """A choice in a word; empty where nothing was chosen. A policy always says something."""
+    """A choice in a word; empty where nothing was chosen. A policy is always named."""
     value = case[axis.name]
     if value == axis.neutral and axis.name != "policy":
         return ""
@@ -153,11 +160,11 @@ def _question(case: Case) -> Case:
 
 
 def _varying(cells: dict[int, dict[Option, Cell]]) -> tuple[str, ...]:
-    options = {option for found in cells.values() for option in found}
+    options = {option for of_size in cells.values() for option in of_size}
     return tuple(factor for factor in FACTORS if len({option[factor] for option in options}) > 1)
 
 
-#: What may differ between runs that advise together: it is what they are to choose from.
+#: What may differ between runs that are advised on together: it is what there is to choose from.
 _SOFTWARE = frozenset(
     {"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host", "boot"}
 )
@@ -166,23 +173,25 @@ _SOFTWARE = frozenset(
 def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_blocks: bool = False) -> Observed:
     """Several runs of one machine as one: cells without an image are named by the library of their run.
 
-    With `in_blocks` launches of equal number belong together in all of them.
+    With `in_blocks` launches of equal number are paired in all of them.
 
     Raises:
         RequestError: they were measured on different machines, or in different ways; or two runs whose launches are to
-            belong together measured the same thing.
+            be paired measured the same thing.
     """
     first, *others = runs
     if not others:
         return first
     for other in others:
-        found = environment.differences(environment.facts(first, first.cells), environment.facts(other, other.cells))
-        wrong = {name: text for name, text in found.items() if name not in _SOFTWARE | ignored}
+        differing = environment.differences(
+            environment.facts(first, first.cells), environment.facts(other, other.cells)
+        )
+        wrong = {name: text for name, text in differing.items() if name not in _SOFTWARE | ignored}
         if wrong:
             listed = "; ".join(f"{name} {text}" for name, text in wrong.items())
             raise RequestError(
-                f"{first.name} and {other.name} cannot advise together: {listed}. "
-                f"Ask each of them alone, or: --ignore {','.join(wrong)}"
+                f"{first.name} and {other.name} cannot be taken together: {listed}. "
+                f"Ask for advice on each of them alone, or add --ignore {','.join(wrong)}"
             )
     cells: dict[Case, Cell] = {}
     moved = 0
@@ -193,7 +202,7 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
             case = cell.case.having(image=image)
             if in_blocks and case in cells:
                 raise RequestError(f"--in-blocks: {run.name} and another run measured the same ({case.workload}, "
-                                   f"{library}): nothing tells them apart.")  # fmt: skip
+                                   f"{library}): nothing distinguishes them.")  # fmt: skip
             cells.setdefault(case, Cell(case)).absorb(cell, 0 if in_blocks else moved)
         moved += 1 + max((cell.highest for cell in run.cells.values()), default=0)
     names = " + ".join(run.name for run in runs)
@@ -202,27 +211,27 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
 
 
 def _told_apart(case: Case, run: Observed, runs: list[Observed]) -> str | None:
-    """The image's name, with its library where another run has another one under that name.
+    """The image's name, with its library where another run has another library under that name.
 
     Raises:
-        RequestError: it holds other software there, and the same library by name.
+        RequestError: the image holds other software in another run, and a library of the same name.
     """
-    mine = _software(case, run)
-    others = [theirs for other in runs if other is not run and (theirs := _software(case, other)) not in (mine, {})]
-    if not others:
+    own = _software(case, run)
+    different = [facts for other in runs if other is not run and (facts := _software(case, other)) not in (own, {})]
+    if not different:
         return case.where.image
-    if any(theirs["library"] == mine["library"] for theirs in others):
+    if any(facts["library"] == own["library"] for facts in different):
         raise RequestError(
-            f"{run.name} and another run have other software under the name {case.where.image}: "
-            "they cannot advise together."
+            f"{run.name} and another run have different software under the name {case.where.image}: "
+            "they cannot be taken together."
         )
-    return f"{case.where.image} ({mine['library']})"
+    return f"{case.where.image} ({own['library']})"
 
 
 def _software(case: Case, run: Observed) -> dict[str, str]:
-    """What stands behind the image of a case in a run: library and its file; empty where it has no such image."""
+    """The library in the image of a case, and its file, in a run; empty where the run has no such image."""
     side = (case.where.image, case.where.on_host)
-    if not any((one.where.image, one.where.on_host) == side for one in run.cells):
+    if not any((other.where.image, other.where.on_host) == side for other in run.cells):
         return {}
-    found = environment.facts(run, [case])
-    return {name: found.get(name, "") for name in ("library", "library-file")}
+    facts = environment.facts(run, [case])
+    return {name: facts.get(name, "") for name in ("library", "library-file")}

@@ -1,4 +1,4 @@
-"""Which cell is held against which: two sides that differ in the factor asked about, and in nothing else."""
+"""Which cells are compared: two sides that differ in the factor asked about, and in nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collbench.errors import RequestError
 from collbench.schema.axes import AXES
 from collbench.schema.case import Case, names_in
 
-#: Ways of measuring by which numbers of one case may be incomparable, and the axes of the case that ask for them.
+#: Facts of the measuring that can make two numbers of one case incomparable, and the axes of the case that set them.
 METHODS = {"driver": "driver", "gate": "", "cadence": "", "clock": "", "burst": "", "place": "in_place"}
 
 #: What people ask about two runs, the likeliest first.
@@ -21,7 +21,7 @@ _QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "ima
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells that answer one question. `free` are the ways of measuring in which they may differ (`METHODS`)."""
+    """Two cells that are compared. `free` are the facts of the measuring in which they may differ (`METHODS`)."""
 
     base: Cell
     other: Cell
@@ -32,7 +32,7 @@ class Pair:
 
 
 def within(observed: Observed, factor: Factor, ignored: frozenset[str], between: tuple[str, ...] = ()) -> list[Pair]:
-    """Pairs of one run: each side against the first in order that it can be held against; or the two in `between`.
+    """Pairs of one run: each side against the first in order that it can be compared with; or the two in `between`.
 
     Raises:
         RequestError: the run has only one side, or not those of `between`; or they differ in the environment.
@@ -46,12 +46,12 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
     by_sides: dict[tuple[object, ...], list[Pair]] = {}
     for pair in pairs:
         by_sides.setdefault((_side(pair.base.case), _side(pair.other.case)), []).append(pair)
-    compared = []
+    checked = []
     for same in by_sides.values():
-        mine = environment.facts(observed, [same[0].base.case])
-        theirs = environment.facts(observed, [same[0].other.case])
-        compared += _checked(same, environment.differences(mine, theirs), factor, ignored)
-    return compared
+        base = environment.facts(observed, [same[0].base.case])
+        other = environment.facts(observed, [same[0].other.case])
+        checked += _checked(same, environment.differences(base, other), factor, ignored)
+    return checked
 
 
 def across(base: Observed, other: Observed, factor: Factor | None, ignored: frozenset[str]) -> list[Pair]:
@@ -61,11 +61,11 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
         RequestError: no case in common, several where one is needed, or another environment.
     """
     dropped = (factor.axes if factor else ()) + _axes(ignored, base, other)
-    mine, theirs = _keyed(base, dropped), _keyed(other, dropped)
-    common = [key for key in mine if key in theirs]
+    base_cells, other_cells = _keyed(base, dropped), _keyed(other, dropped)
+    common = [key for key in base_cells if key in other_cells]
     if not common:
-        raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(mine, theirs)}.")
-    pairs = [Pair(mine[key], theirs[key], base.name, other.name) for key in common]
+        raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(base_cells, other_cells)}.")
+    pairs = [Pair(base_cells[key], other_cells[key], base.name, other.name) for key in common]
     facts = (environment.facts(base, [pair.base.case for pair in pairs]),
              environment.facts(other, [pair.other.case for pair in pairs]))  # fmt: skip
     nothing = Factor("run", (), frozenset(), lambda case: "", lambda case: 0)
@@ -73,25 +73,25 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
 
 
 def refuse_not_in_turns(base: Observed, other: Observed) -> None:
-    """Raise where launches of equal number cannot have been measured together, as far as the runs tell.
+    """Raise where launches of equal number cannot have been measured together, as far as the runs say.
 
     Raises:
         RequestError: folders of launches with other names, or all launches of one were made before those of the other.
     """
-    mine, theirs = ([folder.name for _, folder in one.folders] for one in (base, other))
-    if max(len(mine), len(theirs)) < 2:
+    base_names, other_names = ([folder.name for _, folder in run.folders] for run in (base, other))
+    if max(len(base_names), len(other_names)) < 2:
         return
-    if mine != theirs:
-        apart = sorted(set(mine) ^ set(theirs))
+    if base_names != other_names:
+        apart = sorted(set(base_names) ^ set(other_names))
         raise RequestError(
-            f"--in-blocks: {base.name} and {other.name} hold other launches: {', '.join(apart[:4])} in one of them "
-            "only. Give launches of one block the same name in both."
+            f"--in-blocks: {base.name} and {other.name} hold different launches: {', '.join(apart[:4])} in only one of "
+            "them. Give the launches of one block the same folder name in both."
         )
-    made = [sorted(manifest.created for manifest in one.manifests) for one in (base, other)]
+    made = [sorted(manifest.created for manifest in run.manifests) for run in (base, other)]
     if made[0][-1] < made[1][0] or made[1][-1] < made[0][0]:
         raise RequestError(
-            f"--in-blocks: {base.name} and {other.name} were not measured in turns: by their manifests, all launches "
-            "of one began before those of the other."
+            f"--in-blocks: {base.name} and {other.name} were not measured in turns: according to their manifests, all "
+            "launches of one began before those of the other."
         )
 
 
@@ -104,17 +104,17 @@ def without_partner(observed: Observed, factor: Factor, pairs: list[Pair]) -> in
 
 def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Iterable[Pair]:
     ordered = sorted(cells, key=lambda cell: factor.order(cell.case))
-    if between:  # the first named is the one that the other is held against
+    if between:  # the first one named is the base
         named = [[cell for cell in ordered if _named(factor.label(cell.case), name)] for name in between]
         chosen = [(base, other) for base in named[0] for other in named[1]]
     else:
         chosen = [(base, other) for index, other in enumerate(ordered) for base in ordered[:index]]
     seen = set[int]()
     for base, other in chosen:
-        mine, theirs = factor.label(base.case), factor.label(other.case)
-        if mine != theirs and (between or id(other) not in seen) and factor.opposed(base.case, other.case):
+        base_name, other_name = factor.label(base.case), factor.label(other.case)
+        if base_name != other_name and (between or id(other) not in seen) and factor.opposed(base.case, other.case):
             seen.add(id(other))
-            yield Pair(base, other, mine, theirs)
+            yield Pair(base, other, base_name, other_name)
 
 
 def _named(label: str, name: str) -> bool:
@@ -127,7 +127,7 @@ def _side(case: Case) -> tuple[object, ...]:
 
 
 def _axes(ignored: frozenset[str], *runs: Observed) -> tuple[str, ...]:
-    """The axes of these runs, or of none, that have one of these names."""
+    """The axes of the table and of these runs that are to be ignored."""
     known = {*AXES, *(name for run in runs for name in names_in(run.cells))}
     return tuple(sorted(name for name in known if name.replace("_", "-") in ignored))
 
@@ -137,31 +137,28 @@ def _keyed(observed: Observed, dropped: tuple[str, ...]) -> dict[Case, Cell]:
     for cell in observed.cells.values():
         key = cell.case.without(dropped)
         if key in keyed:
-            one, two = (str(_shown(c.case, dropped)) for c in (keyed[key], cell))
+            first, second = ({name: same.case[name] for name in dropped} for same in (keyed[key], cell))
             raise RequestError(
-                f"{observed.name} has several cells where one is needed: {one} and {two}. "
-                "Ask within one run (collbench compare RUN --by ...), or do not ignore what tells them apart."
+                f"{observed.name} has several cells where one is needed: {first} and {second}. "
+                "Compare within one run (collbench compare RUN --by ...), or do not ignore what distinguishes them."
             )
         keyed[key] = cell
     return keyed
 
 
-def _shown(case: Case, axes: tuple[str, ...]) -> dict[str, object]:
-    return {name: case[name] for name in axes}
-
-
-def _apart(mine: dict[Case, Cell], theirs: dict[Case, Cell]) -> str:
+def _apart(base: dict[Case, Cell], other: dict[Case, Cell]) -> str:
     """`dtype float32 against float64`: the axes on which no value is shared; else that the combinations differ."""
-    found = []
-    for name in names_in([*mine, *theirs]):
-        one, other = ({key[name] for key in keys} for keys in (mine, theirs))
-        if one and other and not one & other:
-            found.append(f"{name.replace('_', '-')} {_values(one)} against {_values(other)}")
-    if not mine or not theirs:
+    if not base or not other:
         return "one of them holds no records"
-    if not found:
-        return "every value occurs in both, but no combination"
-    return f"{'; '.join(found)}. To insist: {' '.join(f'--ignore {text.split()[0]}' for text in found)}"
+    axes = {}
+    for name in names_in([*base, *other]):
+        of_base, of_other = ({key[name] for key in keys} for keys in (base, other))
+        if not of_base & of_other:
+            axes[name.replace("_", "-")] = f"{_values(of_base)} against {_values(of_other)}"
+    if not axes:
+        return "every value occurs in both, but no combination of values does"
+    listed = "; ".join(f"{name} {values}" for name, values in axes.items())
+    return f"{listed}. To compare anyway: {' '.join(f'--ignore {name}' for name in axes)}"
 
 
 def _values(values: set[object]) -> str:
@@ -172,49 +169,36 @@ def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...
     labels = sorted({factor.label(cell.case) for cell in observed.cells.values()})
     if not labels:
         return RequestError(f"{observed.name}: no records to compare.")
-    there = f"It has {', '.join(labels)}."
+    sides = f"It has {', '.join(labels)}."
     if between:
-        return RequestError(f"{observed.name}: nothing to compare between {' and '.join(between)}. {there}")
-    others = [
-        name
-        for name, one in FACTORS.items()
-        if len({tuple(cell.case[axis] for axis in one.axes) for cell in observed.cells.values()}) > 1
-    ]
-    hint = f" Its cells differ by: {', '.join(others)}." if others else " Name a second run to compare it with."
+        return RequestError(f"{observed.name}: nothing to compare between {' and '.join(between)}. {sides}")
+    others = [name for name, possible in FACTORS.items() if possible.varies(observed.cells)]
+    hint = f" Its cells differ in: {', '.join(others)}." if others else " Name a second run to compare it with."
     if factor.name in others:
         cases = [cell.case for cell in observed.cells.values()]
         differing = [name for name in names_in(cases) if len({case[name] for case in cases}) > 1]
         rest = ", ".join(f"--ignore {name.replace('_', '-')}" for name in differing if name not in factor.axes)
-        hint = f" No two of its cells differ in that alone. To let other things differ too: {rest}."
-    return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {there}{hint}")
+        hint = f" No two of its cells differ in that alone. To let other factors differ too: {rest}."
+    return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {sides}{hint}")
 
 
-def _checked(pairs: list[Pair], found: dict[str, str], factor: Factor, ignored: frozenset[str]) -> list[Pair]:
-    """The pairs with what they differ in besides the factor.
+def _checked(pairs: list[Pair], differences: dict[str, str], factor: Factor, ignored: frozenset[str]) -> list[Pair]:
+    """The pairs, each with what else its sides differ in besides the factor.
 
     Raises:
         RequestError: the environment differs in what changes numbers, and nobody said to ignore it.
     """
     python = any(dict(how).get("driver") == "python" for pair in pairs for how in (*pair.base.how, *pair.other.how))
-    said = environment.SAID | (frozenset() if python else environment.PYTHON)
-    wrong = {name: text for name, text in found.items() if name not in said | factor.implied | ignored}
+    mentioned = environment.MENTIONED | (frozenset() if python else environment.PYTHON)
+    wrong = {name: text for name, text in differences.items() if name not in mentioned | factor.implied | ignored}
     if wrong:
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
-        asked = next((name for name in _QUESTIONS if name in wrong), next(iter(wrong)))
+        likely = next((name for name in _QUESTIONS if name in wrong), next(iter(wrong)))
         raise RequestError(
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
-            f"If one of these is the question: --by {asked}. To compare all the same: --ignore {','.join(wrong)}"
+            f"To compare by one of these: --by {likely}. To compare anyway: --ignore {','.join(wrong)}"
         )
-    remarks = tuple(f"{name}: {text}" for name, text in found.items() if name not in factor.implied)
+    remarks = tuple(f"{name}: {text}" for name, text in differences.items() if name not in factor.implied)
     axes = (*factor.axes, *_axes(ignored))
     free = frozenset(name for name, axis in METHODS.items() if name in ignored or axis in axes)
     return [replace(pair, free=free, remarks=remarks) for pair in pairs]
-
-
-def methods(cell: Cell) -> dict[str, str]:
-    """How the numbers of a cell were taken; several ways side by side."""
-    found: dict[str, set[str]] = {}
-    for how in cell.how:
-        for name, value in how:
-            found.setdefault(name, set()).add(value)
-    return {name: " and ".join(sorted(values)) for name, values in found.items()}

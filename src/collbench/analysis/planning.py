@@ -1,4 +1,4 @@
-"""How many launches a verdict lacks: enough that it comes in four cases of five."""
+"""How many more launches give a verdict with a probability of 80 %."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from collbench.analysis.significance import ALPHA, BLOCKS_SHARE, PValues, least_
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Nobody starts more launches than this to settle a cell.
+#: More launches than this are not suggested.
 MOST = 1000
 
-#: The chance of a verdict that is planned for.
+#: The probability of a verdict that is planned for.
 CHANCE = 0.8
 
-#: Differences that are there are usually of this size (logarithm of a ratio).
+#: The usual size of differences (logarithm of a ratio).
 USUAL = 0.2
 
 _NORMAL = NormalDist()
 
 
 def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
-    """Launches a side after which there is a verdict with a chance of `CHANCE`; None above `MOST`.
+    """Launches a side after which there is a verdict with probability `CHANCE`; None above `MOST`.
 
-    Before these launches it was as likely as not that nothing differs, and else a difference had a logarithm of 0 +-
-    `USUAL`; what the interval says makes a distribution of that, and what the estimate and its interval may be after so
-    many launches follows from it (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7
-    (1986) 8-17). Besides, the rank tests must be able to reach p: with n launches theirs has a least value, and it is
-    multiplied by what the number of cells makes of it.
+    The prior: nothing differs with probability 1/2, otherwise the logarithm of the ratio is normal, 0 +- `USUAL`. The
+    interval makes a posterior of it, from which follows how the estimate and its interval are distributed after more
+    launches (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7 (1986) 8-17). The
+    rank tests must also be able to reach p: with n launches their p has a least value, and is multiplied for the number
+    of cells.
     """
     assert ratio.interval is not None
     if hidden_by_clock(ratio, margin):
@@ -53,7 +53,7 @@ def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
 
 
 def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
-    """Whether steps of the clock, more than the launches' spread, keep the interval from being narrow enough."""
+    """Whether the clock's step, more than the spread of launches, keeps the interval from being narrow enough."""
     assert ratio.interval is not None
     half = math.log(ratio.interval[1] / ratio.interval[0]) / 2
     return ratio.resolution > math.log1p(margin) / 3 and ratio.resolution > half / 2
@@ -61,7 +61,7 @@ def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
 
 @dataclass(frozen=True)
 class _Known:
-    """A difference (logarithm) found in n launches, with its standard error."""
+    """A difference (logarithm) estimated from n launches, with its standard error."""
 
     effect: float
     error: float
@@ -80,7 +80,7 @@ class _Known:
     def _outside(
         self, bound: NDArray[np.float64], later: NDArray[np.int64], true: float, unsure: float
     ) -> NDArray[np.float64]:
-        """The same where the difference is `true` +- `unsure`: so far `effect` was found, the rest is to come."""
+        """The same where the difference is `true` +- `unsure`: n launches had `effect`, the others are to come."""
         new = 1 - self.n / later
         centre = (1 - new) * self.effect + new * true
         deviation = np.sqrt((new * unsure) ** 2 + new * (1 - new) * self.error**2)
@@ -101,7 +101,7 @@ def _score(two_sided: float) -> float:
 
 
 def _least(p: PValues, n: int, later: int) -> float:
-    """The least p after `later` launches: of all tests where sides are apart already, else of the one in blocks."""
+    """The least p after `later` launches: of both tests where the sides are separated, else of that in blocks."""
     in_blocks = p.p_blocks is not None
     separated = p.p <= least_p(n, False) * 1.001
     return least_p(later, in_blocks and not separated, separated and in_blocks)
@@ -111,12 +111,12 @@ def _above(
     value: NDArray[np.float64], centre: NDArray[np.float64], deviation: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """P(X > value) of normal X."""
-    found: NDArray[np.float64] = ndtr()((centre - value) / np.maximum(deviation, 1e-12))
-    return found
+    share: NDArray[np.float64] = ndtr()((centre - value) / np.maximum(deviation, 1e-12))
+    return share
 
 
 def fewest_launches(cells: int, in_blocks: bool = True) -> int:
-    """Launches a side with which one cell of so many, compared together, can be told to differ when it alone does."""
+    """Launches a side with which one cell alone can be called different among so many compared together."""
     n = FEWEST
     while cells * least_p(n, in_blocks, in_blocks) > ALPHA:
         n += 1

@@ -1,4 +1,4 @@
-"""What a policy costs, and how much of it each step of the ladder gives back."""
+"""What a policy costs, and how much of it each less isolated step recovers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from collbench.schema.policy import PolicyOrder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: A share beyond this, either way, says no more than that almost nothing was to be given back.
+#: Shares are cut off here, either way: beyond it there was almost nothing to recover.
 _MOST = 100.0
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """At one size: `isolated` takes `cost` times as long as `free`, and `step` gives back `share` of the difference.
+    """At one size asked for (bytes): `isolated` takes `cost` times as long as `free`; `step` recovers `share` of that.
 
-    1 is all of it; above 1 it is faster than `free`. Every block has a cost and a share; theirs are the medians and
-    intervals, which are None with too few launches.
+    A share of 1 is all of the difference; above 1 the step is faster than `free`. Every block has a cost and a share;
+    these are their medians and intervals, which are None with too few launches.
     """
 
-    bytes: int
+    size: int
     free: Option
     isolated: Option
     step: Option
@@ -40,21 +40,22 @@ class Recovery:
 
 
 def recoveries(question: Question, size: int, in_blocks: bool) -> list[Recovery]:
-    """For each library and each policy in containers: the most isolated step, and what each other step gives back.
+    """For each library and each policy in containers: the most isolated step, and what each other step recovers.
 
     `free` is the same library on the host, or else in one container for all at its least isolated step. Only steps of a
     policy that costs something are listed.
     """
     measured = {option: cell for option, cell in question.cells[size].items() if cell.medians and min(cell.medians) > 0}
-    found = []
+    recovered: list[Recovery | None] = []
     for isolated in measured:
         steps = [option for option in measured if _same_but_step(option, isolated)]
         if isolated["isolation"] not in STEPS or len(steps) < 2 or isolated != max(steps, key=_isolation):
             continue
         free = _free(measured, isolated)
         if free is not None:
-            found += [_recovered(size, measured, free, isolated, step, in_blocks) for step in steps if step != isolated]
-    return [one for one in found if one is not None]
+            others = (step for step in steps if step != isolated)
+            recovered += [_recovered(size, measured, free, isolated, step, in_blocks) for step in others]
+    return [recovery for recovery in recovered if recovery is not None]
 
 
 def _isolation(option: Option) -> tuple[PolicyOrder, int]:
@@ -69,9 +70,9 @@ _PLACE = ("policy", "isolation", "engine")
 
 
 def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
-    """The least isolated option that differs in policy and step alone, and whose policy is surely less isolated.
+    """The least isolated option that differs in policy and step alone, and whose policy is certainly less isolated.
 
-    Of two policies between `multi` and `single` nobody knows which is, nor of near and far.
+    Policies between `multi` and `single` have no such order, nor have near and far memory.
     """
     others = [
         option
@@ -86,22 +87,22 @@ def _free(measured: dict[Option, Cell], isolated: Option) -> Option | None:
 def _recovered(
     size: int, measured: dict[Option, Cell], free: Option, isolated: Option, step: Option, in_blocks: bool
 ) -> Recovery | None:
-    """Of blocks that have all three; None where there are none, or where isolation costs nothing in most of them."""
+    """From blocks that have all three; None where there are none, or where isolation costs nothing in most of them."""
     rows = together([measured[option] for option in (free, isolated, step)], in_blocks)
     if not len(rows):
         return None
     steps = (measured[isolated].half_step, measured[free].half_step)
     cost = ratio_in_blocks(rows[:, 1], rows[:, 0], half_steps=steps)
-    back = centre(shares(rows))
+    share = centre(shares(rows))
     if cost.value <= 1:
         return None
-    return Recovery(size, free, isolated, step, cost.value, cost.interval, back.value, back.interval)
+    return Recovery(size, free, isolated, step, cost.value, cost.interval, share.value, share.interval)
 
 
 def shares(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of times [n, 3] free, isolated, step: the part [n] of what isolation costs that the step saves.
+    """Of times [n, 3] free, isolated, step: the share [n] of what isolation costs that the step saves.
 
-    Where isolation costs nothing, there is nothing to give back: what the step saves counts as all or nothing of it.
+    Where isolation costs nothing, there is nothing to recover: what the step saves counts as all or nothing of it.
     """
     free, isolated, step = rows.T
     cost, saved = isolated - free, isolated - step

@@ -1,4 +1,4 @@
-"""Records held against their samples files while a run is read: a summary that was changed, a file that is gone."""
+"""Records checked against their samples files while a run is read: a summary that was changed, a file that is gone."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from collbench.schema.sample_files import SampleFiles
 from collbench.schema.samples import disagreement
 from collbench.units import format_size
 
-#: Of so many records every samples file is opened; beyond it every second, beyond twice as many every fourth, and so
-#: on: of a million some eleven thousand.
+#: For so many records every samples file is opened; beyond that every second, beyond twice as many every fourth, and
+#: so on: for a million records some eleven thousand.
 EVERY = 2048
 
 
 class SampleCheck:
-    """Passes the records of a run on, and looks at samples files on the way.
+    """Passes the records of a run on, and checks samples files on the way.
 
-    `passed` counts the records, `index` tells the samples files of those that were measured.
+    `passed` counts the records, `index` holds the samples files of those that were measured.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.passed = self._with_file = self._opened = 0
         self.index = SampleIndex()
-        self._found = Counter[str]()
+        self._problems = Counter[str]()
         self._first: dict[str, str] = {}
 
     def passing(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The records as they come."""
         with SampleFiles(self._folder) as files:
             for record in records:
                 self.passed += 1
@@ -50,21 +49,21 @@ class SampleCheck:
         except RunReadError as error:
             self._count("cannot be read", str(error))
             return
-        found = "" if samples is None else disagreement(record, samples)
-        if found:
+        difference = "" if samples is None else disagreement(record, samples)
+        if difference:
             where = f"{record.case.workload} {format_size(record.case['size'])}, launch {record.launch}"
-            self._count("do not agree with their records", f"{where}: {found}")
+            self._count("do not agree with their records", f"{where}: {difference}")
 
     def _count(self, what: str, example: str) -> None:
-        self._found[what] += 1
+        self._problems[what] += 1
         self._first.setdefault(what, example)
 
     def lines(self) -> tuple[str, ...]:
-        """What was found so far; empty where every file that was opened agrees with its record."""
+        """The problems so far; empty where every file that was opened agrees with its record."""
         some = self._opened < self._with_file
         of = f"of {self._opened} samples files{f' that were opened, of {self._with_file},' if some else ''}"
         return tuple(
-            f"{self._folder}: {number} {of} {what} ({self._first[what]})" for what, number in self._found.items()
+            f"{self._folder}: {number} {of} {what} ({self._first[what]})" for what, number in self._problems.items()
         )
 
 

@@ -1,4 +1,4 @@
-"""Which samples files the records of a run name, so that who needs them later does not read the records again."""
+"""Which samples files the records of a run name, so that plots need not read the records again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NamedFile(NamedTuple):
 
 @dataclass(slots=True)
 class _Files:
-    """Those of a case: 16 bytes for each that is named as collbench names it; only other names are kept."""
+    """Those of a case: 16 bytes for each file that has collbench's own name; other names are kept."""
 
     key: str
     launches: array[int] = field(default_factory=lambda: array("q"))
@@ -36,7 +36,6 @@ class SampleIndex:
         self._of: dict[Case, _Files] = {}
 
     def add(self, record: Record) -> None:
-        """Note the samples file that this record names."""
         if record.samples is None or record.samples.file is None:
             return
         files = self._of.get(record.case)
@@ -56,5 +55,5 @@ class SampleIndex:
 
 
 def _usual(key: str, launch: int) -> str:
-    """As `RunWriter` names a samples file."""
+    """The name that `RunWriter` gives a samples file."""
     return f"samples/{key}-{launch}.npy"

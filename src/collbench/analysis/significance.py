@@ -1,4 +1,4 @@
-"""Is there a difference at all: the Mann-Whitney test of many cells at once, adjusted for their number. Needs SciPy."""
+"""Tests for a difference: Mann-Whitney and signed-rank, many cells at once, adjusted for their number. Needs SciPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: False discoveries among the verdicts that name a difference: at most this share, over all cells together.
 ALPHA = 0.05
 
-#: Above this many values a side the normal approximation serves: the exact distribution only costs time.
+#: Above this many values a side the normal approximation is good enough, and the exact distribution takes long.
 _EXACT = 60
 
 Side = Sequence[float]
@@ -27,29 +27,29 @@ Side = Sequence[float]
 def mann_whitney(pairs: Sequence[tuple[Side, Side]]) -> list[float]:
     """Two-sided p of each pair of sides (Mann and Whitney, Annals of Mathematical Statistics 18 (1947) 50-60).
 
-    Exact without ties, else the normal approximation with its correction for ties; 1.0 where nothing can be told: all
-    values equal, or an empty side. Pairs of equal sizes are tested together, which makes thousands quick.
+    Exact without ties, else the normal approximation with its correction for ties; 1.0 where nothing can be tested: all
+    values equal, or an empty side. Pairs of equal sizes are tested together, which makes thousands fast.
     """
-    found = np.ones(len(pairs))
+    p = np.ones(len(pairs))
     alike: dict[tuple[int, int, bool], list[int]] = defaultdict(list)
-    for index, (mine, theirs) in enumerate(pairs):
-        together = [*mine, *theirs]
+    for index, (base, other) in enumerate(pairs):
+        together = [*base, *other]
         different = len(set(together))
-        if mine and theirs and different > 1:
-            exact = different == len(together) and max(len(mine), len(theirs)) <= _EXACT
-            alike[len(mine), len(theirs), exact].append(index)
+        if base and other and different > 1:
+            exact = different == len(together) and max(len(base), len(other)) <= _EXACT
+            alike[len(base), len(other), exact].append(index)
     for (_, _, exact), indices in alike.items():
         sides = [np.array([pairs[i][side] for i in indices]) for side in (0, 1)]
         method = "exact" if exact else "asymptotic"
-        found[indices] = stats().mannwhitneyu(*sides, axis=1, method=method).pvalue
-    return [float(p) for p in found]
+        p[indices] = stats().mannwhitneyu(*sides, axis=1, method=method).pvalue
+    return [float(value) for value in p]
 
 
 def signed_rank(differences: Sequence[Side]) -> list[float]:
     """Two-sided p of each set of block differences (Wilcoxon, Biometrics Bulletin 1 (1945) 80-83); 1.0 if all are 0.
 
-    The share of all 2^n ways to set signs, zeros left out: exact with ties too, where the normal approximation claims
-    too much of six blocks. Above 60 blocks the approximation.
+    The share of all 2^n ways to set signs, without zeros: exact with ties too, where the normal approximation of six
+    blocks gives too small a p. Above 60 blocks the approximation.
     """
     return [_of_signs([value for value in values if value]) for values in differences]
 
@@ -60,26 +60,26 @@ def _of_signs(values: list[float]) -> float:
     if len(values) > _EXACT:
         return float(stats().wilcoxon(values, method="asymptotic").pvalue)
     ranks = np.rint(2 * stats().rankdata(np.abs(values))).astype(int)  # doubled, so that ties are whole numbers
-    found = int(ranks[np.asarray(values) > 0].sum())
+    positive = int(ranks[np.asarray(values) > 0].sum())
     chances = np.zeros(ranks.sum() + 1)
     chances[0] = 1.0
     for rank in ranks.tolist():
         chances = (chances + np.concatenate((np.zeros(rank), chances[:-rank]))) / 2
-    return min(1.0, 2 * float(min(chances[: found + 1].sum(), chances[found:].sum())))
+    return min(1.0, 2 * float(min(chances[: positive + 1].sum(), chances[positive:].sum())))
 
 
-#: The part of the false-positive rate that the test within blocks gets where there are two: the larger one, because
+#: The share of the false-positive rate that the test within blocks gets where there are two: the larger one, because
 #: with six blocks its smallest p is 0.031.
 BLOCKS_SHARE = 0.7
 
 
 def either(sides: float, blocks: float | None) -> float:
-    """One p of both tests of a cell, by a weighted Bonferroni: as likely under no difference as it says, or less."""
+    """One p of both tests of a cell, by a weighted Bonferroni correction."""
     return sides if blocks is None else min(1.0, blocks / BLOCKS_SHARE, sides / (1 - BLOCKS_SHARE))
 
 
 class PValues(NamedTuple):
-    """The p values of one cell; `p_blocks` is None outside of blocks, `cells` how many were adjusted together."""
+    """The p values of one cell; `p_blocks` is None without blocks, `cells` how many were adjusted together."""
 
     p: float
     p_blocks: float | None
@@ -88,14 +88,14 @@ class PValues(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """By how much p was multiplied for the number of cells; by that number where it was cut off at 1."""
-        one = either(self.p, self.p_blocks)
-        return self.p_adjusted / one if self.p_adjusted < 1.0 and one > 0 else float(self.cells)
+        """By how much p was multiplied for the number of cells; that number itself where p was cut off at 1."""
+        combined = either(self.p, self.p_blocks)
+        return self.p_adjusted / combined if self.p_adjusted < 1.0 and combined > 0 else float(self.cells)
 
 
 @cache
 def least_p(n: int, blocks: bool, both: bool = False) -> float:
-    """The smallest p that n launches a side can have: of the signed-rank test in `blocks`, else of Mann and Whitney's.
+    """The smallest p of n launches a side: that of the signed-rank test in `blocks`, else of the Mann-Whitney test.
 
     With `both` the smallest of the two together (`either`): all launches of one side above all of the other.
     """

@@ -28,8 +28,8 @@ COMMANDS = (
     ("pack", "pack", "Pack the samples files of runs: an archive for each run."),
     ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
     ("model", "model", "Latency and bandwidth models of a run, and what they predict."),
-    ("advise", "advise", "What to take for each operation, and what the rest costs."),
-    ("report", "report", "What runs say, as one HTML page, Markdown, CSV or LaTeX."),
+    ("advise", "advise", "What to take for each operation, and what other options cost."),
+    ("report", "report", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
     ("selftest", "selftest", "The same under two names: false positives, smallest difference seen."),
     ("list", "list_here", "What can be measured here, and why the rest cannot."),
     ("doctor", "doctor", "Look for what would spoil a measurement on this machine."),
@@ -37,10 +37,10 @@ COMMANDS = (
     ("completion", "completion", "Print the shell completion script for bash, zsh or fish."),
 )
 
-#: When a rank leaves with an error, its launcher ends the others at once: the one that speaks goes first (s).
+#: A launcher ends all ranks as soon as one exits with an error: ranks that print nothing wait so long (s) for rank 0.
 DEFERENCE = 1.0
 
-#: Where rank 0 still lives so long (s) after a rank met an error, that rank has met it alone.
+#: If rank 0 still lives so long (s) after another rank's error, that rank was the only one to meet it.
 ALONE = 3.0
 
 _EPILOG = """\
@@ -53,7 +53,6 @@ class LazyGroup(click.Group):
     """Knows its commands by name, and imports the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Commands, then collectives."""
         return [name for name, _, _ in COMMANDS] + list(collectives.names())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -62,16 +61,16 @@ class LazyGroup(click.Group):
         if module is not None:
             command: click.Command = import_module(f"{__name__}.{module}").command
             return command
-        found = collectives.find(name)
-        if found is None:
+        collective = collectives.find(name)
+        if collective is None:
             return None
-        made: click.Command = import_module(f"{__name__}.collective").make_command(found)
-        return made
+        loaded: click.Command = import_module(f"{__name__}.collective").make_command(collective)
+        return loaded
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but an unknown word is answered with the nearest known one."""
+        """As click does, but suggests the nearest known name for an unknown one."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             hint = suggestion(args[0], self.list_commands(ctx))
             ctx.fail(f"{args[0]!r} is neither a collective nor a command. {hint}")
@@ -92,16 +91,16 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """The `collbench` script. Rank 0 speaks; every rank leaves with the documented exit code."""
+    """The `collbench` script. Rank 0 prints; every rank exits with the documented code."""
     # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if sys.stderr is None:  # closed when we were started
+    if sys.stderr is None:  # closed when the process was started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
     if sys.stdout is None:
         sys.stdout = _unread()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a letter that the terminal lacks is not an error
     speaks = launcher.detect().rank == 0
     if not speaks:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
@@ -112,21 +111,17 @@ def main() -> NoReturn:
 
 
 def _unread() -> IO[str]:
-    """A pipe without a reader: output that was closed from the start is answered as output that is closed early."""
+    """A pipe without a reader: output closed from the start is treated like output that is closed early."""
     reading, writing = os.pipe()
     os.close(reading)
     return os.fdopen(writing, "w")
 
 
 def run_command(speaks: bool) -> int:
-    """The exit code of the command line; what went wrong is said here: by rank 0, or by the one rank that met it."""
+    """The exit code of the command line. Errors are printed here: by rank 0, or by the one rank that met them."""
     output = sys.stdout
     try:
-        if os.environ.get("COLLBENCH_PLACEMENT"):
-            from collbench.run.binding import bind
-
-            bind()
-        code = cli.main(prog_name="collbench", standalone_mode=False)
+        return _called()
     except click.ClickException as error:
         _explain(speaks, error)
         return error.exit_code
@@ -144,8 +139,17 @@ def run_command(speaks: bool) -> int:
         _say(speaks, f"{error.filename or 'standard output'}: {error.strerror}.")
         return 1
     except SystemExit as asked:
-        closed = sys.stdout is not output  # click ends like this when it finds the output closed, and wraps it
-        return 130 if closed else asked.code if isinstance(asked.code, int) else 1
+        if sys.stdout is not output:  # click exits like this when it finds the output closed, and wraps it
+            return 130
+        return asked.code if isinstance(asked.code, int) else 1
+
+
+def _called() -> int:
+    if os.environ.get("COLLBENCH_PLACEMENT"):
+        from collbench.run.binding import bind
+
+        bind()
+    code = cli.main(prog_name="collbench", standalone_mode=False)
     return code if isinstance(code, int) else 0
 
 
@@ -155,12 +159,12 @@ def _explain(speaks: bool, error: click.ClickException) -> None:
             click.echo(error.format_message())
         return
     context = error.ctx if isinstance(error, click.UsageError) else None
-    asked = f" See: {context.command_path} --help" if context else ""
-    _say(speaks, error.format_message() + asked)
+    hint = f" See: {context.command_path} --help" if context else ""
+    _say(speaks, error.format_message() + hint)
 
 
 def _say(speaks: bool, text: str, everywhere: bool = False) -> None:
-    """One line. A rank that does not speak for all says what it met alone, once it is clear that it did."""
+    """Prints one line. A rank other than 0 prints what it alone met, once it is clear that rank 0 did not."""
     us = launcher.detect()
     if not speaks and not everywhere and us.rank != 0:
         time.sleep(ALONE)
@@ -172,7 +176,7 @@ def _say(speaks: bool, text: str, everywhere: bool = False) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit with `code`, also when our output cannot be written any more."""
+    """Exit with `code`, also when output cannot be written any more."""
     try:
         sys.stdout.flush()
     except OSError as error:  # its reader is gone, or its disk is full
@@ -182,6 +186,6 @@ def leave(code: int) -> NoReturn:
 
 
 def _silence(stream: IO[str]) -> None:
-    """Keep the interpreter from complaining of a closed pipe when it flushes at exit."""
+    """Keep the interpreter from complaining about a closed pipe when it flushes at exit."""
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), stream.fileno())

@@ -1,4 +1,4 @@
-"""`collbench advise RUN...`: what to take for each operation, what the rest costs, and how sure that is."""
+"""`collbench advise RUN...`: what to take for each operation, what other options cost, and what is undecided."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import click
 
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
-from collbench.analysis.options import FACTORS, merged, parse_given, questions
+from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
-from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
+from collbench.cli.analysing import RUN, given, in_blocks, margin, names, read, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import tables
@@ -19,13 +19,7 @@ from collbench.report.comparison import NOT_INTERLEAVED
 
 @click.command(name="advise")
 @click.argument("runs", nargs=-1, type=RUN, required=True)
-@click.option(
-    "--given",
-    default=None,
-    multiple=True,
-    metavar="FACTOR=VALUE",
-    help=f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
-)
+@given
 @margin
 @click.option(
     "--ignore",
@@ -40,17 +34,16 @@ from collbench.report.comparison import NOT_INTERLEAVED
 def command(
     runs: tuple[Path, ...], given: tuple[str, ...], margin: float, ignored: tuple[str, ...], in_blocks: bool, style: str
 ) -> None:
-    """For each operation, range of sizes and number of ranks: what to take, what other choices cost.
+    """For each operation, range of sizes and number of ranks: what to take, and what other choices cost.
 
-    Several runs of one machine advise together: what differs between them in libraries is a choice.
+    Several runs of one machine are taken together: the libraries in which they differ are choices.
     """
     wanted = parse_given(given)
-    found = [read(run) for run in runs]
-    if in_blocks:
-        for one in found[1:]:
-            refuse_not_in_turns(found[0], one)
-    observed = merged(found, names(ignored), in_blocks)
-    advised = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
-    findings = check(observed, margin)
+    first, *others = map(read, runs)
+    for other in others if in_blocks else ():
+        refuse_not_in_turns(first, other)
+    observed = merged([first, *others], names(ignored), in_blocks)
+    advices = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
+    guidelines = check(observed, margin)
     cautions = () if observed.interleaved else (NOT_INTERLEAVED,)
-    say(tables(advised, findings, cautions), document(advised, findings, cautions), style)
+    say(tables(advices, guidelines, cautions), document(advices, guidelines, cautions), style)

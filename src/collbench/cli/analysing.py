@@ -1,4 +1,4 @@
-"""What the commands that read runs have in common: options, runs that are folders, and what goes to standard output."""
+"""What the commands that read runs have in common: options, reading runs, and printing tables."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from collbench.analysis.environment import unlike
 from collbench.analysis.observations import Observed, observe
+from collbench.analysis.options import FACTORS
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.tables import FORMATS, Table
@@ -35,11 +36,10 @@ class Share(click.ParamType[float]):
     name = "PERCENT"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share as a number."""
         if isinstance(value, float):
             return value
         match = _PERCENT.fullmatch(str(value).strip())
-        share = 1.0 if match is None else float(match[1]) / (100 if match[2] else 1)
+        share = float(match[1]) / (100 if match[2] else 1) if match else 1.0
         if share >= 1:
             self.fail(f"{value!r} is not a share below 100 %. Write 2% or 0.02.", param, ctx)
         return share
@@ -54,29 +54,36 @@ margin = click.option(
     help="Differences within it are negligible.",
 )
 
+given = click.option(
+    "--given",
+    multiple=True,
+    default=None,
+    metavar="FACTOR=VALUE",
+    help=f"What cannot be chosen, such as policy=single. Can be repeated. Factors: {', '.join(FACTORS)}.",
+)
 
 in_blocks = click.option(
     "--in-blocks",
     is_flag=True,
     default=False,
-    help="The runs were measured in turns: launches of equal number belong together.",
+    help="The runs were measured in turns: launches of equal number are paired.",
 )
 
 
 def read(path: Path) -> Observed:
-    """A run, or a folder of runs that are launches of one another; what was cut off is said.
+    """A run, or a folder of runs of which each is one launch of the same; what cannot be relied on goes to stderr.
 
     Raises:
         RunReadError: neither of them, or damaged.
-        RequestError: the runs in the folder are of different things, or hold no records.
+        RequestError: the runs in the folder measured different things, or hold no records.
     """
     observed = observe(path)
     apart = unlike(observed)
     if apart:
         listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
         raise RequestError(
-            f"{path}: the runs in this folder are not launches of one another:{listed}\n"
-            "Give each kind a folder of its own, or name the runs one by one."
+            f"{path}: the runs in this folder are not launches of the same:{listed}\n"
+            "Put each kind into a folder of its own, or name the runs one by one."
         )
     for folder in observed.truncated:
         click.echo(f"collbench: {harmless(str(folder))}: the last record was cut off and is left out.", err=True)
@@ -88,7 +95,7 @@ def read(path: Path) -> Observed:
 
 
 def names(texts: Sequence[str]) -> frozenset[str]:
-    """Names of factors as they were typed: repeated, or with commas between them."""
+    """Names of factors as typed: in several options, or with commas between them."""
     return frozenset(name.strip().replace("_", "-").lower() for text in texts for name in text.split(","))
 
 

@@ -12,6 +12,6 @@ def command(shell: str) -> None:
     """Print the completion script for SHELL. For bash: eval "$(collbench completion bash)"."""
     from collbench.cli import cli
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(cli, {}, "collbench", "_COLLBENCH_COMPLETE").source())
+    script = get_completion_class(shell)
+    assert script is not None
+    click.echo(script(cli, {}, "collbench", "_COLLBENCH_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""`compare --fail-on`: what a comparison must not find, so that a green check means that everything was measured."""
+"""`compare --fail-on`: what makes a check fail, so that one that passes means that everything was measured."""
 
 from __future__ import annotations
 
@@ -15,58 +15,74 @@ FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower",
            "inconclusive": ("slower", "inconclusive")}  # fmt: skip
 
 
-def failures(found: Sequence[Comparison], fail_on: str, missing: int, doubts: Sequence[str]) -> list[str]:
+def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doubts: Sequence[str]) -> list[str]:
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
     Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
-    skipped, measured in another way or unchecked, has launches that the other side lacks, or too few to tell it from
-    the others; and `doubts`, such as samples files that say otherwise than their records. What both sides skipped fails
-    none: it is not there to be measured.
+    skipped, measured differently or unchecked, has launches that the other side lacks, or too few for a verdict; and
+    `doubts`, such as samples files that do not agree with their records. What both sides skipped fails no check.
     """
-    found = [one for one in found if not all(map(_skipped, _sides(one)))]
-    counted = Counter[str](one.verdict for one in found)
-    said = [f"{counted[verdict]} {verdict}" for verdict in FAILING[fail_on] if counted[verdict]]
-    counts = {what: sum(map(holds, found)) for what, holds in _UNMEASURED.items()}
+    comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
+    counted = Counter[str](comparison.verdict for comparison in comparisons)
+    reasons = [f"{counted[verdict]} {verdict}" for verdict in FAILING[fail_on] if counted[verdict]]
+    counts = {what: sum(map(holds, comparisons)) for what, holds in _UNMEASURED.items()}
     counts = {"failed": counts.pop("failed"), "missing": missing, **counts}
-    said += [f"{number} {what}" for what, number in counts.items() if number]
-    few = [one for one in found if one.verdict != "not comparable" and min(one.launches) < FEWEST]
+    reasons += [f"{number} {what}" for what, number in counts.items() if number]
+    few = [
+        comparison
+        for comparison in comparisons
+        if comparison.verdict != "not comparable" and min(comparison.launches) < FEWEST
+    ]
     if few:
-        said.append(f"{len(few)} with fewer than {FEWEST} launches a side")
-    said += _undecidable([one for one in found if one not in few and one.ratio is not None])
-    return said + ([f"what was read is in doubt ({doubts[0]})"] if doubts else [])
+        reasons.append(f"{len(few)} with fewer than {FEWEST} launches a side")
+    reasons += _undecidable(
+        [comparison for comparison in comparisons if comparison not in few and comparison.ratio is not None]
+    )
+    return reasons + ([f"what was read is in doubt ({doubts[0]})"] if doubts else [])
 
 
-def _sides(one: Comparison) -> tuple[Cell, Cell]:
-    return one.pair.base, one.pair.other
+def _sides(comparison: Comparison) -> tuple[Cell, Cell]:
+    return comparison.pair.base, comparison.pair.other
 
 
 def _skipped(cell: Cell) -> bool:
     return cell.skipped > 0 and not cell.medians and not cell.failed
 
 
-def _failed(one: Comparison) -> bool:
-    return any(cell.failed for cell in _sides(one))
+def _failed(comparison: Comparison) -> bool:
+    return any(cell.failed for cell in _sides(comparison))
 
 
-#: What makes a cell one that was not measured, or not as the other side was.
+def _lacks_launches(comparison: Comparison) -> bool:
+    most = max(len(cell.medians) for cell in _sides(comparison))
+    used = min(comparison.launches) + comparison.left_out
+    return comparison.blocks and comparison.verdict != "not comparable" and most > used
+
+
+#: What makes a cell count as not measured, or as measured differently from the other side.
 _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
     "failed": _failed,
-    "skipped": lambda one: any(cell.skipped for cell in _sides(one)),
-    "not comparable": lambda one: one.verdict == "not comparable" and not _failed(one),
-    "with launches measured in another way": lambda one: bool(one.left_out),
-    "with launches that one side lacks": lambda one: one.blocks and one.verdict != "not comparable"
-    and max(len(cell.medians) for cell in _sides(one)) > min(one.launches) + one.left_out,
-    "with unchecked results": lambda one: bool(one.pair.other.unchecked) and not one.pair.base.unchecked,
-    "on a shared GPU": lambda one: any(cell.shared_gpu for cell in _sides(one)),
-    "of which most samples were late": lambda one: any(2 * cell.late > cell.samples for cell in _sides(one)),
-}  # fmt: skip
+    "skipped": lambda comparison: any(cell.skipped for cell in _sides(comparison)),
+    "not comparable": lambda comparison: comparison.verdict == "not comparable" and not _failed(comparison),
+    "with launches measured differently": lambda comparison: bool(comparison.left_out),
+    "with launches that one side lacks": _lacks_launches,
+    "with unchecked results": lambda comparison: (
+        _sides(comparison)[1].unchecked > 0 and not _sides(comparison)[0].unchecked
+    ),
+    "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
+    "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
+}
 
 
-def _undecidable(found: Sequence[Comparison]) -> list[str]:
-    """Cells whose launches could not tell them from the others, however large a difference is."""
-    short = [one for one in found if fewest_launches(one.cells, one.blocks) > min(one.launches)]
+def _undecidable(comparisons: Sequence[Comparison]) -> list[str]:
+    """Cells with too few launches to be called different, however large the difference is."""
+    short = [
+        comparison
+        for comparison in comparisons
+        if fewest_launches(comparison.cells, comparison.blocks) > min(comparison.launches)
+    ]
     if not short:
         return []
-    needed = max(fewest_launches(one.cells, one.blocks) for one in short)
-    fewest = min(min(one.launches) for one in short)
-    return [f"{len(short)} with {fewest} launches where one cell of {short[0].cells} takes {needed} to be told"]
+    needed = max(fewest_launches(comparison.cells, comparison.blocks) for comparison in short)
+    fewest = min(min(comparison.launches) for comparison in short)
+    return [f"{len(short)} with {fewest} launches, where a verdict on one cell of {short[0].cells} needs {needed}"]

@@ -30,16 +30,16 @@ def carry_out(
     """
     check_plan(plan)
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
-        raise RequestError(f"-J {output_file}: lies inside --out {out}. Name a file elsewhere.")
+        raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
     options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault)
     experiment = plan_experiment(plan, options, tuple(sys.argv))
     sink = TerminalSink(style, out, output_file, speaks=launcher.detect().rank == 0)
     try:
         perform(experiment, sink)
     except BaseException as error:
-        found = sink.rescue()
-        if found and not isinstance(error, RunWriteError):  # which says itself what is on disk
-            error.add_note(found)
+        where = sink.rescue()
+        if where and not isinstance(error, RunWriteError):  # which says itself what is on disk
+            error.add_note(where)
         raise
     sink.finish()
     raise click.exceptions.Exit(sink.verdict())

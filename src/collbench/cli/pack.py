@@ -16,10 +16,10 @@ from collbench.units import counted
 def command(runs: tuple[Path, ...]) -> None:
     """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
     for run in runs:
-        click.echo(harmless(f"{run}: {_said(pack(run))}"))
+        click.echo(harmless(f"{run}: {_summary(pack(run))}"))
 
 
-def _said(packed: Packed | None) -> str:
+def _summary(packed: Packed | None) -> str:
     if packed is None:
         return "no samples files to pack"
     disk = f"{packed.before / 1e6:.2f} MB on disk before, {packed.after / 1e6:.2f} MB now"

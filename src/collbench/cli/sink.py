@@ -19,7 +19,7 @@ from collbench.run.describe import completed
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 #: A rescue waits this long for a record that is being written (s).
 LONGEST_WAIT = 0.2
@@ -28,7 +28,7 @@ LONGEST_WAIT = 0.2
 class TerminalSink:
     """Writes first to disk, then prints. Counts what was measured, failed and skipped.
 
-    Every rank has one; only that of rank 0 (`speaks`) ever writes.
+    Every rank has one; only that of rank 0 (`speaks`) writes.
     """
 
     def __init__(self, style: str, out: Path | None, output_file: Path | None = None, speaks: bool = True) -> None:
@@ -59,7 +59,7 @@ class TerminalSink:
             self._bar = tqdm(total=cases, unit="case", file=sys.stderr, leave=False, dynamic_ncols=True)
 
     def _try_output_file(self) -> None:
-        """Find out before measuring whether -J can be written."""
+        """Check before measuring that -J can be written."""
         if self._output_file is not None:
             try:
                 self._output_file.open("a", encoding="utf-8").close()
@@ -67,7 +67,6 @@ class TerminalSink:
                 raise RunWriteError(f"-J {self._output_file}: {error.strerror}. Nothing was measured.") from error
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
-        """Keep and print a record."""
         with self._alone():
             self._add(record, samples)
 
@@ -87,10 +86,10 @@ class TerminalSink:
             self._bar.update()
 
     def finish(self) -> None:
-        """Print what the style held back, write `-J`, close the run. Safe to call twice.
+        """Print what the style still holds, write `-J`, close the run. Safe to call twice.
 
         Raises:
-            RunWriteError: the output file cannot be written, or the run is not there any more.
+            RunWriteError: the output file cannot be written, or the run does not exist any more.
             Interrupted: nobody reads standard output.
         """
         if self._speaks:
@@ -114,7 +113,7 @@ class TerminalSink:
                 raise RunWriteError(f"-J {self._output_file}: {error.strerror}.") from error
 
     def rescue(self) -> str:
-        """Print what was held back; where the records are. Called when the process is about to end."""
+        """Print what is still held; returns where the records are. Called when the process is about to end."""
         try:
             self.finish()
             sys.stdout.flush()
@@ -127,11 +126,11 @@ class TerminalSink:
         if self._writer is None:
             return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
         n, where = self._writer.count, self._writer.directory
-        return f" {n} {'record is' if n == 1 else 'records are'} in {where}: collbench show {where}"
+        return f" {counted(n, 'record is', 'records are')} in {where}: collbench show {where}"
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """The watchdog's thread may rescue while a record is being added; it does not wait for a stuck disk."""
+        """The watchdog's thread may call `rescue` while a record is added; it does not wait for a stuck disk."""
         held = self._lock.acquire(timeout=LONGEST_WAIT)
         try:
             yield
@@ -153,13 +152,13 @@ class TerminalSink:
             raise RunWriteError(f"standard output: {error.strerror}.") from error
 
     def _stop_listening(self) -> None:
-        """Nobody reads standard output any more. With a run on disk, or -J, that is no reason to stop."""
+        """Nobody reads standard output any more. With a run on disk, or -J, measuring continues."""
         self._listening = False
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
         if self._writer is None and self._output_file is None:
-            raise Interrupted("standard output was closed; stopping. With --out DIR measuring would go on to disk.")
+            raise Interrupted("standard output was closed; stopping. With --out DIR measuring would continue to disk.")
 
     def verdict(self) -> int:
         """Exit code for what was measured.

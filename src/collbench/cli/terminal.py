@@ -1,4 +1,4 @@
-"""What goes to a terminal and came from elsewhere: an image, a world, somebody's run."""
+"""Text for the terminal that comes from elsewhere: an image, a world, a run."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from collbench.characters import in_lines
 
 
 def harmless(text: str) -> str:
-    """The text with its control characters, which would steer the terminal, written out; newlines stay."""
+    """The text with control characters, which the terminal would interpret, written out; newlines remain."""
     return in_lines(text)

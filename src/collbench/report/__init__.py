@@ -6,11 +6,10 @@ import importlib
 
 from collbench.report.style import Style
 
-#: As the user types it, and the module that defines `STYLE`.
+#: Name that the user types, and the module that defines `STYLE`.
 STYLES = {"table": "table", "nccl-tests": "nccl_tests", "osu": "osu", "csv": "csv_rows", "json": "json_document"}
 
 
 def new_style(name: str) -> Style:
-    """A fresh style of that name; `name` is one of `STYLES`."""
     style: Style = importlib.import_module(f"{__name__}.{STYLES[name]}").STYLE()
     return style

@@ -1,4 +1,4 @@
-"""Comparisons as tables and as JSON: a table for each question, rows by size."""
+"""Comparisons as tables and as JSON: a table for each operation and number of ranks, rows by sides and size."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.ordering import place, place_order
+from collbench.analysis.launches import SLOW
+from collbench.analysis.observations import Cell
+from collbench.analysis.pairs import Pair
 from collbench.report.cells import cautions, heading_of
-from collbench.report.headings import heading_key
+from collbench.report.headings import heading_key, place_order
 from collbench.report.rates import rate_heading, rate_text
 from collbench.report.style import format_us
-from collbench.report.tables import Table
-from collbench.schema.case import Case
+from collbench.report.tables import Table, without_empty
 from collbench.schema.record import Work
 from collbench.units import format_size
 
@@ -27,123 +28,121 @@ COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
     """A table for each collective, dtype, driver and number of ranks."""
     ordered = sorted(comparisons, key=_order)
-    found = []
-    for _, group in groupby(ordered, key=lambda one: heading_key(one.pair.base.case)):
+    result = []
+    for _, group in groupby(ordered, key=lambda comparison: heading_key(comparison.pair.base.case)):
         rows = list(group)
-        cells = [cell for one in rows for cell in (one.pair.base, one.pair.other)]
+        cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
-        columns, cut = _without_empty(COLUMNS, tuple(_row(one) for one in rows))
+        with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
         notes = (*_explained(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
-        found.append(Table(heading_of(unique), columns, cut, notes))
-    return found
+        body = tuple(_row(comparison, with_engine) for comparison in rows)
+        result.append(without_empty(Table(heading_of(unique), COLUMNS, body, notes)))
+    return result
 
 
-def _order(one: Comparison) -> tuple[object, ...]:
-    base, other = one.pair.base.case, one.pair.other.case
+def _order(comparison: Comparison) -> tuple[object, ...]:
+    base, other = comparison.pair.base.case, comparison.pair.other.case
+    places = (base.where.image or "", place_order(base), place_order(other))
+    return (heading_key(base), *places, comparison.pair.other_name, base["size"])
+
+
+def _row(comparison: Comparison, with_engine: bool) -> tuple[str, ...]:
+    base, other = comparison.pair.base, comparison.pair.other
+    image = base.case.where.image if base.case.where.image == other.case.where.image else None
     return (
-        heading_key(base),
-        base.where.image or "",
-        place_order(base),
-        place_order(other),
-        one.pair.other_name,
-        base["size"],
-    )
-
-
-def _without_empty(
-    columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]
-) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Without the columns in which no row says anything."""
-    kept = [index for index, _ in enumerate(columns) if any(row[index] for row in rows)]
-    return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
-
-
-def _row(one: Comparison) -> tuple[str, ...]:
-    case = one.pair.base.case
-    image = case.where.image if case.where.image == one.pair.other.case.where.image else None
-    where = place(case)
-    here = f" ({where})" if where == place(one.pair.other.case) and where != "host" else ""
-    return (
-        image or "", f"{one.pair.base_name} > {one.pair.other_name}{here}", format_size(case["size"]),
-        _launches(one), *_side(one.base), _rate(one.base, one.pair.base.work), *_side(one.other),
-        _rate(one.other, one.pair.other.work), *_difference(one),
-        *("" if p is None else f"{p:.2g}" for p in (one.p, one.p_blocks, one.p_adjusted)),
-        "" if one.paper_diff is None else f"{one.paper_diff:.1f}", verdict(one),
+        image or "", _sides(comparison.pair, with_engine), format_size(base.case["size"]),
+        _launches(comparison), *_side(comparison.base), _rate(comparison.base, base.work), *_side(comparison.other),
+        _rate(comparison.other, other.work), *difference(comparison),
+        *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_blocks, comparison.p_adjusted)),
+        "" if comparison.paper_diff is None else f"{comparison.paper_diff:.1f}", verdict(comparison),
     )  # fmt: skip
 
 
-def verdict(one: Comparison) -> str:
+def _sides(pair: Pair, with_engine: bool) -> str:
+    """`host > single strict (docker)`: the names of both sides, the engine where engines differ, the place of both."""
+    base, other = pair.base.case.where, pair.other.case.where
+    engines = dict.fromkeys(where.engine for where in (base, other) if not where.on_host)
+    names = f"{pair.base_name} > {pair.other_name}"
+    words = []
+    if engines and (with_engine or base.engine != other.engine) and not any(engine in names for engine in engines):
+        words.append(" and ".join(engines))
+    if base.text == other.text and not base.on_host:
+        words.append(base.text)
+    return f"{names} ({' '.join(words)})" if words else names
+
+
+def verdict(comparison: Comparison) -> str:
     """The verdict, and what it lacks or why there is none; or what a median hides."""
-    if one.verdict in ("inconclusive", "not comparable"):
-        return f"{one.verdict} ({one.why})"
-    return one.verdict if one.slow is None else f"{one.verdict} ({one.slow.text})"
+    if comparison.verdict in ("inconclusive", "not comparable"):
+        return f"{comparison.verdict} ({comparison.why})"
+    return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({comparison.slow.text})"
 
 
-def _launches(one: Comparison) -> str:
-    """How many of each side count, and of how many: in blocks, those that both sides have."""
-    counted = _both(*one.launches)
-    measured = _both(len(one.pair.base.medians), len(one.pair.other.medians))
-    return counted if counted == measured else f"{counted} of {measured}"
+def _launches(comparison: Comparison) -> str:
+    """How many launches of each side are used, and of how many: in blocks, those that both sides have."""
+    used = _both(*comparison.launches)
+    measured = _both(len(comparison.pair.base.medians), len(comparison.pair.other.medians))
+    return used if used == measured else f"{used} of {measured}"
 
 
 def _both(base: int, other: int) -> str:
     return str(base) if base == other else f"{base} and {other}"
 
 
-def _side(found: Estimate | None) -> tuple[str, str]:
-    if found is None:
+def _side(time: Estimate | None) -> tuple[str, str]:
+    if time is None:
         return "", ""
-    between = "" if found.interval is None else " .. ".join(map(format_us, found.interval))
-    return format_us(found.value), between
+    return format_us(time.value), "" if time.interval is None else " .. ".join(map(format_us, time.interval))
 
 
-def _rate(found: Estimate | None, work: Work) -> str:
-    """`12.3 GB/s` of what people know as a rate; empty for the rest."""
-    return "" if found is None or work.shown != "rate" else f"{rate_text(work, found.value)} {rate_heading(work)}"
+def _rate(time: Estimate | None, work: Work) -> str:
+    """`12.3 GB/s` for what is shown as a rate; else empty."""
+    return "" if time is None or work.shown != "rate" else f"{rate_text(work, time.value)} {rate_heading(work)}"
 
 
-def _difference(one: Comparison) -> tuple[str, str]:
-    if one.ratio is None or one.percent is None:
+def difference(comparison: Comparison) -> tuple[str, str]:
+    """`+3.1`, `+2.0 .. +4.5`: the other side over the base, and its interval, in per cent."""
+    if comparison.ratio is None or comparison.percent is None:
         return "", ""
-    ends = None if one.ratio.interval is None else tuple((end - 1) * 100 for end in one.ratio.interval)
-    return f"{one.percent:+.1f}", "" if ends is None else f"{ends[0]:+.1f} .. {ends[1]:+.1f}"
+    ends = comparison.ratio.interval or ()
+    return f"{comparison.percent:+.1f}", " .. ".join(f"{(end - 1) * 100:+.1f}" for end in ends)
 
 
 def _explained(rows: Sequence[Comparison]) -> list[str]:
-    blocks = rows[0].blocks
-    how = ("the median of the ratios within blocks of launches" if blocks
+    how = ("the median of the ratios within blocks of launches" if rows[0].blocks
            else "the median of all ratios between launches of the two sides, which were not interleaved")  # fmt: skip
-    counted = Counter(one.verdict for one in rows)
-    said = ", ".join(f"{number} {name}" for name, number in counted.most_common())
-    family = max(one.cells for one in rows)
-    adjusted = [f"p adjusted: over the {family} cells that were compared together"] if family > 1 else []
-    return [f"difference: {how}; positive: the other side is slower", f"verdicts: {said}", *adjusted]
+    verdicts = Counter(comparison.verdict for comparison in rows).most_common()
+    family = max(comparison.cells for comparison in rows)
+    return [
+        f"difference: {how}; positive: the other side is slower",
+        f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
+        *([f"p adjusted: for the {family} cells that were compared together"] if family > 1 else []),
+    ]
 
 
 def of_launches(rows: Sequence[Comparison]) -> list[str]:
-    """What the launches of these cells show that their verdicts rest on: order, memory, ways, kinds."""
+    """What limits the verdicts on these cells: too few launches, drift, dependence, and slow launches."""
     lines = []
-    if any(one.launches_more is not None and one.launches[0] >= FEWEST for one in rows):
-        lines.append("needs about k more launches (4 in 5): with so many there is a verdict in four cases of five")
+    if any(comparison.launches_more is not None and comparison.launches[0] >= FEWEST for comparison in rows):
+        lines.append("needs about k more launches: with so many more, a verdict has a probability of 80 %")
     if not rows[0].blocks:
         lines.append(NOT_INTERLEAVED)
-    scores = [one.serial for one in rows if one.serial is not None]
+    scores = [comparison.serial for comparison in rows if comparison.serial is not None]
     if scores and sum(scores) / len(scores) > SERIAL:
         lines.append(
             "launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"
         )
-    left_out = sum(one.left_out for one in rows)
+    left_out = sum(comparison.left_out for comparison in rows)
     if left_out:
-        lines.append(f"launches left out, because they were measured in another way than their partners: {left_out}")
-    if any(one.slow is not None for one in rows):
-        lines.append("slower by a quarter: than the median of the cell; a median does not show that some launches are")
+        lines.append(f"launches left out, because they were measured differently from their partners: {left_out}")
+    if any(comparison.slow is not None for comparison in rows):
+        lines.append(f"over {SLOW} times the median: occasional slow launches, which a median does not show")
     return lines
 
 
-#: What everybody must know who compares what was not measured in turns.
 NOT_INTERLEAVED = (
-    "measured one after the other, not in turns: what drifted between the sides counts as a difference, or hides one "
-    "(collbench launch measures in turns; --in-blocks says that launches of equal number were)"
+    "measured one after the other, not in turns: drift between the sides counts as a difference, or hides one "
+    "(collbench launch measures in turns; --in-blocks declares that launches of equal number were)"
 )
 
 #: The mean normal score of autocorrelations above which launches are called dependent: 5 % on one side.
@@ -151,47 +150,48 @@ SERIAL = 1.645
 
 
 def _differ(rows: Sequence[Comparison]) -> list[str]:
-    """What else differs between the sides, and where they took another way."""
-    lines = list(dict.fromkeys(f"differs besides: {text}" for one in rows for text in one.pair.remarks))
-    ways: dict[str, None] = {}
-    for one in rows:
-        mine, theirs = (", ".join(sorted(cell.transports)) for cell in (one.pair.base, one.pair.other))
-        if mine != theirs:
-            ways[f"transport: {_named(one.pair.base.case, one.pair.base_name)} {mine or 'unknown'}; "
-                 f"{_named(one.pair.other.case, one.pair.other_name)} {theirs or 'unknown'}"] = None  # fmt: skip
-    return lines + list(ways)
+    """What else differs between the sides: facts of the environment, transports."""
+    lines = [f"also differs: {text}" for comparison in rows for text in comparison.pair.remarks]
+    for pair in (comparison.pair for comparison in rows):
+        if pair.base.transports != pair.other.transports:
+            base, other = _transport(pair.base, pair.base_name), _transport(pair.other, pair.other_name)
+            lines.append(f"transport: {base}; {other}")
+    return list(dict.fromkeys(lines))
 
 
-def _named(case: Case, name: str) -> str:
-    """A side by its image, its name and its place, each once."""
-    return " ".join(dict.fromkeys(word for word in (case.where.image, name, place(case)) if word))
+def _transport(cell: Cell, name: str) -> str:
+    """`mpich single strict CMA`: image, name of the side and place, each once, and how the bytes travelled."""
+    where = cell.case.where
+    words = dict.fromkeys(word for word in (where.image, name, where.text) if word)
+    return f"{' '.join(words)} {', '.join(sorted(cell.transports)) or 'unknown'}"
 
 
 def document(comparisons: Sequence[Comparison], margin: float, doubts: Sequence[str] = ()) -> dict[str, Any]:
-    """All that was found, for programs: seconds and ratios, intervals as pairs, null where there is none.
+    """All comparisons for programs: seconds and ratios, intervals as pairs, null where there is none.
 
-    `notes` are the remarks below the tables, `doubts` which records their samples files do not bear out.
+    `notes` are the remarks below the tables, `doubts` the records that do not agree with their samples files.
     """
     notes = dict.fromkeys(note for table in tables(comparisons) for note in table.notes)
-    entries = [_entry(one) for one in comparisons]
+    entries = [_entry(comparison) for comparison in comparisons]
     return {"margin": margin, "comparisons": entries, "notes": list(notes), "doubts": list(doubts)}
 
 
-def _entry(one: Comparison) -> dict[str, Any]:
+def _entry(comparison: Comparison) -> dict[str, Any]:
     from msgspec import to_builtins
 
+    pair, ratio, slow = comparison.pair, comparison.ratio, comparison.slow
     return {
-        "base": {"name": one.pair.base_name, "case": to_builtins(one.pair.base.case), **_numbers(one.base)},
-        "other": {"name": one.pair.other_name, "case": to_builtins(one.pair.other.case), **_numbers(one.other)},
-        "ratio": None if one.ratio is None else _numbers(one.ratio), "blocks": one.blocks,
-        "p": one.p, "p_blocks": one.p_blocks, "p_adjusted": one.p_adjusted, "cells": one.cells,
-        "paper_diff_percent": one.paper_diff, "launches": one.launches, "left_out": one.left_out,
-        "slow": None if one.slow is None else [one.slow.base, one.slow.other],
-        "verdict": one.verdict, "why": one.why, "launches_more": one.launches_more,
+        "base": {"name": pair.base_name, "case": to_builtins(pair.base.case), **_numbers(comparison.base)},
+        "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other)},
+        "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
+        "p": comparison.p, "p_blocks": comparison.p_blocks, "p_adjusted": comparison.p_adjusted,
+        "cells": comparison.cells, "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
+        "left_out": comparison.left_out, "slow": None if slow is None else [slow.base, slow.other],
+        "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
     }  # fmt: skip
 
 
-def _numbers(found: Estimate | None) -> dict[str, Any]:
-    if found is None:
+def _numbers(estimate: Estimate | None) -> dict[str, Any]:
+    if estimate is None:
         return {"value": None, "interval": None, "launches": 0}
-    return {"value": found.value, "interval": found.interval, "launches": found.n}
+    return {"value": estimate.value, "interval": estimate.interval, "launches": estimate.n}

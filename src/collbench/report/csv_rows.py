@@ -1,4 +1,4 @@
-"""Style `csv`: one row per record, every field of the record by name. Seconds and bytes, not rounded."""
+"""Style `csv`: one row for each record, every field of the record by name. Seconds and bytes, not rounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collbench.schema.record import Record
 
 _AXES = tuple(axis.heading for axis in AXES.values())
 
-#: A column for each axis, then what was found. Axes of a workload's own stand in `settings`, as `name=value`.
+#: A column for each axis, then what was measured. A workload's own axes are in `settings`, as `name=value`.
 COLUMNS = (
     "status", "reason", "workload", *_AXES, "settings", "launch", "driver", "gate", "cadence", "clock", "amount",
     "unit", "count", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
@@ -29,17 +29,14 @@ class CsvStyle:
         self._simulated = False
 
     def begin(self, manifest: Manifest) -> str:
-        """The header."""
         self._simulated = manifest.simulated
         return _line(COLUMNS)
 
     def add(self, record: Record) -> str:
-        """One row; empty cells where a record has no such number."""
         fields = fields_of(record) | {"simulated": self._simulated}
         return _line([fields.get(name) for name in COLUMNS])
 
     def end(self) -> str:
-        """Nothing."""
         return ""
 
 

@@ -1,4 +1,4 @@
-"""What rows of a table have in common, as its heading, and the order of tables: read from the axes of their cases."""
+"""What rows of a table have in common, as its heading, and the order of tables and rows: from the axes of cases."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from collbench.schema.axes import AXES, Axis, Value
+from collbench.schema.axes import AXES, Value, step_order
 from collbench.schema.case import Case, Where
+from collbench.schema.policy import PolicyOrder, policy_order
+from collbench.units import counted
 
-#: Axes that are a row or a column, or a part of the place, and in no heading.
+#: Axes that distinguish rows and are in no heading.
 _ROWS = ("size",)
-#: In a heading these have words of their own: how many ranks, and the drivers that were really used.
+#: Axes that a heading names separately.
 _APART = ("in_place", "driver", "backend", "thread_level")
 
 
@@ -25,13 +27,13 @@ def operation(case: Case) -> str:
 
 
 def variant(case: Case) -> str:
-    """`pinned host memory, NCCL_ALGO=Ring, registered buffers`: what was asked for beside the usual."""
+    """`pinned host memory, NCCL_ALGO=Ring, registered buffers`: settings other than the defaults."""
     how = (axis for axis in case.axes if axis.kind == "how" and axis.name not in _APART)
     return ", ".join(words for axis in how if (words := axis.words(case[axis.name])))
 
 
 def heading(case: Case, drivers: Iterable[str] = (), with_ranks: bool = True) -> str:
-    """`allreduce sum float32, backend mpi, driver native, thread level single, 2 ranks`; `drivers` were really used."""
+    """`allreduce sum float32, backend mpi, driver native, thread level single, 2 ranks`; `drivers` that were used."""
     used = "/".join(sorted(drivers)) or case["driver"]
     facts = (operation(case), AXES["backend"].words(case["backend"]), AXES["driver"].words(used),
              AXES["thread_level"].words(case["thread_level"]), ranks(case) if with_ranks else "",
@@ -41,13 +43,12 @@ def heading(case: Case, drivers: Iterable[str] = (), with_ranks: bool = True) ->
 
 def ranks(case: Case) -> str:
     """`2 ranks`; empty for one process that communicates with nobody."""
-    number = case.where.ranks
-    return "" if number == 1 and not case["backend"] else "1 rank" if number == 1 else f"{number} ranks"
+    return counted(case.where.ranks, "rank") if case["backend"] or case.where.ranks > 1 else ""
 
 
 def heading_key(case: Case) -> tuple[Any, ...]:
-    """Equal for rows of one table, and ascending in the order of tables: all but the size and the place."""
-    what = frozenset(one for one in case.what.items() if one[0] not in _ROWS)
+    """Equal for rows of one table, and ascending in the order of tables: everything but the size and the place."""
+    what = frozenset(item for item in case.what.items() if item[0] not in _ROWS)
     return _key_of(case.workload, what, frozenset(case.how.items()), case.where.ranks)
 
 
@@ -58,9 +59,12 @@ def _key_of(
     case = Case(workload=workload, what=dict(what), how=dict(how), where=Where(ranks=ranks))
     own = sorted((axis for axis in case.axes if axis.name not in AXES), key=lambda axis: axis.name)
     known = (axis for axis in AXES.values() if axis.kind != "where" and axis.name not in _ROWS)
-    return (case.workload, tuple((axis.name, *_order(axis, case)) for axis in own),
-            tuple(_order(axis, case) for axis in known), case.where.ranks)  # fmt: skip
+    return (case.workload, tuple((axis.name, axis.order(case[axis.name])) for axis in own),
+            tuple(axis.order(case[axis.name]) for axis in known), case.where.ranks)  # fmt: skip
 
 
-def _order(axis: Axis, case: Case) -> tuple[Any, ...]:
-    return (axis.order(case[axis.name]),)
+def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int]:
+    """Image by image, near memory before far: from the host through one container to the most isolated."""
+    where = case.where
+    affinity = "" if where.affinity == "near" else where.affinity
+    return (where.image or "", affinity, not where.on_host, policy_order(where.policy), step_order(where.isolation))

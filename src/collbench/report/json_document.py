@@ -1,4 +1,4 @@
-"""Style `json`: one document, `{"manifest": ..., "records": [...]}`, printed at the end so that it is always whole."""
+"""Style `json`: one document, `{"manifest": ..., "records": [...]}`, printed at the end so that it is complete."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ class JsonStyle:
         self._records: list[dict[str, Any]] = []
 
     def begin(self, manifest: Manifest) -> str:
-        """Nothing yet."""
         self._manifest = manifest
         return ""
 
     def add(self, record: Record) -> str:
-        """Nothing yet. Bandwidths are added to the record: `algbw` and `busbw` in GB/s."""
+        """Adds bandwidths to the record: `algbw` and `busbw` in GB/s."""
         fields = msgspec.to_builtins(record)
         self._records.append(fields | {"algbw": record.algbw, "busbw": record.busbw})
         return ""
 
     def end(self) -> str:
-        """The document."""
         manifest = None if self._manifest is None else msgspec.to_builtins(self._manifest)
         document = msgspec.json.encode({"manifest": manifest, "records": self._records})
         return msgspec.json.format(document, indent=2).decode() + "\n"

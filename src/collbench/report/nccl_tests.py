@@ -14,7 +14,7 @@ from collbench.schema.record import Record
 from collbench.schema.sizes import Sizes
 from collbench.units import parse_size
 
-#: Where no data moves there is no type, and yet parsers count the columns.
+#: Without data there is no type, but parsers count the columns.
 _TYPE = {"float16": "half", "float32": "float", "float64": "double", "": "int8"}
 _NAME = {
     "allreduce": "all_reduce_perf", "allgather": "all_gather_perf", "bcast": "broadcast_perf",
@@ -24,7 +24,7 @@ _NAME = {
 
 
 class NcclTestsStyle:
-    """Holds one row at most: the out-of-place half waits for its in-place half."""
+    """Holds at most one row: the out-of-place half waits for its in-place half."""
 
     def __init__(self) -> None:
         self._manifest: Manifest | None = None
@@ -36,12 +36,11 @@ class NcclTestsStyle:
         self._failed = False
 
     def begin(self, manifest: Manifest) -> str:
-        """Nothing yet: the header names the collective."""
         self._manifest = manifest
         return ""
 
     def add(self, record: Record) -> str:
-        """A header where the heading changes, and the row before when it is complete."""
+        """A header where the heading changes, and the previous row when it is complete."""
         if other := not_of_mpi(record):
             return self.end() + other
         group = group_of(record)

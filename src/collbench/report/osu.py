@@ -21,7 +21,7 @@ _SIZE_IS_A_SHARE = {"allgather", "gather", "scatter", "alltoall"}
 
 
 class OsuStyle:
-    """Prints every row at once; in-place rows beside out-of-place ones follow in a table of their own."""
+    """Prints every row at once; in-place rows follow out-of-place ones in a table of their own."""
 
     def __init__(self) -> None:
         self._manifest: Manifest | None = None
@@ -32,7 +32,6 @@ class OsuStyle:
         self._titles = 0
 
     def begin(self, manifest: Manifest) -> str:
-        """Nothing yet: the title names the collective."""
         self._manifest = manifest
         return ""
 

@@ -1,4 +1,4 @@
-"""What a reader must know of the numbers beside them: skips, failures, and what disturbed the measurement."""
+"""What a reader must know besides the numbers: skips, failures, and what disturbed the measurement."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from itertools import groupby
 
 from collbench.schema.record import Record
 from collbench.units import format_size
+
+OVERSUBSCRIBED = "more ranks than cores: these times are the scheduler's, not the library's"
+SHARED_GPU = "ranks share a GPU (--share-gpu): a functional test, whose times mean nothing"
 
 
 def remarks(rows: list[Record]) -> list[str]:
@@ -15,23 +18,25 @@ def remarks(rows: list[Record]) -> list[str]:
         (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
     ):
         sizes = [format_size(record.case["size"]) for record in group if "size" in record.case.what]
-        span = " .. ".join(sizes[:1] if len(set(sizes)) == 1 else (sizes[0], sizes[-1])) if sizes else ""
+        span = " .. ".join(dict.fromkeys((sizes[0], sizes[-1]))) if sizes else ""
         lines.append(f"! {status}{' at ' if span else ''}{span}: {reason}")
     return lines + [f"* {line}" for line in cautions(rows)]
 
 
 def cautions(rows: list[Record]) -> list[str]:
-    """Why the numbers may be less than they seem; one line each."""
+    """What limits the meaning of the numbers; one line each."""
     measured = [record for record in rows if record.seconds is not None]
     lines = list(dict.fromkeys(note for record in measured for note in record.notes))
     if any(record.oversubscribed for record in measured):
-        lines.append("more ranks than cores: these times are the scheduler's, not the library's")
+        lines.append(OVERSUBSCRIBED)
     if any(record.shared_gpu for record in measured):
-        lines.append("ranks share a GPU (--share-gpu): a test of function; these times say nothing")
+        lines.append(SHARED_GPU)
     lines += _of_gpus(measured)
     empty = len({r.case["size"] for r in measured if r.work is not None and r.work.amount == 0 < r.case["size"]})
     if empty:
-        lines.append(f"{empty} of the sizes asked for round to 0 bytes, less than one element a block: empty calls")
+        lines.append(
+            f"{empty} of the sizes asked for hold less than one element a block and round to 0 bytes: empty calls"
+        )
     contended = [record for record in measured if record.contended]
     if contended:
         where = "all sizes" if len(contended) == len(measured) else _sizes(contended)
@@ -40,21 +45,22 @@ def cautions(rows: list[Record]) -> list[str]:
 
 
 def _sizes(rows: list[Record]) -> str:
-    """Sizes asked for; where others move, as the rows of a table say, that is said."""
+    """Sizes asked for, called so where the rows of the table show other sizes, the bytes that move."""
     rounded = any(record.work is not None and record.work.amount != record.case["size"] for record in rows)
     listed = ", ".join(dict.fromkeys(format_size(record.case["size"]) for record in rows))
     return f"{listed} (sizes asked for)" if rounded else listed
 
 
 def _of_gpus(measured: list[Record]) -> list[str]:
-    """How bytes travelled between GPUs, and which of them were slowed down."""
+    """How bytes travelled between GPUs, and which GPUs were throttled."""
     lines = []
     with_gpus = [record for record in measured if record.ranks is not None and any(record.ranks.gpu)]
     ways = dict.fromkeys(record.transport for record in with_gpus if record.transport)
     if ways:
         lines.append(f"connections between GPUs: {'; '.join(ways)}")
     slowed: dict[str, list[str]] = {}
-    for reading in (one for record in measured for state in record.gpus for one in (state.before, state.after)):
-        slowed.setdefault(reading.uuid, []).extend(reading.throttled or ())
-    said = {uuid: ", ".join(dict.fromkeys(reasons)) for uuid, reasons in slowed.items() if reasons}
-    return lines + [f"{uuid} was slowed down: {reasons}" for uuid, reasons in said.items()]
+    for state in (state for record in measured for state in record.gpus):
+        for reading in (state.before, state.after):
+            slowed.setdefault(reading.uuid, []).extend(reading.throttled or ())
+    throttled = {uuid: ", ".join(dict.fromkeys(reasons)) for uuid, reasons in slowed.items() if reasons}
+    return lines + [f"{uuid} was throttled: {reasons}" for uuid, reasons in throttled.items()]

@@ -24,14 +24,14 @@ class Style(Protocol):
 
 
 class Group(NamedTuple):
-    """What rows under one heading have in common: `case` is without size (and in or out of place, where both are)."""
+    """What rows under one heading have in common: `case` is without size, and without in or out of place."""
 
     case: Case
     launch: int
 
     @property
     def place(self) -> str:
-        """`mpich, multi strict, 2 ranks, launch 3`, for runs of many launches; empty for one on the host alone."""
+        """`mpich, multi strict, 2 ranks, launch 3` in a run of many launches; else empty."""
         where = self.case.where
         if where.image is None:
             return ""
@@ -39,17 +39,17 @@ class Group(NamedTuple):
 
 
 def group_of(record: Record) -> Group:
-    """The heading under which a record belongs; by the driver asked for, which skips and failures have too."""
+    """The heading of a record; by the driver asked for, which skips and failures have too."""
     return Group(record.case.without(("size", "in_place")), record.launch)
 
 
 def not_of_mpi(record: Record) -> str:
-    """A comment in the place of what the styles of benchmarks of collectives have no columns for; else empty."""
+    """A comment in place of a program's record, for which styles of collective benchmarks lack columns; else empty."""
     if record.case["backend"]:
         return ""
     case = record.case
     words = (case.workload, case["measure"], format_size(case["size"]) if "size" in case.what else None)
-    return f"# {' '.join(word for word in words if word)}: no collective; --style table prints it\n"
+    return f"# {' '.join(word for word in words if word)}: not a collective; --style table prints it\n"
 
 
 def gpu_lines(manifest: Manifest) -> list[str]:
@@ -58,15 +58,15 @@ def gpu_lines(manifest: Manifest) -> list[str]:
     lines = []
     for rank, uuid in enumerate(manifest.rank_gpus):
         gpu = known.get(uuid or "")
-        what = "no GPU" if uuid is None else uuid if gpu is None else f"{uuid} ({gpu.name}, {gpu.bus})"
-        lines.append(f"rank {rank}: {what}")
+        detail = f" ({gpu.name}, {gpu.bus})" if gpu else ""
+        lines.append(f"rank {rank}: {uuid or 'no GPU'}{detail}")
     return lines
 
 
 def format_us(seconds: float) -> str:
     """Microseconds with four significant digits where they matter, at most nanoseconds: `0.412`, `12.35`, `1234`."""
     us = seconds * 1e6
-    digits = 3 if us < 10 else 2 if us < 100 else 1 if us < 1000 else 0
+    digits = sum(us < bound for bound in (10, 100, 1000))
     return f"{us:.{digits}f}"
 
 
@@ -74,5 +74,5 @@ def format_rate(gigabytes: float | None) -> str:
     """GB/s with three significant digits; `-` where there is no bandwidth."""
     if gigabytes is None or gigabytes == 0:
         return "-"
-    digits = 4 if gigabytes < 0.1 else 3 if gigabytes < 10 else 2 if gigabytes < 100 else 1
+    digits = 4 if gigabytes < 0.1 else 1 + sum(gigabytes < bound for bound in (10, 100))
     return f"{gigabytes:.{digits}f}"

@@ -12,7 +12,7 @@ from collbench.schema.axes import AXES
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.summary import Seconds
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 
 class TableStyle:
@@ -20,23 +20,22 @@ class TableStyle:
 
     def __init__(self) -> None:
         self._rows: list[Record] = []
-        self._manifest: Manifest | None = None
 
     def begin(self, manifest: Manifest) -> str:
-        """Where it was measured."""
-        self._manifest = manifest
-        libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries) or "no library"
+        """What it was measured with, and where; a program has no libraries."""
+        libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries)
         machines = "; ".join(f"{host.name} ({host.cpu}, {host.cores} cores)" for host in manifest.hosts)
-        lines = [f"# collbench {manifest.collbench}: {libraries}; {_ranks(manifest.ranks)} on {machines}"]
+        facts = [libraries] * bool(libraries) + [f"{counted(manifest.ranks, 'rank')} on {machines}"]
+        lines = [f"# collbench {manifest.collbench}: {'; '.join(facts)}"]
         lines += [f"# {line}" for line in gpu_lines(manifest)]
         if manifest.simulated:
-            lines.append("# SIMULATED: the fake backend makes its times up; they say nothing about this machine")
+            lines.append("# SIMULATED: the fake backend generates its times; they say nothing about this machine")
         if manifest.ranks == 1 and manifest.libraries and not manifest.simulated:
             lines.append("# one rank communicates with nobody; start more: mpirun -n 4 collbench ...")
         return "\n".join(lines) + "\n"
 
     def add(self, record: Record) -> str:
-        """The finished table when this record opens another heading."""
+        """The finished table when this record begins another one."""
         done = ""
         if self._rows and _group(self._rows[-1]) != _group(record):
             done = self.end()
@@ -44,7 +43,6 @@ class TableStyle:
         return done
 
     def end(self) -> str:
-        """The table that was held."""
         if not self._rows:
             return ""
         rows, self._rows = self._rows, []
@@ -63,7 +61,7 @@ def _group(record: Record) -> Group:
 
 
 def _tabulated(measured: list[Record]) -> str:
-    """The table, without columns in which no row says anything; one more for each fact in which its rows differ."""
+    """The table, without empty columns; with one more for each fact in which its rows differ."""
     from tabulate import tabulate
 
     columns = {head: list(map(cell, measured)) for head, cell in _COLUMNS.items()}
@@ -80,7 +78,7 @@ def _tabulated(measured: list[Record]) -> str:
 
 
 def _rates(measured: list[Record]) -> dict[str, list[str]]:
-    """Both bandwidths of collectives; of other measures that people know as a rate, the rate."""
+    """Both bandwidths of collectives; the rate of other measures that are shown as a rate."""
     works = [record.work for record in measured if record.work is not None]
     if any(work.bus_factor is not None for work in works):
         return {"algbw\n(GB/s)": [format_rate(record.algbw) for record in measured],
@@ -101,7 +99,7 @@ def _rate(record: Record, with_unit: bool = False) -> str:
 
 
 def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
-    """Columns for what only devices have: legs, time by their own clock, and what the library chose."""
+    """Columns that only devices have: legs, time by their own clock, and what the library chose."""
     columns: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for record in measured for name in record.legs):
         columns["\n".join((*name.split(" ", 1), "(us)"))] = [
@@ -112,10 +110,6 @@ def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
     if any(record.algorithm for record in measured):
         columns["algorithm\nprotocol"] = [f"{r.algorithm or '?'} {r.protocol or '?'}" for r in measured]
     return columns
-
-
-def _ranks(n: int) -> str:
-    return "1 rank" if n == 1 else f"{n} ranks"
 
 
 def _heading(group: Group, measured: list[Record]) -> str:
@@ -136,8 +130,8 @@ def _cadence(measured: list[Record]) -> str | None:
     return f"streaming, {streaming[0].burst} operations a sample" if streaming else None
 
 
-def _of_seconds(told: Callable[[Seconds], str]) -> Callable[[Record], str]:
-    return lambda record: "" if record.seconds is None else told(record.seconds)
+def _of_seconds(form: Callable[[Seconds], str]) -> Callable[[Record], str]:
+    return lambda record: "" if record.seconds is None else form(record.seconds)
 
 
 def _moved(record: Record) -> str:
@@ -148,7 +142,7 @@ def _moved(record: Record) -> str:
 
 
 def _size(record: Record) -> str:
-    """The size asked for, of what is no collective."""
+    """The size asked for, of a program."""
     collective = record.work is not None and record.work.bus_factor is not None
     return format_size(record.case["size"]) if "size" in record.case.what and not collective else ""
 
@@ -161,7 +155,7 @@ def _wrong(record: Record) -> str:
     return "N/A" if record.check is None or record.check.wrong is None else str(record.check.wrong)
 
 
-#: Heading and cell of every column that is not a rate. What moves is the size asked for, rounded to whole blocks.
+#: Heading and entry of every column that is not a rate. What moves is the size asked for, rounded to whole blocks.
 _COLUMNS: dict[str, Callable[[Record], str]] = {
     "measure": lambda record: record.case["measure"] or "", "moved\n(B)": _moved, "size\n(B)": _size, "count": _count,
     "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),

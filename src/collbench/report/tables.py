@@ -1,4 +1,4 @@
-"""A table that knows no format, and the formats: for the terminal, Markdown, CSV and LaTeX."""
+"""A table independent of formats, and the formats: for the terminal, Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -18,8 +18,15 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
+def without_empty(table: Table) -> Table:
+    """Without the columns in which no row has an entry."""
+    kept = [index for index, _ in enumerate(table.columns) if any(row[index] for row in table.rows)]
+    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
+    return Table(table.title, tuple(table.columns[index] for index in kept), rows, table.notes)
+
+
 def wrapped(heading: str, width: int = 0) -> str:
-    """A heading in lines no longer than what stands below it: narrow columns leave room for more of them."""
+    """A heading in lines no longer than the entries below it, so that columns are narrow."""
     lines = [""]
     for word in heading.split():
         fits = len(lines[-1]) + len(word) < max(width, 12)
@@ -27,7 +34,7 @@ def wrapped(heading: str, width: int = 0) -> str:
     return "\n".join(lines)
 
 
-#: A column of intervals is named like the column before it, with this in the place of the unit.
+#: A column of intervals has the name of the column before it, with this in place of the unit.
 INTERVAL = " 95 %"
 
 
@@ -50,7 +57,7 @@ def joined(table: Table) -> Table:
 
 
 def terminal(tables: Iterable[Table]) -> str:
-    """For people: aligned columns, notes as lines that begin with `*`."""
+    """Aligned columns, notes as lines that begin with `*`."""
     parts = []
     for table in map(joined, tables):
         widths = [max(map(len, cells)) for cells in zip(*table.rows, strict=True)] if table.rows else []
@@ -61,7 +68,7 @@ def terminal(tables: Iterable[Table]) -> str:
 
 
 def markdown(tables: Iterable[Table]) -> str:
-    """A heading, a table, a list of notes. What could be read as markup is escaped."""
+    """A heading, a table, a list of notes. Markup characters are escaped."""
     parts = []
     for table in map(joined, tables):
         rows = [[_plain_markdown(cell) for cell in row] for row in table.rows]
@@ -88,7 +95,7 @@ def csv_text(tables: Iterable[Table]) -> str:
 
 
 def _with_ends(table: Table) -> Table:
-    """The table with two columns of numbers in the place of each column of intervals."""
+    """The table with two columns of numbers in place of each column of intervals."""
     spans = [name.endswith(INTERVAL) for name in table.columns]
     columns: list[str] = []
     for name, span in zip(table.columns, spans, strict=True):
@@ -98,7 +105,10 @@ def _with_ends(table: Table) -> Table:
     for row in table.rows:
         cells: list[str] = []
         for cell, span in zip(row, spans, strict=True):
-            cells += (cell.split(" .. ") if " .. " in cell else ["", ""]) if span else [cell]
+            if span:
+                cells += cell.split(" .. ") if " .. " in cell else ["", ""]
+            else:
+                cells.append(cell)
         rows.append(tuple(cells))
     return Table(table.title, tuple(columns), tuple(rows))
 

@@ -1,1 +1,1 @@
-"""Latency-bandwidth models: `modelling.model` makes them of a run, `predict` asks them."""
+"""Latency-bandwidth models: `validation.model` fits one to a series, `predict` evaluates it, `run_models` does both."""

@@ -1,101 +1,101 @@
-"""What a prediction may stand on: whether what was measured reaches a point over the same transport and machine."""
+"""Whether a prediction is allowed: the measurements must reach the point over the same transport and machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from collbench.analysis.models.predict import PredictionQuestion, times_beyond
-from collbench.analysis.models.series import Point, Series
+from collbench.analysis.models.series import NO_LINK, Point, Series
 from collbench.analysis.observations import Observed
 from collbench.schema.manifest import Host
-from collbench.units import format_bytes, format_size
+from collbench.units import counted, format_bytes, format_size
 
 #: Sizes are predicted up to this many times above the largest measured, or below the smallest.
 REACH = 16
 
-#: Collectives in which the size is one buffer of the root, and every other rank has a share of it.
+#: Collectives whose size is one buffer of the root, of which every other rank has a share.
 SHARED_OUT = frozenset({"gather", "scatter"})
 
 #: What to do where nothing measured reaches the point.
-WHAT_IF = "give a link for a what-if: --link latency=2us,bandwidth=12.5GB/s"
+WHAT_IF = "name a link for a what-if: --link latency=2us,bandwidth=12.5GB/s"
 
 
-def standing(observed: Observed, kin: Sequence[Series], question: PredictionQuestion) -> Series | str:
+def reaching_series(observed: Observed, kin: Sequence[Series], question: PredictionQuestion) -> Series | str:
     """Of the series of one case over several transports, the one that reaches a point; or why none does."""
     why = _places(observed, kin, question.ranks) or _memory(observed, kin[0], question)
     if why:
         return why
-    corners = _corners([(point, one) for one in kin for point in one.points], question)
-    names = list(dict.fromkeys(one.transport or "unknown" for _, one in corners))
+    corners = _corners([(point, series) for series in kin for point in series.points], question)
+    names = list(dict.fromkeys(series.transport or "unknown" for _, series in corners))
     if len(names) > 1:
-        found = "; ".join(
-            f"{one.transport or 'unknown'} at {point.ranks} ranks"
-            + (f" and {format_size(point.size)}" if one.sized else "")
-            for point, one in corners
+        measured = "; ".join(
+            f"{series.transport or 'unknown'} at {point.ranks} ranks"
+            + (f" and {format_size(point.size)}" if series.sized else "")
+            for point, series in corners
         )
-        across = f"{question} lies across a change of transport: measured were {found}"
-        return f"{across}. Ask within one of them, or {WHAT_IF}"
+        return (
+            f"{question} lies across a change of transport, measured: {measured}. "
+            f"Ask for a point within one transport, or {WHAT_IF}"
+        )
     if not corners:
-        return "nothing was measured that says something of a link"
+        return NO_LINK
     return _reach(corners[0][1], question) or corners[0][1]
 
 
 def _corners(grid: list[tuple[Point, Series]], question: PredictionQuestion) -> list[tuple[Point, Series]]:
     """The measured cells around a point: the nearest rank counts below and above, and of each the nearest sizes.
 
-    Beyond an edge there is only the edge.
+    Outside the grid the nearest edge.
     """
-    found = {}
+    corners = []
     for ranks in _around(sorted({point.ranks for point, _ in grid}), question.ranks):
-        row = {point.size: (point, one) for point, one in grid if point.ranks == ranks}
-        for size in _around(sorted(row), question.size or 0):
-            found[ranks, size] = row[size]
-    return list(found.values())
+        row = {point.size: (point, series) for point, series in grid if point.ranks == ranks}
+        corners += [row[size] for size in _around(sorted(row), question.size or 0)]
+    return corners
 
 
 def _around(known: Sequence[int], value: int) -> set[int]:
-    """The largest that is at most the value and the smallest that is at least it, as far as there are such."""
-    below = [one for one in known if one <= value]
-    above = [one for one in known if one >= value]
+    """The largest number that is at most the value, and the smallest that is at least the value."""
+    below = [number for number in known if number <= value]
+    above = [number for number in known if number >= value]
     return {*below[-1:], *above[:1]}
 
 
 def _places(observed: Observed, kin: Sequence[Series], ranks: int) -> str:
-    """Why this many ranks need a network that was not measured; empty where they do not."""
-    most = max((one.ranks[-1] for one in kin if one.points), default=0)
+    """Why so many ranks need a network that was not measured; empty where they do not."""
+    most = max((series.ranks[-1] for series in kin if series.points), default=0)
     machines = [manifest.hosts for manifest in observed.manifests]
     cores = max((sum(host.cores for host in hosts) for hosts in machines), default=0)
     if ranks <= max(most, cores) or any(len(hosts) > 1 for hosts in machines):
         return ""
     names = ", ".join(sorted({host.name for hosts in machines for host in hosts}))
-    number = "1 core" if cores == 1 else f"{cores} cores"
     return (
-        f"{ranks} ranks need more than the one host measured ({names}, {number}): what would lie between hosts was not "
-        f"measured. Ask for at most {max(most, cores)} ranks, or {WHAT_IF}"
+        f"{ranks} ranks do not fit on the one host measured ({names}, {counted(cores, 'core')}), and no network "
+        f"between hosts was measured. Ask for at most {max(most, cores)} ranks, or {WHAT_IF}"
     )
 
 
-def _memory(observed: Observed, one: Series, question: PredictionQuestion) -> str:
+def _memory(observed: Observed, series: Series, question: PredictionQuestion) -> str:
     """Why the buffers of these ranks fit into no machine that was measured; empty where they do, or it is unknown.
 
-    One buffer of each rank is counted, which every collective has at least; of those that share one buffer out among
-    the ranks, that one.
+    Counts one buffer of each rank, the least that a collective has; where one buffer is shared out among the ranks,
+    that one.
     """
-    if not one.sized or question.size is None:
+    if not series.sized or question.size is None:
         return ""
     machines = [[_usable(host) for host in manifest.hosts] for manifest in observed.manifests]
-    there = max((sum(filter(None, found)) for found in machines if found and None not in found), default=None)
-    needed = question.size * (1 if one.case.workload in SHARED_OUT else question.ranks)
-    if there is None or needed <= there:
+    memory = max((sum(filter(None, hosts)) for hosts in machines if hosts and None not in hosts), default=None)
+    needed = question.size * (1 if series.case.workload in SHARED_OUT else question.ranks)
+    if memory is None or needed <= memory:
         return ""
     return (
-        f"{question} need {format_bytes(needed)} of memory at least, and {format_bytes(there)} were there. "
-        f"Ask for less, or {WHAT_IF}"
+        f"{question} need at least {format_bytes(needed)} of memory, and the machine measured has "
+        f"{format_bytes(memory)}. Ask for less, or {WHAT_IF}"
     )
 
 
 def _usable(host: Host) -> int | None:
-    """Bytes of the host and of the GPUs that ranks used on it; None where the kernel does not tell."""
+    """Memory of the host and of the GPUs that ranks used on it (bytes); None where it is unknown."""
     known = [size for size in (host.memory, host.cgroup_memory) if size is not None]
     return min(known) + sum(gpu.memory for gpu in host.gpus) if known else None
 
@@ -107,6 +107,6 @@ def _reach(series: Series, question: PredictionQuestion) -> str:
         return ""
     measured = f"{format_size(series.sizes[0])} to {format_size(series.sizes[-1])}"
     return (
-        f"{question} is more than {REACH} times beyond the sizes measured, {measured}: no time there follows from "
-        f"these. Measure nearer sizes, or {WHAT_IF}"
+        f"{question} is more than {REACH} times beyond the sizes measured, {measured}, too far to predict. "
+        f"Measure nearer sizes, or {WHAT_IF}"
     )

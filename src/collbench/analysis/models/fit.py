@@ -1,8 +1,8 @@
 """Fits of algorithm shapes to one series: non-negative, in relative error, piecewise in size.
 
 A shape's alpha, beta and gamma come from non-negative least squares with every row divided by its measured time, so
-that a microsecond counts at 8 bytes what a millisecond counts at 8 MiB. In each piece (`pieces.py`) the shape is the
-one that errs least on sizes that were held out of it. Needs SciPy.
+that an error of a microsecond at 8 bytes counts as much as one of a millisecond at 8 MiB. In each piece (`pieces.py`)
+the shape is the one with the least error on sizes that were held out of the fit. Needs SciPy.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from collbench.analysis.optional import optimize
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: beta and gamma are one where their columns point in the same direction, the cosine between them being this or more:
-#: a third parameter could not pay.
+#: beta and gamma are not distinguished where their columns point in the same direction, with at least this cosine.
 COLLINEAR = 0.9995
 
 #: Shapes whose criterion is this close to the best one's are as likely (Burnham and Anderson, Model Selection and
@@ -35,7 +34,7 @@ AS_LIKELY = 2.0
 class Fitted:
     """A shape with its parameters: seconds a message, seconds a byte, seconds a reduced byte.
 
-    `gamma` is None where it is in `beta`: the ranks measured do not tell them apart, or it explains nothing more.
+    `gamma` is None where `beta` includes it: the ranks measured do not distinguish them, or it explains nothing more.
     """
 
     shape: Shape
@@ -44,13 +43,13 @@ class Fitted:
     gamma: float | None
 
     def seconds(self, ranks: int, moved: float) -> float:
-        """Time of an operation on `ranks` ranks with `moved` bytes."""
+        """Time of an operation on `ranks` ranks that moves `moved` bytes."""
         messages, travel, reduced = self.shape.terms(ranks, moved)
         return messages * self.alpha + travel * self.beta + reduced * (self.gamma or 0.0)
 
     @property
     def merged(self) -> bool:
-        """Whether `beta` holds the time for reducing too."""
+        """Whether `beta` includes the time for reducing."""
         return self.gamma is None and self.shape.reduced(2) > 0
 
     @property
@@ -61,7 +60,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Piece:
-    """Sizes from `low` to `high` (as asked for, both measured), the shape there, and those that are as likely."""
+    """Sizes asked for from `low` to `high` (both measured), the shape there, and those that are as likely."""
 
     low: int
     high: int
@@ -71,7 +70,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Fit:
-    """Pieces in the order of their sizes."""
+    """Pieces in order of size."""
 
     pieces: tuple[Piece, ...]
 
@@ -84,14 +83,13 @@ class Fit:
 
     def pieces_at(self, size: int) -> tuple[Piece, ...]:
         """The piece a size belongs to, and where it lies between two, the other one behind it."""
-        mine = self.piece(size)
+        nearest = self.piece(size)
         for piece, after in pairwise(self.pieces):
             if piece.high < size < after.low:
-                return (mine, after if mine is piece else piece)
-        return (mine,)
+                return (nearest, after if nearest is piece else piece)
+        return (nearest,)
 
     def seconds(self, point: Point) -> float:
-        """What the model says of a point."""
         return self.piece(point.size).fitted.seconds(point.ranks, point.moved)
 
 
@@ -105,17 +103,16 @@ class FitEvidence:
     terms: dict[Shape, NDArray[np.float64]] = field(compare=False)
 
     def take(self, rows: NDArray[np.bool_]) -> FitEvidence:
-        """These rows alone."""
         terms = {shape: values[rows] for shape, values in self.terms.items()}
         return FitEvidence(self.sizes[rows], self.held[rows], self.seconds[rows], terms)
 
     def design(self, shape: Shape, columns: tuple[int, ...]) -> NDArray[np.float64]:
-        """Terms over measured times, [n, columns]: a perfect model makes ones of them."""
+        """Terms over measured times, [n, columns]: times the parameters of a perfect model these are ones."""
         return np.asarray(self.terms[shape][:, columns] / self.seconds[:, None])
 
 
 def evidence(points: Sequence[Point], shapes: Sequence[Shape]) -> FitEvidence:
-    """The points as the fit takes them; sizes are held out in turn, or rank counts where there is one size."""
+    """The points as arrays; sizes are held out in turn, or rank counts where there is one size."""
     sizes = np.array([point.size for point in points])
     ranks = np.array([point.ranks for point in points])
     held = sizes if len(set(sizes.tolist())) > 1 else ranks
@@ -124,7 +121,7 @@ def evidence(points: Sequence[Point], shapes: Sequence[Shape]) -> FitEvidence:
 
 
 def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
-    """Pieces, their shapes and parameters. The points are of one series, with two that are different at the least.
+    """Pieces, their shapes and parameters. The points are of one series, at least two of them different.
 
     Raises:
         RequestError: SciPy is not installed.
@@ -132,12 +129,12 @@ def fit(points: Sequence[Point], shapes: Sequence[Shape]) -> Fit:
     rows = evidence(points, shapes)
     alike = len({point.ranks for point in points}) == 1  # then every shape is the same line
     designs = [rows.design(shape, (0, 1)) for shape in (shapes[:1] if alike else shapes)]
-    found = []
+    fitted = []
     for low, high in pieces(rows.sizes, designs):
         inside = rows.take((rows.sizes >= low) & (rows.sizes <= high))
         likely = [solve(inside, shape, (0, 1))[0] for shape in shapes] if alike else _likely(inside, shapes)
-        found.append(Piece(low, high, likely[0], tuple(likely[1:])))
-    return Fit(tuple(found))
+        fitted.append(Piece(low, high, likely[0], tuple(likely[1:])))
+    return Fit(tuple(fitted))
 
 
 def solve(rows: FitEvidence, shape: Shape, columns: tuple[int, ...]) -> tuple[Fitted, float]:
@@ -146,12 +143,12 @@ def solve(rows: FitEvidence, shape: Shape, columns: tuple[int, ...]) -> tuple[Fi
     lengths = np.linalg.norm(relative, axis=0)
     lengths[lengths == 0.0] = 1.0
     values, residual = optimize().nnls(relative / lengths, np.ones(len(relative)))
-    found = dict(zip(columns, (float(value) for value in values / lengths), strict=True))
-    return Fitted(shape, found[0], found[1], found.get(2)), float(residual) ** 2
+    parameters = dict(zip(columns, (float(value) for value in values / lengths), strict=True))
+    return Fitted(shape, parameters[0], parameters[1], parameters.get(2)), float(residual) ** 2
 
 
 def best(rows: FitEvidence, shape: Shape) -> tuple[Fitted, float]:
-    """As `solve`, with gamma apart from beta where the rows tell them apart and the criterion pays for it."""
+    """As `solve`, with gamma separate from beta where the rows distinguish them and the criterion justifies it."""
     merged, squares = solve(rows, shape, (0, 1))
     travel, reduced = rows.design(shape, (1, 2)).T
     lengths = float(np.linalg.norm(travel) * np.linalg.norm(reduced))
@@ -164,7 +161,7 @@ def best(rows: FitEvidence, shape: Shape) -> tuple[Fitted, float]:
 
 
 def _likely(rows: FitEvidence, shapes: Sequence[Shape]) -> list[Fitted]:
-    """The shape that errs least on what is held out in turn, and those that are as likely, in this order."""
+    """The shape with the least error on what is held out in turn, and those that are as likely, in this order."""
     if len(shapes) == 1:
         return [best(rows, shapes[0])[0]]
     ranked = sorted((_held_out(rows, shape), index) for index, shape in enumerate(shapes))
@@ -172,17 +169,17 @@ def _likely(rows: FitEvidence, shapes: Sequence[Shape]) -> list[Fitted]:
 
 
 def _held_out(rows: FitEvidence, shape: Shape) -> float:
-    """Misfit of a shape on what is left out in turn, fitted to the rest; on all rows where nothing can be left out.
+    """Misfit of a shape on what is held out in turn, fitted to the rest; on all rows where nothing can be held out.
 
-    The ends stay: to predict them is to extrapolate. One size is one piece of evidence, on however many ranks.
+    The ends are not held out: to predict them is to extrapolate. One size counts once, on however many ranks.
     """
     inner = np.unique(rows.held)[1:-1]
     means = []
-    for one in inner:
-        out = rows.held == one
+    for value in inner:
+        out = rows.held == value
         fitted, _ = best(rows.take(~out), shape)
-        values = np.array([fitted.alpha, fitted.beta, fitted.gamma or 0.0])
-        means.append(float(np.mean((rows.take(out).design(shape, (0, 1, 2)) @ values - 1) ** 2)))
+        parameters = np.array([fitted.alpha, fitted.beta, fitted.gamma or 0.0])
+        means.append(float(np.mean((rows.take(out).design(shape, (0, 1, 2)) @ parameters - 1) ** 2)))
     if means:
         return misfit(len(means), sum(means))
     return misfit(len(rows.seconds), best(rows, shape)[1])

@@ -1,7 +1,7 @@
-"""Where a series breaks: sizes at which a library changes its protocol or algorithm, found by an information criterion.
+"""Breaks of a series: sizes at which a library changes its protocol or algorithm, found by an information criterion.
 
-The least squared relative error of every run of neighbouring sizes comes from sums that are carried along, so that all
-ways to cut a series can be tried again for each size that is held out.
+The least squared relative error of every interval of sizes comes from cumulative sums, so that all ways to cut a series
+can be tried again for each size that is held out.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Sizes in a piece, at the least: a line has two parameters.
+#: The fewest sizes in a piece: a line has two parameters.
 FEWEST_IN_PIECE = 3
 
-#: Breaks between pieces, at the most.
+#: The most breaks between pieces.
 MOST_BREAKS = 2
 
-#: Parameters that a break counts for beside the line behind it. Its place is one, but searched for: with 2, series of 7
-#: to 20 sizes made up of one line and 5 to 15 % of noise are broken in 5 to 30 % of cases, with 1 in 25 to 55 %; real
-#: switches (a time that jumps by a factor of 2) are found as often.
+#: Parameters that a break counts for, besides those of the line behind it. Its position is one, but it is searched for:
+#: with 2, simulated series of 7 to 20 sizes of one line with 5 to 15 % of noise are broken in 5 to 30 % of cases, with
+#: 1 in 25 to 55 %; real switches (a time that jumps by a factor of 2) are found as often.
 PLACE = 2
 
-#: Relative errors below this are no evidence for one model over another: no median of launches is known better.
+#: Relative errors below this do not favour one model over another: no median of launches is known better.
 RESOLVED = 1e-3
 
 
@@ -81,17 +81,17 @@ def _squares(design: NDArray[np.float64], index: NDArray[np.int64], n: int) -> N
     np.add.at(gram, index, design[:, :, None] * design[:, None, :])
     np.add.at(moment, index, design)
     np.add.at(count, index, 1.0)
-    found = np.full((n, n + 1), math.inf)
+    squares = np.full((n, n + 1), math.inf)
     for start in range(n):
         explained = _explained(gram[start:].cumsum(axis=0), moment[start:].cumsum(axis=0))
-        found[start, start + 1 :] = np.maximum(count[start:].cumsum() - explained, 0.0)
-    return found
+        squares[start, start + 1 :] = np.maximum(count[start:].cumsum() - explained, 0.0)
+    return squares
 
 
 def _explained(gram: NDArray[np.float64], moment: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What non-negative alpha and beta take off the sum of squares of ones: gram [n, 2, 2], moment [n, 2] -> [n].
+    """By how much non-negative alpha and beta reduce the sum of squares of ones: gram [n, 2, 2], moment [n, 2] -> [n].
 
-    Both where both come out positive, else the better of the two alone, which is positive because every term is.
+    Both where both are positive, else the better of the two alone, which is positive because every term is.
     """
     a, b, ab = gram[:, 0, 0], gram[:, 1, 1], gram[:, 0, 1]
     p, q = moment[:, 0], moment[:, 1]

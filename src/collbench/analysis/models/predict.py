@@ -1,4 +1,4 @@
-"""Predictions of a model at a number of ranks and a size: with an interval, with what must be said, or refused."""
+"""Predictions of a model at a number of ranks and a size, with an interval and remarks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from collbench.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Rank counts above this many times the largest measured are extrapolated. A prediction that is so, or that lies as far
-#: beyond the sizes measured, has no interval: the errors it would be made of are those between what was measured.
+#: Rank counts above this many times the largest measured are extrapolated. Such a prediction, or one as far beyond the
+#: sizes measured, has no interval: the known errors are those within the measured range.
 BEYOND = 2
 
-#: How often launches are drawn anew, and how many errors are drawn for each.
+#: How often launches are resampled, and how many errors are drawn for each resample.
 DRAWS, ERRORS = 200, 50
 SEED = 1994
 
-#: A piece's own misses make its intervals if they are of this many sizes, else those of all pieces do.
+#: A piece's own held-out errors make its intervals if they are of so many sizes, else those of all pieces do.
 ENOUGH = 4
 
 
@@ -46,8 +46,8 @@ class Prediction:
     """Seconds at a point, with the interval in which 95 % of such runs' medians should lie.
 
     `extrapolated` beyond twice the ranks measured or beyond the sizes measured; beyond twice of either there is no
-    interval. `remarks` say by how much, and what else the reader must know. `measured` is the median of the launches
-    where just this was measured.
+    interval. `remarks` say by how much, and what else the reader must know. `measured` is the median of launches where
+    this very point was measured.
     """
 
     series: Series
@@ -61,7 +61,7 @@ class Prediction:
 
 
 def predict(model: Model, question: PredictionQuestion) -> Prediction:
-    """What a model says of a point of its own transport (`ground.py` says whether it is one).
+    """The prediction of a model at a point of its own transport (`applicability.py` says whether it is one).
 
     Raises:
         RequestError: SciPy is not installed.
@@ -74,7 +74,7 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
     interval = None if far else _interval(model, pieces, replace(question, size=size), inside)
     beyond, remarks = _beyond(model.series, question.ranks, size)
     if interval is None:
-        remarks.append("no interval: the errors known are those between what was measured")
+        remarks.append("no interval: errors are known only within the measured range")
     if interval is not None and len(pieces) > 1:
         low, high = min(piece.high for piece in pieces), max(piece.low for piece in pieces)
         between = f"between {format_size(low)} and {format_size(high)}"
@@ -83,13 +83,13 @@ def predict(model: Model, question: PredictionQuestion) -> Prediction:
         names = ", ".join(rival.shape.name for rival in pieces[0].rivals)
         covered = "" if interval is None else ": the interval covers them too"
         remarks.append(f"the ranks measured do not exclude {names}{covered}")
-    found = (p.seconds for p in model.series.points if (p.ranks, p.size) == (question.ranks, size))
+    measured = (p.seconds for p in model.series.points if (p.ranks, p.size) == (question.ranks, size))
     seconds = fitted.seconds(question.ranks, size)
-    return Prediction(model.series, question, fitted, seconds, interval, beyond, tuple(remarks), next(found, None))
+    return Prediction(model.series, question, fitted, seconds, interval, beyond, tuple(remarks), next(measured, None))
 
 
 def times_beyond(series: Series, size: int) -> float:
-    """How many times above the largest size measured a size is, or below the smallest; 1 in between."""
+    """How many times a size is above the largest measured, or below the smallest; 1 in between."""
     if not series.sized:
         return 1.0
     return max(size / series.sizes[-1], series.sizes[0] / max(size, 1), 1.0)
@@ -98,12 +98,12 @@ def times_beyond(series: Series, size: int) -> float:
 def _interval(model: Model, pieces: Sequence[Piece], question: PredictionQuestion, inside: bool) -> tuple[float, float]:
     """From the lowest end to the highest, over the pieces at the size.
 
-    Where the ranks asked for were not measured, shapes that are as likely say different things, and all count.
+    Where the ranks asked for were not measured, shapes that are as likely predict different times, and all count.
     """
     draws = [
-        _draws(model, piece, one, question)
+        _draws(model, piece, fitted, question)
         for piece in pieces
-        for one in ((piece.fitted,) if inside else (piece.fitted, *piece.rivals))
+        for fitted in ((piece.fitted,) if inside else (piece.fitted, *piece.rivals))
     ]
     ends = [np.quantile(values, (0.025, 0.975)) for values in draws]
     return min(float(low) for low, _ in ends), max(float(high) for _, high in ends)
@@ -125,9 +125,9 @@ def _beyond(series: Series, ranks: int, size: int) -> tuple[bool, list[str]]:
 
 
 def _draws(model: Model, piece: Piece, fitted: Fitted, question: PredictionQuestion) -> NDArray[np.float64]:
-    """Values of a prediction: the shape fitted anew to launches drawn anew, times an error of the held-out kind.
+    """Values of a prediction: the shape fitted to resampled launches, times an error like those of held-out points.
 
-    Logarithms of held-out errors have no mean (a model is as often above as below) and their root mean square is known
+    Logarithms of held-out errors have mean 0 (a model is as often above as below) and their root mean square is known
     from few sizes, hence Student's t.
     """
     generator = np.random.default_rng(SEED)
@@ -144,10 +144,10 @@ def _draws(model: Model, piece: Piece, fitted: Fitted, question: PredictionQuest
 
 
 def error(model: Model, piece: Piece, ranks: int) -> tuple[float, int]:
-    """Root mean square of the logarithms of held-out errors near a point, and of how many sizes (or rank counts).
+    """Root mean square of the logarithms of held-out errors near a point, and the number of sizes (or rank counts).
 
-    Those of the piece if they are enough, else of all pieces. At rank counts that were not measured, not less than on
-    the largest rank count held out.
+    Errors of the piece if they are enough, else of all pieces. At rank counts that were not measured, not less than the
+    error on the largest rank count held out.
     """
     settled = _settled(model)
     near: Sequence[HeldOutError] = [miss for miss in settled if piece.low <= miss.size <= piece.high]
@@ -160,9 +160,9 @@ def error(model: Model, piece: Piece, ranks: int) -> tuple[float, int]:
 
 
 def _settled(model: Model) -> Sequence[HeldOutError]:
-    """Misses but those at a break; all, if that leaves none.
+    """Held-out errors without those beside a break; all, if that leaves none.
 
-    A model without the sizes beside a break cannot place it, and the model that predicts has them. Between these sizes
+    A model without the sizes beside a break cannot locate it, and the model that predicts has them. Between these sizes
     its intervals cover both pieces anyway.
     """
     pieces = model.fit.pieces
@@ -184,18 +184,18 @@ def _with(rows: FitEvidence, seconds: NDArray[np.float64]) -> FitEvidence:
 
 
 def _resampled(series: Series, generator: np.random.Generator) -> Sequence[NDArray[np.float64]]:
-    """Medians of all points, [points], again and again from launches drawn with replacement; empty of one launch.
+    """Medians of all points, [points], of each resample of the launches with replacement; empty with one launch.
 
-    Points with the same launches are drawn together: what a launch does to one size it does to others too.
+    Points with the same launches are resampled together: what a launch does to one size it does to others too.
     """
     points = series.points
     if max(len(point.launches) for point in points) < 2:
         return []
-    found = np.empty((DRAWS, len(points)))
+    medians = np.empty((DRAWS, len(points)))
     chosen: dict[tuple[int, ...], NDArray[np.int64]] = {}
     for column, point in enumerate(points):
         n = len(point.launches)
         if point.launches not in chosen:
             chosen[point.launches] = generator.integers(0, n, (DRAWS, n))
-        found[:, column] = np.median(np.array(point.medians)[chosen[point.launches]], axis=1)
-    return list(found)
+        medians[:, column] = np.median(np.array(point.medians)[chosen[point.launches]], axis=1)
+    return list(medians)

@@ -1,11 +1,11 @@
-"""All that is asked of the models of one run: the models, what they predict, what they refuse, and what-ifs."""
+"""Everything that `collbench model` computes of one run: models, predictions, refusals and what-ifs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collbench.analysis.models.applicability import standing
+from collbench.analysis.models.applicability import reaching_series
 from collbench.analysis.models.predict import Prediction, PredictionQuestion, predict
 from collbench.analysis.models.series import Series, series
 from collbench.analysis.models.shapes import SHAPES
@@ -18,7 +18,7 @@ from collbench.schema.case import Case
 
 @dataclass(frozen=True)
 class Refusal:
-    """A prediction that is not made, and why. `series` is one of those of the case."""
+    """A prediction that is refused, and why. `series` is one of those of the case."""
 
     series: Series
     question: PredictionQuestion
@@ -27,7 +27,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Modelled:
-    """What was found of a run, in the order it was measured. `simulated`: its times are made up, not measured."""
+    """The models of a run, in the order it was measured. `simulated`: its times were generated, not measured."""
 
     name: str
     models: tuple[Model, ...]
@@ -41,70 +41,75 @@ class Modelled:
 def modelled(
     observed: Observed, wanted: frozenset[str], questions: Sequence[PredictionQuestion], link: NetworkLink | None
 ) -> Modelled:
-    """Models of a run (with `wanted`, of these collectives) and what they answer; with a link, what-ifs beside it.
+    """Models of a run (with `wanted`, of these collectives) and their predictions; with a link, what-ifs too.
 
     Raises:
         RequestError: nothing can be modelled, or every prediction is refused, and no link is given; no such collective
             in the run; SciPy is not installed.
     """
-    found = [model(one) for one in _series(observed, wanted)]
-    models = tuple(one for one in found if isinstance(one, Model))
-    unfit = tuple(one for one in found if isinstance(one, Unfit))
+    fits = [model(series) for series in _series(observed, wanted)]
+    models = tuple(fitted for fitted in fits if isinstance(fitted, Model))
+    unfit = tuple(fitted for fitted in fits if isinstance(fitted, Unfit))
     if not models and link is None:
-        raise RequestError(f"{observed.name}: nothing can be modelled.{_listed(one.why for one in unfit)}")
-    answers = [answer for question in questions for answer in _answers(observed, found, question)]
-    predictions = tuple(one for one in answers if isinstance(one, Prediction))
-    refusals = tuple(one for one in answers if isinstance(one, Refusal))
-    what_ifs = _what_ifs(found, questions, link)
+        raise RequestError(f"{observed.name}: nothing can be modelled.{_listed(series.why for series in unfit)}")
+    answers = [answer for question in questions for answer in _answers(observed, fits, question)]
+    predictions = tuple(answer for answer in answers if isinstance(answer, Prediction))
+    refusals = tuple(answer for answer in answers if isinstance(answer, Refusal))
+    what_ifs = _what_ifs(fits, questions, link)
     if questions and not predictions and not what_ifs:
-        reasons = _listed(one.why for one in refusals) or " --predict needs bytes=SIZE for collectives that move data."
-        raise RequestError(f"{observed.name}: nothing is predicted.{reasons}")
+        reasons = _listed(refusal.why for refusal in refusals)
+        missing = " --predict needs bytes=SIZE for collectives that move data."
+        raise RequestError(f"{observed.name}: nothing can be predicted.{reasons or missing}")
     simulated = any(manifest.simulated for manifest in observed.manifests)
     return Modelled(observed.name, models, unfit, predictions, refusals, what_ifs, simulated)
 
 
 def _series(observed: Observed, wanted: frozenset[str]) -> list[Series]:
-    there = {cell.case.workload for cell in observed.cells.values()}
-    for name in sorted(wanted - there):
-        raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(there))}.")
+    measured = {case.workload for case in observed.cells}
+    for name in sorted(wanted - measured):
+        raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(measured))}.")
     return series(observed, wanted)
 
 
 def _listed(reasons: Iterable[str]) -> str:
-    """Each reason once, in lines of their own."""
+    """Each reason once, on a line of its own."""
     return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
 
 
 def _answers(
-    observed: Observed, found: Sequence[Model | Unfit], question: PredictionQuestion
+    observed: Observed, fits: Sequence[Model | Unfit], question: PredictionQuestion
 ) -> list[Prediction | Refusal]:
-    """Of every case one: by the model of the series that reaches the point, or why there is none."""
-    kin: dict[Case, list[Model | Unfit]] = {}
-    for one in found:
-        if question.size is not None or not one.series.sized:
-            kin.setdefault(one.series.case, []).append(one)
-    return [_answer(observed, ones, question) for ones in kin.values()]
+    """One for every case: by the model of the series that reaches the point, or why there is none."""
+    by_case: dict[Case, list[Model | Unfit]] = {}
+    for fitted in fits:
+        if question.size is not None or not fitted.series.sized:
+            by_case.setdefault(fitted.series.case, []).append(fitted)
+    return [_answer(observed, same_case, question) for same_case in by_case.values()]
 
 
-def _answer(observed: Observed, kin: Sequence[Model | Unfit], question: PredictionQuestion) -> Prediction | Refusal:
-    stands = standing(observed, [one.series for one in kin], question)
-    if isinstance(stands, str):
-        return Refusal(kin[0].series, question, stands)
-    one = next(one for one in kin if one.series is stands)
-    return Refusal(stands, question, one.why) if isinstance(one, Unfit) else predict(one, question)
+def _answer(observed: Observed, fits: Sequence[Model | Unfit], question: PredictionQuestion) -> Prediction | Refusal:
+    reaching = reaching_series(observed, [fitted.series for fitted in fits], question)
+    if isinstance(reaching, str):
+        return Refusal(fits[0].series, question, reaching)
+    chosen = next(fitted for fitted in fits if fitted.series is reaching)
+    return Refusal(reaching, question, chosen.why) if isinstance(chosen, Unfit) else predict(chosen, question)
 
 
 def _what_ifs(
-    found: Sequence[Model | Unfit], questions: Sequence[PredictionQuestion], link: NetworkLink | None
+    fits: Sequence[Model | Unfit], questions: Sequence[PredictionQuestion], link: NetworkLink | None
 ) -> tuple[WhatIf, ...]:
     if link is None:
         return ()
-    names = dict.fromkeys(one.series.case.workload for one in found if one.series.case.workload in SHAPES)
-    moving = {one.series.case.workload for one in found if one.series.sized}
-    models = [one for one in found if isinstance(one, Model)]
+    sized: dict[str, bool] = {}
+    models: dict[str, list[Model]] = {}
+    for fitted in fits:
+        name = fitted.series.case.workload
+        if name in SHAPES:
+            sized[name] = sized.get(name, False) or fitted.series.sized
+            models.setdefault(name, []).extend([fitted] if isinstance(fitted, Model) else [])
     return tuple(
-        what_if(name, [one for one in models if one.series.case.workload == name], question, link)
-        for name in names
+        what_if(name, of_name, question, link)
+        for name, of_name in models.items()
         for question in questions
-        if question.size is not None or name not in moving
+        if question.size is not None or not sized[name]
     )

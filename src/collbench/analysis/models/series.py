@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
 from collbench.analysis.observations import Cell, Observed
 from collbench.schema.case import Case
+from collbench.units import counted
+
+#: Why a series without points has no model and no prediction.
+NO_LINK = "no cell was measured that says something about a link"
 
 
 @dataclass(frozen=True)
 class Point:
-    """A cell as the fit sees it. `size` is what was asked for, `moved` what that became after rounding, in bytes.
+    """A cell as the fit sees it. `size` is the size asked for, `moved` the bytes that move after rounding.
 
     `medians` are the launches' medians in seconds, `launches` their numbers, in the same order.
     """
@@ -25,16 +28,15 @@ class Point:
 
     @property
     def seconds(self) -> float:
-        """The median over launches."""
         return median(self.medians)
 
 
 @dataclass(frozen=True)
 class Series:
-    """One case without size and ranks, over one transport (empty: the library does not tell).
+    """One case without size and ranks, over one transport (empty: the library does not report it).
 
     `sized`: it moves data; a barrier does not, and is modelled over numbers of ranks alone. `points` are in order
-    of ranks and size. `left_out` says which cells are no evidence, and why. `cells` are those of the points.
+    of ranks and size. `left_out` says which cells are not used, and why. `cells` are those of the points.
     """
 
     case: Case
@@ -46,12 +48,10 @@ class Series:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Every size asked for, in order."""
         return tuple(sorted({point.size for point in self.points}))
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Every number of ranks, in order."""
         return tuple(sorted({point.ranks for point in self.points}))
 
     @property
@@ -71,26 +71,26 @@ def series(observed: Observed, wanted: frozenset[str] = frozenset()) -> list[Ser
 
 
 def transport(cell: Cell) -> str:
-    """How the bytes of a cell travelled; several ways of several launches beside each other."""
+    """How the bytes of a cell travelled; several transports, of several launches, are joined by `and`."""
     return " and ".join(sorted(cell.transports))
 
 
 def _with_failed(groups: dict[tuple[Case, str], list[Cell]]) -> dict[tuple[Case, str], list[Cell]]:
     """A cell that was never measured has no transport: it goes to the first series of its case that has one."""
-    homes: dict[Case, tuple[Case, str]] = {}
+    measured: dict[Case, tuple[Case, str]] = {}
     for key, cells in groups.items():
         if any(cell.medians for cell in cells):
-            homes.setdefault(key[0], key)
-    found: dict[tuple[Case, str], list[Cell]] = {}
+            measured.setdefault(key[0], key)
+    completed: dict[tuple[Case, str], list[Cell]] = {}
     for key, cells in groups.items():
         for cell in cells:
-            found.setdefault(key if cell.medians else homes.get(key[0], key), []).append(cell)
-    return found
+            completed.setdefault(key if cell.medians else measured.get(key[0], key), []).append(cell)
+    return completed
 
 
 def _series(case: Case, name: str, cells: list[Cell]) -> Series:
     used, points, left_out = [], [], dict[str, int]()
-    for cell in sorted(cells, key=lambda one: (one.case.where.ranks, one.case["size"])):
+    for cell in sorted(cells, key=lambda cell: (cell.case.where.ranks, cell.case["size"])):
         why = _useless(cell)
         if why:
             left_out[why] = left_out.get(why, 0) + 1
@@ -101,31 +101,21 @@ def _series(case: Case, name: str, cells: list[Cell]) -> Series:
             Point(cell.case.where.ranks, cell.case["size"], int(cell.work.amount), tuple(sorted(medians)),
                   tuple(medians[launch] for launch in sorted(medians)))
         )  # fmt: skip
-    said = (f"left out: {number} of {len(cells)} cells: {why}" for why, number in left_out.items())
+    lines = (f"left out: {number} of {counted(len(cells), 'cell')}: {why}" for why, number in left_out.items())
     sized = any("size" in cell.case.what for cell in cells)
-    return Series(case, name, tuple(points), tuple(said), tuple(used), sized)
+    return Series(case, name, tuple(points), tuple(lines), tuple(used), sized)
 
 
 def _useless(cell: Cell) -> str:
-    """Why a cell says nothing of a link; empty where it does."""
+    """Why a cell says nothing about a link; empty where it does."""
     if not cell.medians:
         return f"{'failed' if cell.failed else 'skipped'}: {'; '.join(sorted(cell.reasons))}"
     if cell.wrong:
         return "results were wrong"
     if cell.case.where.ranks < 2:
-        return "one rank, where nothing travels"
+        return "one rank, which communicates with nobody"
     if min(cell.medians) <= 0.0:
         return "a median of 0: the clock does not resolve this operation"
     if cell.work.amount == 0 and "size" in cell.case.what:
         return "0 bytes after rounding to whole blocks"
     return ""
-
-
-def ways(cells: Iterable[Cell]) -> list[str]:
-    """Facts of the measuring in which the cells of a series differ: `gate: barrier and roundtime`."""
-    found: dict[str, set[str]] = {}
-    for cell in cells:
-        for how in cell.how:
-            for name, value in how:
-                found.setdefault(name, set()).add(value)
-    return [f"{name}: {' and '.join(sorted(values))}" for name, values in sorted(found.items()) if len(values) > 1]

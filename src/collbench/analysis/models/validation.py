@@ -1,4 +1,4 @@
-"""A model of a series and how far off it is: on sizes held out of it, and on the largest number of ranks held out."""
+"""A model of a series and its errors: on sizes held out in turn, and on the largest number of ranks held out."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from statistics import median
 
 from collbench.analysis.models.fit import Fit, fit
-from collbench.analysis.models.series import Point, Series
+from collbench.analysis.models.series import NO_LINK, Point, Series
 from collbench.analysis.models.shapes import SHAPES, Shape
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
-#: Sizes of a series that is modelled, at the least: a line, and one more when one is held out.
+#: The fewest sizes of a series that is modelled: a line, and one more when one is held out.
 FEWEST_SIZES = 4
 
-#: Rank counts of a series without sizes that is modelled, at the least.
+#: The fewest rank counts of a series without sizes that is modelled.
 FEWEST_RANKS = 3
 
 
 @dataclass(frozen=True)
 class HeldOutError:
-    """What a model that did not see a point said of it, beside what was measured; seconds."""
+    """The prediction of a point by a model that was fitted without it, and the measurement (s)."""
 
     ranks: int
     size: int
@@ -35,11 +35,11 @@ class HeldOutError:
 
 @dataclass(frozen=True)
 class Model:
-    """A fit and its misses.
+    """A fit and its held-out errors.
 
-    `sizes` are those on every inner size, each held out in turn together with the choice of pieces and shapes; for a
-    collective without sizes, on inner rank counts. `largest` are those on the largest rank count, of every shape that
-    the others leave as likely; empty where fewer than two were measured.
+    `sizes` are those of every inner size, held out in turn, pieces and shapes chosen again each time; for a collective
+    without sizes, those of inner rank counts. `largest` are those of the largest rank count, for every shape that is as
+    likely on the others; empty where fewer than two were measured.
     """
 
     series: Series
@@ -51,14 +51,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Unfit:
-    """A series that is not modelled, and what it lacks."""
+    """A series that is not modelled, and why."""
 
     series: Series
     why: str
 
 
 def model(series: Series) -> Model | Unfit:
-    """The model of a series, judged.
+    """The model of a series with its held-out errors.
 
     Raises:
         RequestError: SciPy is not installed.
@@ -72,45 +72,44 @@ def model(series: Series) -> Model | Unfit:
 
 def errors(misses: Iterable[HeldOutError]) -> tuple[float, float] | None:
     """Median and worst error; None without any."""
-    found = [miss.error for miss in misses]
-    return (median(found), max(found)) if found else None
+    values = [miss.error for miss in misses]
+    return (median(values), max(values)) if values else None
 
 
 def _lacks(series: Series) -> str:
     """What a series lacks for a model; empty where nothing."""
     name = series.case.workload
     if name not in SHAPES:
-        return f"no algorithms of {name} are known; there are those of {', '.join(SHAPES)}"
+        return f"no algorithms of {name} are known; known are those of {', '.join(SHAPES)}"
     if not series.points:
-        return "; ".join(("nothing was measured that says something of a link", *series.left_out))
+        return "; ".join((NO_LINK, *series.left_out))
     if not series.sized:
-        there = ", ".join(map(str, series.ranks))
+        listed = ", ".join(map(str, series.ranks))
         lacking = len(series.ranks) < FEWEST_RANKS
-        return f"ranks {there} measured; a model needs {FEWEST_RANKS} rank counts at least" if lacking else ""
+        return f"measured with {listed} ranks; a model needs at least {FEWEST_RANKS} rank counts" if lacking else ""
     if len(series.sizes) >= FEWEST_SIZES:
         return ""
-    number = "1 size" if len(series.sizes) == 1 else f"{len(series.sizes)} sizes"
-    there = ", ".join(map(format_size, series.sizes))
+    listed = ", ".join(map(format_size, series.sizes))
     return (
-        f"{number} measured ({there}); a model needs {FEWEST_SIZES} at least, because each inner one is held out in "
-        f"turn, and {2 * FEWEST_SIZES} or more to find a protocol switch: collbench {name} -b 8 -e 4M -f 4"
+        f"{counted(len(series.sizes), 'size')} measured ({listed}); a model needs at least {FEWEST_SIZES}, because "
+        f"each inner one is held out in turn, and {2 * FEWEST_SIZES} or more to find a protocol switch: "
+        f"collbench {name} -b 8 -e 4M -f 4"
     )
 
 
 def _on_sizes(series: Series, shapes: tuple[Shape, ...]) -> tuple[HeldOutError, ...]:
-    """Each inner size (of a collective without: rank count) predicted by a model that never saw it."""
-    held = series.sizes if series.sized else series.ranks
-    found: list[HeldOutError] = []
-    for one in held[1:-1]:
-        out = [point for point in series.points if (point.size if series.sized else point.ranks) == one]
-        rest = [point for point in series.points if point not in out]
-        seen = fit(rest, shapes)
-        found += [_miss(point, seen.seconds(point)) for point in out]
-    return tuple(found)
+    """Each inner size (of a collective without sizes: rank count) predicted by a model that was fitted without it."""
+    values = series.sizes if series.sized else series.ranks
+    misses: list[HeldOutError] = []
+    for value in values[1:-1]:
+        out = [point for point in series.points if (point.size if series.sized else point.ranks) == value]
+        fitted = fit([point for point in series.points if point not in out], shapes)
+        misses += [_miss(point, fitted.seconds(point)) for point in out]
+    return tuple(misses)
 
 
 def _on_largest(series: Series, shapes: tuple[Shape, ...]) -> tuple[HeldOutError, ...]:
-    """The largest rank count predicted by the others, by every shape that they leave as likely."""
+    """The largest rank count predicted from the others, by every shape that is as likely on these."""
     largest = series.ranks[-1]
     rest = [point for point in series.points if point.ranks < largest]
     if len({point.size for point in rest}) < (FEWEST_SIZES if series.sized else 1):

@@ -1,4 +1,4 @@
-"""What every algorithm of a collective would take over a link that nobody measured: arithmetic, and no measurement."""
+"""The time of every algorithm of a collective over a link that was not measured: from its latency and bandwidth."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collbench.analysis.models.predict import PredictionQuestion
 from collbench.analysis.models.shapes import SHAPES, Shape
 from collbench.analysis.models.validation import Model
 
-#: `chosen` by a model, `not excluded` by one, or empty.
-Found = Literal["chosen", "not excluded", ""]
+#: Whether a model of the run chose an algorithm, did not exclude it, or neither.
+InModels = Literal["chosen", "not excluded", ""]
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class NetworkLink:
 
 @dataclass(frozen=True)
 class Supposed:
-    """An algorithm over the link: its seconds, and whether the models of this run have it at this size."""
+    """An algorithm over the link: its seconds, and whether the models of this run chose it at this size."""
 
     fitted: Fitted
     seconds: float
-    found: Found
+    in_models: InModels
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """All algorithms of a collective at a point, the quickest first. `gamma` in seconds a byte, if one was measured."""
+    """All algorithms of a collective at a point, the fastest first. `gamma` in seconds a byte, if one was measured."""
 
     collective: str
     question: PredictionQuestion
@@ -45,7 +45,7 @@ class WhatIf:
 
 
 def what_if(collective: str, models: Sequence[Model], question: PredictionQuestion, link: NetworkLink) -> WhatIf:
-    """Every shape with the latency as alpha, the inverse bandwidth as beta, and gamma if a model of these found one."""
+    """Every shape with the latency as alpha, the inverse bandwidth as beta, and gamma if one of these models has it."""
     size = question.size or 0
     pieces = [model.fit.piece(size) for model in models]
     gammas = [piece.fitted.gamma for piece in pieces if piece.fitted.gamma is not None]
@@ -53,13 +53,13 @@ def what_if(collective: str, models: Sequence[Model], question: PredictionQuesti
     rows = []
     for shape in SHAPES[collective]:
         fitted = Fitted(shape, link.latency, 1 / link.bandwidth, gamma if shape.reduced(2) > 0 else None)
-        rows.append(Supposed(fitted, fitted.seconds(question.ranks, size), _found(shape, pieces)))
+        rows.append(Supposed(fitted, fitted.seconds(question.ranks, size), _in_models(shape, pieces)))
     return WhatIf(collective, question, link, gamma, tuple(sorted(rows, key=lambda row: row.seconds)))
 
 
-def _found(shape: Shape, pieces: Sequence[Piece]) -> Found:
-    """A shape is chosen where the ranks measured leave no other."""
+def _in_models(shape: Shape, pieces: Sequence[Piece]) -> InModels:
+    """A shape is chosen where the ranks measured exclude all others."""
     if any(piece.fitted.shape == shape and not piece.rivals for piece in pieces):
         return "chosen"
-    likely = {one.shape for piece in pieces for one in (piece.fitted, *piece.rivals)}
+    likely = {fitted.shape for piece in pieces for fitted in (piece.fitted, *piece.rivals)}
     return "not excluded" if shape in likely else ""

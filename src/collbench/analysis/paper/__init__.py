@@ -1,1 +1,1 @@
-"""What a paper published, and a run in its words: `reference`, `cells`, `conclusions`."""
+"""What a paper published (`reference`), and a run in the terms of the paper (`cells`, `conclusions`)."""

@@ -1,4 +1,4 @@
-"""A run in the words of Choi et al. 2021: operation, policy, library, number of GPUs."""
+"""A run in the terms of Choi et al. 2021: operation, policy, library, number of GPUs."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ class At:
         return f"{self.policy} {self.library}"
 
     def moved(self, policy: str) -> At:
-        """The same under another policy."""
         return replace(self, policy=policy)
 
 
 @dataclass(frozen=True)
 class PaperCells:
-    """What a run has of the paper's cells, at one size and at one step of isolation."""
+    """What a run has of the paper's cells, at one size asked for (bytes) and one step of isolation."""
 
     places: dict[At, Cell]
-    bytes: int
+    size: int
     step: str | None
     in_blocks: bool
 
@@ -48,9 +47,9 @@ class PaperCells:
 
 
 def steps(observed: Observed) -> list[str]:
-    """The steps of isolation that the run has, the most isolated first: what Docker gives, if it was measured."""
-    found = {case.where.isolation for case in observed.cells if case.where.isolation is not None}
-    return sorted(found, key=lambda step: -step_order(step))
+    """The steps of isolation that the run has, the most isolated first: Docker's default, if it was measured."""
+    names = {case.where.isolation for case in observed.cells if case.where.isolation is not None}
+    return sorted(names, key=lambda step: -step_order(step))
 
 
 def paper_cells(observed: Observed, step: str | None) -> PaperCells:
@@ -71,19 +70,21 @@ def paper_cells(observed: Observed, step: str | None) -> PaperCells:
 
 
 def _belongs(cell: Cell, step: str | None) -> bool:
-    case = cell.case
-    there = bool(cell.medians) and min(cell.medians) > 0 and case.workload in OPERATIONS
-    where = case.where
+    case, where = cell.case, cell.case.where
+    measured = bool(cell.medians) and min(cell.medians) > 0
+    asked_for = case.workload in OPERATIONS and case["op"] in (None, "sum")
     placed = where.policy in ("single", "multi") and where.isolation == step and where.affinity == "near"
-    return there and placed and case["op"] in (None, "sum")
+    return measured and asked_for and placed
 
 
 def library_of(observed: Observed, case: Case) -> str | None:
-    """The paper's name for what moved the data; None where the paper has none."""
+    """The paper's name for the library of a case; None where the paper has none."""
     names = software(observed.manifests[0], case.where.image, case.where.on_host)["library"]
-    mpi = "Open MPI" if "Open MPI" in names else "MPICH" if "MPICH" in names else None
+    mpi = next((name for name in ("Open MPI", "MPICH") if name in names), None)
     if case["backend"] in ("mpi", "mpi-staged"):
         return mpi
     if case["backend"] == "mpi-cuda" and mpi == "Open MPI":
         return "CUDA-aware Open MPI"
-    return ("NCCL" if mpi is None else f"NCCL ({mpi})") if case["backend"] == "nccl" else None
+    if case["backend"] == "nccl":
+        return "NCCL" if mpi is None else f"NCCL ({mpi})"
+    return None

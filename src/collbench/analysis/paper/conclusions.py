@@ -1,6 +1,6 @@
 """The conclusions of Choi et al. 2021, each with a verdict from a run and the cells that decide it.
 
-A conclusion that speaks of every library is refuted by one cell, and confirmed only where all of them were measured.
+A conclusion about every library is refuted by one cell, and confirmed only where all of them were measured.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from collbench.analysis.blocks import together
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
-from collbench.analysis.paper.cells import LIBRARIES, PARAMETER_SERVER, At, PaperCells
+from collbench.analysis.paper.cells import LIBRARIES, OPERATIONS, PARAMETER_SERVER, At, PaperCells
+from collbench.units import counted
 
 Finding = Literal["confirmed", "refuted", "undecided", "not measurable here"]
 
@@ -23,7 +25,7 @@ _NOT_SLOWER = ("same", "negligible", "faster")
 
 @dataclass(frozen=True)
 class Evidence:
-    """One cell that speaks to a conclusion: what the claim asks to be slower, over what it calls the better."""
+    """One cell that bears on a conclusion: the side that it calls slower, over the one that it calls better."""
 
     text: str
     ratio: Estimate | None
@@ -32,7 +34,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A conclusion's verdict, why, and the cells that decide it."""
+    """The verdict on a conclusion, the reason, and the cells that decide it."""
 
     number: int
     finding: Finding
@@ -42,7 +44,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Claim:
-    """`worse` takes longer than `better`, as a conclusion has it."""
+    """`worse` takes longer than `better`, according to a conclusion."""
 
     better: At
     worse: At
@@ -50,12 +52,12 @@ class Claim:
     @property
     def text(self) -> str:
         """`ps_bcast, 1 GPU: single MPICH over multi MPICH`."""
-        gpus = f"{self.better.gpus} GPU{'s' if self.better.gpus > 1 else ''}"
+        gpus = counted(self.better.gpus, "GPU")
         return f"{self.better.operation}, {gpus}: {self.worse.name} over {self.better.name}"
 
 
 def judge(cells: PaperCells, margin: float = MARGIN) -> list[Judgement]:
-    """All five; p is adjusted over all cells that they ask for.
+    """All five conclusions; p is adjusted over all cells that bear on them.
 
     Raises:
         RequestError: SciPy is not installed.
@@ -66,11 +68,12 @@ def judge(cells: PaperCells, margin: float = MARGIN) -> list[Judgement]:
         3: list(_best(cells, PARAMETER_SERVER, "single", "Open MPI")),
         4: [claim for policy in ("multi", "single") for claim in _best(cells, ("allreduce",), policy, "NCCL")],
     }
-    asked = list(dict.fromkeys(claim for found in claims.values() for claim in found))
-    compared = dict(zip(asked, compare([_pair(cells, claim) for claim in asked], margin, cells.in_blocks), strict=True))
+    distinct = list(dict.fromkeys(claim for of_one in claims.values() for claim in of_one))
+    pairs = [_pair(cells, claim) for claim in distinct]
+    compared = dict(zip(distinct, compare(pairs, margin, cells.in_blocks), strict=True))
     judged = [
-        _judged(number, [(claim, compared[claim]) for claim in found], _missing(cells, number))
-        for number, found in claims.items()
+        _judged(number, [(claim, compared[claim]) for claim in of_one], _missing(cells, number))
+        for number, of_one in claims.items()
     ]
     return [*judged, _scaling(cells)]
 
@@ -79,7 +82,7 @@ def _multi_beats_single(cells: PaperCells) -> Iterable[Claim]:
     legs = {at.library for at in cells.places if at.library.startswith("NCCL (")}
     for at in cells.places:
         other = at.moved("single")
-        again = at.library == "NCCL" and legs  # under the name of its legs it is there already
+        again = at.library == "NCCL" and legs  # it is also listed under the name of its legs
         if at.policy == "multi" and other in cells.places and not again:
             yield Claim(at, other)
 
@@ -95,39 +98,46 @@ def _best(cells: PaperCells, operations: Sequence[str], policy: str, library: st
 
 
 def _missing(cells: PaperCells, number: int) -> list[str]:
-    """What the conclusion speaks of and this run has not measured."""
-    operations = {1: (*PARAMETER_SERVER, "allreduce"), 2: PARAMETER_SERVER, 3: PARAMETER_SERVER, 4: ("allreduce",)}[
-        number
-    ]
-    policies = {1: ("multi", "single"), 2: ("multi",), 3: ("single",), 4: ("multi", "single")}[number]
+    """Libraries that the conclusion is about and this run has not measured."""
+    operations, policies = _ABOUT[number]
     return [
         library for library in LIBRARIES
         if not all(cells.gpus(operation, policy, library) for operation in operations for policy in policies)
     ]  # fmt: skip
 
 
+#: Operations and policies that a conclusion is about, by its number.
+_ABOUT: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    1: (OPERATIONS, ("multi", "single")),
+    2: (PARAMETER_SERVER, ("multi",)),
+    3: (PARAMETER_SERVER, ("single",)),
+    4: (("allreduce",), ("multi", "single")),
+}
+
+
 def _pair(cells: PaperCells, claim: Claim) -> Pair:
     return Pair(cells.places[claim.better], cells.places[claim.worse], claim.better.name, claim.worse.name)
 
 
-def _judged(number: int, found: list[tuple[Claim, Comparison]], missing: list[str]) -> Judgement:
-    evidence = tuple(Evidence(claim.text, one.ratio, one.verdict) for claim, one in found)
-    if not found:
-        return Judgement(number, "not measurable here", f"not measured: {', '.join(missing) or 'both sides'}", ())
-    against = [one for one in evidence if one.verdict in _NOT_SLOWER]
-    for_it = [one for one in evidence if one.verdict == "slower"]
-    if against:
-        return Judgement(number, "refuted", f"{len(against)} of {len(evidence)} cells say otherwise", evidence)
-    if len(for_it) == len(evidence) and not missing:
-        return Judgement(number, "confirmed", f"all {len(evidence)} cells say so", evidence)
-    open_ = f"{len(evidence) - len(for_it)} cells do not decide" if len(for_it) < len(evidence) else ""
+def _judged(number: int, claims: list[tuple[Claim, Comparison]], missing: list[str]) -> Judgement:
+    evidence = tuple(Evidence(claim.text, comparison.ratio, comparison.verdict) for claim, comparison in claims)
     absent = f"not measured: {', '.join(missing)}" if missing else ""
-    said = f"{len(for_it)} of {len(evidence)} cells say so"
-    return Judgement(number, "undecided", "; ".join(word for word in (said, open_, absent) if word), evidence)
+    if not evidence:
+        return Judgement(number, "not measurable here", absent or "not measured: both sides", ())
+    total = len(evidence)
+    against = sum(cell.verdict in _NOT_SLOWER for cell in evidence)
+    support = sum(cell.verdict == "slower" for cell in evidence)
+    if against:
+        return Judgement(number, "refuted", f"{against} of {total} cells contradict it", evidence)
+    if support == total and not missing:
+        return Judgement(number, "confirmed", f"all {total} cells support it", evidence)
+    open_ = f"{total - support} are inconclusive" if support < total else ""
+    words = (f"{support} of {total} cells support it", open_, absent)
+    return Judgement(number, "undecided", "; ".join(word for word in words if word), evidence)
 
 
 def _scaling(cells: PaperCells) -> Judgement:
-    """Growth from the fewest to the most GPUs: that of the library named, over that of every other."""
+    """Growth of the time from the fewest to the most GPUs: every other library's, over that of the one named."""
     evidence = []
     for operations, library in ((PARAMETER_SERVER, "CUDA-aware Open MPI"), (("allreduce",), "NCCL")):
         for operation in operations:
@@ -136,12 +146,12 @@ def _scaling(cells: PaperCells) -> Judgement:
     if not evidence:
         why = "needs CUDA-aware Open MPI and NCCL on two numbers of GPUs or more"
         return Judgement(5, "not measurable here", why, ())
-    states = {one.verdict for one in evidence}
+    states = {growth.verdict for growth in evidence}
     missing = _missing(cells, 1)
     if "grows less" in states:
         return Judgement(5, "refuted", "another library grows less", tuple(evidence))
     if states == {"grows more"} and not missing:
-        return Judgement(5, "confirmed", f"all {len(evidence)} cells say so", tuple(evidence))
+        return Judgement(5, "confirmed", f"all {len(evidence)} cells support it", tuple(evidence))
     return Judgement(
         5, "undecided", f"not measured: {', '.join(missing)}" if missing else "intervals overlap", tuple(evidence)
     )
@@ -155,23 +165,20 @@ def _growths(cells: PaperCells, operation: str, policy: str, library: str) -> It
         few, many = min(common), max(common)
         four = [cells.places[At(operation, policy, who, gpus)] for who, gpus in
                 ((other, many), (library, few), (other, few), (library, many))]  # fmt: skip
-        found = _growth(four, cells.in_blocks)
-        state = "undecided" if not found.excludes(1.0) else "grows more" if found.value > 1 else "grows less"
+        ratio = _growth(four, cells.in_blocks)
+        state = "undecided"
+        if ratio.excludes(1.0):
+            state = "grows more" if ratio.value > 1 else "grows less"
         yield Evidence(
-            f"{operation}, {policy}, {few} to {many} GPUs: growth of {other} over that of {library}", found, state
+            f"{operation}, {policy}, {few} to {many} GPUs: growth of {other} over that of {library}", ratio, state
         )
 
 
 def _growth(four: list[Cell], in_blocks: bool) -> Estimate:
     """(other many x own few) over (other few x own many): how many times as much the other one grows."""
-    found = [cell.by_launch for cell in four]
-    common = sorted(set.intersection(*(set(one) for one in found))) if in_blocks else []
-    if common:
-        of = [found[0][launch] * found[1][launch] for launch in common]
-        over = [found[2][launch] * found[3][launch] for launch in common]
-        return ratio_in_blocks(of, over)
-    shortest = min(len(cell.medians) for cell in four)
-    many, own_few, few, own_many = (list(cell.medians)[:shortest] for cell in four)
-    of = [a * b for a, b in zip(many, own_few, strict=True)]
-    over = [a * b for a, b in zip(few, own_many, strict=True)]
-    return ratio_of_sides(of, over)
+    if in_blocks:
+        medians = together(four, in_blocks=True)
+        if len(medians):
+            return ratio_in_blocks(medians[:, 0] * medians[:, 1], medians[:, 2] * medians[:, 3])
+    medians = together(four, in_blocks=False)
+    return ratio_of_sides(medians[:, 0] * medians[:, 1], medians[:, 2] * medians[:, 3])

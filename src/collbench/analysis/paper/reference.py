@@ -29,7 +29,7 @@ class PublishedPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published ratio of times: `of` takes `ratio` times as long as `over`."""
+    """A published ratio of times: `of` over `over`."""
 
     operation: str
     text: str
@@ -47,7 +47,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A paper on collectives. Times in seconds for `bytes` bytes; `reading` fills what the paper does not say."""
+    """A paper on collectives. Times in seconds for `bytes` bytes; `reading` are assumptions on what it does not say."""
 
     reference: str
     title: str

@@ -15,58 +15,54 @@ from collbench.report.advice.sentences import Advised, sentences
 
 
 def document(
-    advised: Sequence[Advised], findings: Sequence[GuidelineResult], cautions: Sequence[str] = ()
+    advices: Sequence[Advised], results: Sequence[GuidelineResult], cautions: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Everything for programs."""
-    return {"advice": [_entry(one) for one in advised], "guidelines": [_finding(one) for one in findings],
-            "cautions": list(cautions)}  # fmt: skip
+    entries, guidelines = map(_entry, advices), map(_guideline, results)
+    return {"advice": list(entries), "guidelines": list(guidelines), "cautions": list(cautions)}
 
 
-def _entry(one: Advised) -> dict[str, Any]:
-    advice, question = one.advice, one.advice.question
+def _entry(advised: Advised) -> dict[str, Any]:
+    advice, question = advised.advice, advised.advice.question
     return {
-        "operation": one.title,
-        "answer": sentences(one),
+        "operation": advised.title,
+        "answer": sentences(advised),
         "ranges": [
-            {"from": found.sizes[0].bytes, "to": found.sizes[-1].bytes, "take": question.name(found.option),
-             "sure": found.sure, "not_sure_at": [size.bytes for size in found.open],
-             "as_good": sorted(map(question.name, found.rivals))}
-            for found in advice.ranges
+            {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": question.name(of.option), "sure": of.sure,
+             "not_sure_at": [at.size for at in of.open], "as_good": sorted(map(question.name, of.rivals))}
+            for of in advice.ranges
         ],
-        "sizes": [_size(question, size) for size in advice.sizes],
+        "sizes": [_size(question, at) for at in advice.sizes],
         "crossovers": [
-            {"size": flip.bytes, "interval": flip.interval, "below": question.name(flip.below),
-             "above": question.name(flip.above)} for flip in one.crossovers
+            {"size": crossing.size, "interval": crossing.interval, "below": question.name(crossing.below),
+             "above": question.name(crossing.above)} for crossing in advised.crossovers
         ],
         "recovered": [
-            {"size": back.bytes, "isolated": question.name(back.isolated), "free": question.name(back.free),
-             "step": back.step["isolation"], "cost": back.cost, "cost_interval": back.cost_interval,
-             "share": back.share, "share_interval": back.share_interval} for back in one.recoveries
+            {"size": recovery.size, "isolated": question.name(recovery.isolated), "free": question.name(recovery.free),
+             "step": recovery.step["isolation"], "cost": recovery.cost, "cost_interval": recovery.cost_interval,
+             "share": recovery.share, "share_interval": recovery.share_interval} for recovery in advised.recoveries
         ],
     }  # fmt: skip
 
 
-def _size(question: Question, size: AtSize) -> dict[str, Any]:
+def _size(question: Question, at: AtSize) -> dict[str, Any]:
     others = {
         question.name(option): {
-            "times": None if found.ratio is None else found.ratio.value,
-            "interval": None if found.ratio is None else found.ratio.interval,
-            "verdict": found.verdict, "why": found.why, "launches_more": found.launches_more,
+            "times": None if other.ratio is None else other.ratio.value,
+            "interval": None if other.ratio is None else other.ratio.interval,
+            "verdict": other.verdict, "why": other.why, "launches_more": other.launches_more,
         }
-        for option, found in size.others.items()
+        for option, other in at.others.items()
     }  # fmt: skip
-    best = question.cells[size.bytes][size.best]
     return {
-        "size": size.bytes,
-        "best": question.name(size.best),
-        "seconds": median(best.medians),
+        "size": at.size,
+        "best": question.name(at.best),
+        "seconds": median(question.cells[at.size][at.best].medians),
         "others": others,
-        "failed": {question.name(option): count for option, (count, _) in size.failing.items()},
-        "not_compared": {question.name(option): why for option, why in size.unknown.items()},
+        "failed": {question.name(option): count for option, (count, _) in at.failing.items()},
+        "not_compared": {question.name(option): why for option, why in at.unknown.items()},
     }
 
 
-def _finding(one: GuidelineResult) -> dict[str, Any]:
-    state = "violated" if one.violated else "held" if one.held else "undecided"
-    return {"rule": one.rule, "case": to_builtins(one.case), "against": one.against, "state": state,
-            "times": one.ratio.value, "interval": one.ratio.interval}  # fmt: skip
+def _guideline(result: GuidelineResult) -> dict[str, Any]:
+    return {"rule": result.rule, "case": to_builtins(result.case), "against": result.against, "state": result.state,
+            "times": result.ratio.value, "interval": result.ratio.interval}  # fmt: skip

@@ -1,7 +1,8 @@
-"""Advice as tables: what each choice costs at each size, and the guidelines that a library violates."""
+"""Advice as tables: what each choice costs at each size, and the performance guidelines that are violated."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from collbench.analysis.advise import AtSize
@@ -12,51 +13,61 @@ from collbench.report.cells import SIGNS, disturbances, times
 from collbench.report.tables import Table
 from collbench.units import format_size
 
-#: Options up to which p holds as it is although the best was chosen by the same launches.
+#: With more options than this, p is noticeably too small, because the same launches chose the best.
 MANY = 5
 
-#: A table of costs has a column for each size, and pages have an end.
+#: The most sizes in a table of costs, which has a column for each.
 MOST_SIZES = 6
 
 
-def tables(
-    advised: Sequence[Advised], findings: Sequence[GuidelineResult], cautions: Sequence[str] = ()
-) -> list[Table]:
-    """A table of costs for each operation, the answer and what to beware of as its notes; then violated guidelines."""
-    found = [_costs_table(one, cautions) for one in advised]
-    return [*found, *guideline_tables(findings)]
+def tables(advices: Sequence[Advised], results: Sequence[GuidelineResult], cautions: Sequence[str] = ()) -> list[Table]:
+    """A table of costs for each operation, with the answer and cautions as its notes; then violated guidelines."""
+    return [*(_costs_table(advised, cautions) for advised in advices), *guideline_tables(results)]
 
 
 def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
-    columns = ("factor", "choice", *(f"at {format_size(size.bytes)}" for size in sizes))
+    columns = ("factor", "choice", *(f"at {format_size(at.size)}" for at in sizes))
     rows = [
-        (factor, value, *(_cheapest(question, size, factor, value) for size in sizes))
+        (factor, value, *(_cheapest(question, at, factor, value) for at in sizes))
         for factor in (*question.varying, "all together")
         for value in _values(question, factor)
     ]
-    disturbed = disturbances(cell for found in question.cells.values() for cell in found.values())
     if not question.varying:
         rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
-    return Table(
-        advised.title, columns, tuple(rows), (*sentences(advised), *disturbed, *cautions, *_of_many(question), _LEGEND)
-    )
+    disturbed = disturbances(cell for cells in question.cells.values() for cell in cells.values())
+    notes = (*sentences(advised), *disturbed, *cautions, *_of_many(question), *_below_best(sizes), _LEGEND)
+    return Table(advised.title, columns, tuple(rows), notes)
 
 
 def _of_many(question: Question) -> list[str]:
-    """With more options than this, chance makes one of them the best by more than p knows (docs/statistics.md)."""
     many = len(question.options)
-    return [f"best of {many} options: see docs/statistics.md on the best of many"] if many > MANY else []
+    return (
+        [f"best of {many} options: chosen partly by chance (docs/statistics.md, the best of many)"]
+        if many > MANY
+        else []
+    )
 
+
+def _below_best(sizes: Sequence[AtSize]) -> list[str]:
+    """Why an option may take less than the time of the best."""
+    below = any((at.cost(option) or 1.0) < 0.995 for at in sizes for option in at.others)
+    return [_BELOW_BEST] if below else []
+
+
+_BELOW_BEST = (
+    "below 1.00x: the best has the lowest median of launches, and a factor is the median of the ratios of launches to "
+    "those of the best; where two options are about equally fast, these can disagree"
+)
 
 _LEGEND = (
-    "numbers: times the time of the best option at that size, for the best option with that choice (95 % interval); "
-    "= the same within the margin, ? not decided"
+    "1.50x: 1.50 times the time of the best option at that size, for the fastest option with that choice (95 % "
+    "interval); =: the same within the margin; ?: undecided"
 )
 
 
 def _rank(option: Option, factor: str) -> tuple[object, ...]:
-    """Places from the least isolated to the most, everything else by name."""
+    """Policies and steps from the least isolated to the most, everything else by name."""
     if factor == "policy":
         return option.isolation_order[:1]
     if factor == "isolation":
@@ -65,55 +76,51 @@ def _rank(option: Option, factor: str) -> tuple[object, ...]:
 
 
 def _values(question: Question, factor: str) -> list[str]:
-    """The values of a factor, in order."""
     ordered = sorted(question.options, key=lambda option: _rank(option, factor))
-    found = dict.fromkeys(_value(option, factor, question) for option in ordered)
-    return [value for value in found if value]
+    values = dict.fromkeys(_value(option, factor, question) for option in ordered)
+    return [value for value in values if value]
 
 
 def _value(option: Option, factor: str, question: Question) -> str:
-    return question.name(option) if factor == "all together" else option[factor]
+    return question.name(option) if factor == "all together" else question.value(option, factor)
 
 
-def _cheapest(question: Question, size: AtSize, factor: str, value: str) -> str:
-    """The least cost at a size with this choice, the other factors free; the choice of the best option is best.
-
-    The best has the lowest median over blocks, and yet the median of another's ratios to it may lie below 1.
-    """
-    options = [option for option in (size.best, *size.others) if _value(option, factor, question) == value]
-    if size.best in options:
+def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
+    """The least cost at a size with this choice, whatever the other factors; the choice of the best option is best."""
+    options = [option for option in (at.best, *at.others) if _value(option, factor, question) == value]
+    if at.best in options:
         return "best"
-    costs = {option: size.cost(option) for option in options}
-    known = {option: cost for option, cost in costs.items() if cost is not None}
-    if not known:
+    compared = [(other.ratio, other.verdict) for option in options if (other := at.others[option]).ratio is not None]
+    if not compared:
         return "-"
-    option = min(known, key=lambda one: known[one])
-    one = size.others[option]
-    assert one.ratio is not None
-    return f"{times(one.ratio)}{SIGNS.get(one.verdict, '')}"
+    ratio, verdict = min(compared, key=lambda pair: pair[0].value)
+    return f"{times(ratio)}{SIGNS.get(verdict, '')}"
 
 
 def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:
-    """All sizes, or so many of them, evenly spread with both ends."""
+    """All sizes, or `MOST_SIZES` of them, evenly spread with both ends."""
     if len(sizes) <= MOST_SIZES:
         return list(sizes)
     step = (len(sizes) - 1) / (MOST_SIZES - 1)
     return [sizes[round(index * step)] for index in range(MOST_SIZES)]
 
 
-def guideline_tables(findings: Sequence[GuidelineResult]) -> list[Table]:
+def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
     """One table of the guidelines that are violated, and how many were checked."""
-    if not findings:
+    if not results:
         return []
-    rows = tuple(
-        (one.rule, one.case.where.image or "", _place(one), str(one.case.where.ranks), format_size(one.case["size"]),
-         one.against, times(one.ratio)) for one in findings if one.violated
-    )  # fmt: skip
-    held, open_ = sum(one.held for one in findings), sum(not one.held and not one.violated for one in findings)
-    note = f"{len(findings)} checked: {held} hold, {len(rows)} violated, {open_} not decided"
+    rows = tuple(_violation(result) for result in results if result.state == "violated")
+    states = Counter(result.state for result in results)
+    note = (
+        f"{len(results)} checked: {states['held']} hold, {states['violated']} violated, {states['undecided']} undecided"
+    )
     columns = ("guideline", "image", "place", "ranks", "size (B)", "against", "times as long")
     return [Table("performance guidelines that are violated", columns if rows else (), rows, (note,))]
 
 
-def _place(one: GuidelineResult) -> str:
-    return f"{one.case.workload} {one.case.where.text}"
+def _violation(result: GuidelineResult) -> tuple[str, ...]:
+    case, where = result.case, result.case.where
+    return (
+        result.rule, where.image or "", f"{case.workload} {where.text}", str(where.ranks), format_size(case["size"]),
+        result.against, times(result.ratio),
+    )  # fmt: skip

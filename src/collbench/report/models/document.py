@@ -7,26 +7,30 @@ from typing import Any
 import msgspec
 
 from collbench.analysis.models.fit import Fitted
-from collbench.analysis.models.predict import Prediction
+from collbench.analysis.models.predict import Prediction, PredictionQuestion
 from collbench.analysis.models.run_models import Modelled
 from collbench.analysis.models.series import Series
 from collbench.analysis.models.validation import HeldOutError, Model
 from collbench.analysis.models.what_if import WhatIf
 
 
-def document(found: Modelled) -> dict[str, Any]:
-    """All that was found of a run, for programs."""
+def document(modelled: Modelled) -> dict[str, Any]:
+    """Everything of one run; seconds and bytes, null where there is none."""
     return {
-        "run": found.name, "simulated": found.simulated,
-        "models": [_model_entry(one) for one in found.models],
-        "not_modelled": [{**_series_entry(one.series), "why": one.why} for one in found.unfit],
-        "predictions": [_prediction_entry(one) for one in found.predictions],
+        "run": modelled.name, "simulated": modelled.simulated,
+        "models": [_model_entry(model) for model in modelled.models],
+        "not_modelled": [{**_series_entry(unfit.series), "why": unfit.why} for unfit in modelled.unfit],
+        "predictions": [_prediction_entry(prediction) for prediction in modelled.predictions],
         "refused": [
-            {**_series_entry(one.series), "ranks": one.question.ranks, "bytes": one.question.size, "why": one.why}
-            for one in found.refusals
+            {**_series_entry(refusal.series), **_point_entry(refusal.question), "why": refusal.why}
+            for refusal in modelled.refusals
         ],
-        "what_if": [_what_if_entry(one) for one in found.what_ifs],
+        "what_if": [_what_if_entry(what_if) for what_if in modelled.what_ifs],
     }  # fmt: skip
+
+
+def _point_entry(question: PredictionQuestion) -> dict[str, Any]:
+    return {"ranks": question.ranks, "bytes": question.size}
 
 
 def _series_entry(series: Series) -> dict[str, Any]:
@@ -57,20 +61,20 @@ def _fitted_entry(fitted: Fitted) -> dict[str, Any]:
             "beta_includes_reducing": fitted.merged}  # fmt: skip
 
 
-def _prediction_entry(one: Prediction) -> dict[str, Any]:
+def _prediction_entry(prediction: Prediction) -> dict[str, Any]:
     return {
-        **_series_entry(one.series), "ranks": one.question.ranks, "bytes": one.question.size,
-        **_fitted_entry(one.fitted), "seconds": one.seconds, "interval": one.interval,
-        "extrapolated": one.extrapolated, "remarks": one.remarks, "measured": one.measured,
+        **_series_entry(prediction.series), **_point_entry(prediction.question), **_fitted_entry(prediction.fitted),
+        "seconds": prediction.seconds, "interval": prediction.interval, "extrapolated": prediction.extrapolated,
+        "remarks": prediction.remarks, "measured": prediction.measured,
     }  # fmt: skip
 
 
-def _what_if_entry(one: WhatIf) -> dict[str, Any]:
+def _what_if_entry(what_if: WhatIf) -> dict[str, Any]:
     return {
-        "collective": one.collective, "ranks": one.question.ranks, "bytes": one.question.size,
-        "latency": one.link.latency, "bandwidth": one.link.bandwidth, "gamma": one.gamma,
+        "collective": what_if.collective, **_point_entry(what_if.question),
+        "latency": what_if.link.latency, "bandwidth": what_if.link.bandwidth, "gamma": what_if.gamma,
         "algorithms": [
-            {"algorithm": row.fitted.shape.name, "seconds": row.seconds, "in_models": row.found or None}
-            for row in one.rows
+            {"algorithm": row.fitted.shape.name, "seconds": row.seconds, "in_models": row.in_models or None}
+            for row in what_if.rows
         ],
     }  # fmt: skip

@@ -8,41 +8,47 @@ from itertools import groupby
 from collbench.analysis.models.fit import Piece
 from collbench.analysis.models.predict import Prediction
 from collbench.analysis.models.run_models import Modelled, Refusal
-from collbench.analysis.models.series import Series, ways
+from collbench.analysis.models.series import Series
 from collbench.analysis.models.validation import HeldOutError, Model, Unfit, errors
-from collbench.analysis.models.what_if import WhatIf
-from collbench.analysis.ordering import place, place_order
+from collbench.analysis.models.what_if import Supposed, WhatIf
+from collbench.analysis.observations import methods
 from collbench.report.cells import cautions
-from collbench.report.headings import heading, heading_key
+from collbench.report.headings import heading, heading_key, place_order
 from collbench.report.style import format_rate, format_us
-from collbench.report.tables import Table
-from collbench.units import format_duration, format_size
+from collbench.report.tables import Table, without_empty
+from collbench.units import counted, format_duration, format_size
 
 MODELS = ("image", "place", "transport", "launches", "ranks", "sizes (B)", "algorithm", "alpha (us)", "1/beta (GB/s)",
           "1/gamma (GB/s)", "error at sizes held out (%)", "worst (%)", "error at most ranks held out (%)",
           "worst at most ranks (%)")  # fmt: skip
 PREDICTIONS = ("image", "place", "transport", "ranks", "size (B)", "algorithm", "predicted (us)", "predicted 95 %",
                "measured (us)", "verdict")  # fmt: skip
-WHAT_IFS = ("ranks", "size (B)", "algorithm", "time (us)", "algbw (GB/s)", "times the quickest", "in this run's models")
+WHAT_IFS = ("ranks", "size (B)", "algorithm", "time (us)", "algbw (GB/s)", "times the fastest", "in this run's models")
 
 
-def tables(found: Modelled) -> list[Table]:
+def tables(modelled: Modelled) -> list[Table]:
     """Models, a table for each collective, dtype and driver; then predictions likewise; then what-ifs."""
-    fitted: list[Model | Unfit] = sorted([*found.models, *found.unfit], key=lambda one: _order(one.series))
-    models = [_models(list(group)) for _, group in groupby(fitted, key=lambda one: heading_key(one.series.case))]
-    refused = () if found.what_ifs else found.refusals  # a link answers what the run cannot
-    answers: list[Prediction | Refusal] = sorted([*found.predictions, *refused], key=lambda one: _order(one.series))
-    said = [_answers(list(group)) for _, group in groupby(answers, key=lambda one: heading_key(one.series.case))]
-    supposed = [_supposed(list(group)) for _, group in groupby(found.what_ifs, key=lambda one: one.collective)]
-    everything = [*models, *said, *supposed]
-    return [_simulated(table) for table in everything] if found.simulated else everything
+    fits: list[Model | Unfit] = sorted([*modelled.models, *modelled.unfit], key=_order)
+    refused = () if modelled.what_ifs else modelled.refusals  # a link answers what the run cannot
+    answers: list[Prediction | Refusal] = sorted([*modelled.predictions, *refused], key=_order)
+    everything = [
+        *(_models(list(group)) for _, group in groupby(fits, key=_heading_key)),
+        *(_answers(list(group)) for _, group in groupby(answers, key=_heading_key)),
+        *(_what_ifs(list(group)) for _, group in groupby(modelled.what_ifs, key=lambda what_if: what_if.collective)),
+    ]
+    return [_simulated(table) for table in everything] if modelled.simulated else everything
 
 
 def _simulated(table: Table) -> Table:
     return Table(table.title, table.columns, table.rows, (*table.notes, "simulated: these times were not measured"))
 
 
-def _order(series: Series) -> tuple[object, ...]:
+def _heading_key(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
+    return heading_key(result.series.case)
+
+
+def _order(result: Model | Unfit | Prediction | Refusal) -> tuple[object, ...]:
+    series = result.series
     return (heading_key(series.case), series.case.where.image or "", place_order(series.case), series.transport)
 
 
@@ -51,27 +57,26 @@ def _title(what: str, series: Series) -> str:
 
 
 def _where(series: Series) -> tuple[str, str, str]:
-    return series.case.where.image or "", place(series.case), series.transport
+    return series.case.where.image or "", series.case.where.text, series.transport
 
 
 def _named(series: Series) -> str:
     return " ".join(word for word in _where(series) if word)
 
 
-def _cut(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], notes: Iterable[str]) -> Table:
-    """A table without the columns in which no row says anything; each note once."""
-    kept = [index for index, _ in enumerate(columns) if any(row[index] for row in rows)]
-    body = tuple(tuple(row[index] for index in kept) for row in rows)
-    return Table(title, tuple(columns[index] for index in kept), body, tuple(dict.fromkeys(notes)))
+def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], notes: Iterable[str]) -> Table:
+    """Without empty columns, each note once."""
+    return without_empty(Table(title, columns, tuple(rows), tuple(dict.fromkeys(notes))))
 
 
 def _models(group: Sequence[Model | Unfit]) -> Table:
-    rows = [_piece(one, piece) for one in group if isinstance(one, Model) for piece in one.fit.pieces]
-    notes = _unfit([one for one in group if isinstance(one, Unfit)]) + [line for one in group for line in _notes(one)]
-    if rows:
-        notes.insert(0, "error: |predicted / measured - 1| where the model had not seen what it predicts")
-    cells = [cell for one in group for cell in one.series.cells]
-    return _cut(_title("model of", group[0].series), MODELS, rows, [*notes, *cautions(cells)])
+    models = [fitted for fitted in group if isinstance(fitted, Model)]
+    rows = [_piece(model, piece) for model in models for piece in model.fit.pieces]
+    notes = ["error: |predicted / measured - 1| at points held out of the fit"] if rows else []
+    notes += _unfit([fitted for fitted in group if isinstance(fitted, Unfit)])
+    notes += [line for fitted in group for line in _notes(fitted)]
+    cells = [cell for fitted in group for cell in fitted.series.cells]
+    return _table(_title("model of", group[0].series), MODELS, rows, [*notes, *cautions(cells)])
 
 
 def _piece(model: Model, piece: Piece) -> tuple[str, ...]:
@@ -87,41 +92,41 @@ def _piece(model: Model, piece: Piece) -> tuple[str, ...]:
 
 
 def _rate(seconds: float | None) -> str:
-    """GB/s of seconds a byte; `free` where a byte takes no time that shows."""
+    """GB/s of seconds a byte; `free` where bytes add nothing to the time."""
     if seconds is None:
         return ""
     return format_rate(1e-9 / seconds) if seconds > 0 else "free"
 
 
 def _errors(misses: Iterable[HeldOutError]) -> tuple[str, str]:
-    found = errors(misses)
-    return ("", "") if found is None else (f"{found[0] * 100:.1f}", f"{found[1] * 100:.1f}")
+    shares = errors(misses)
+    return ("", "") if shares is None else (f"{shares[0] * 100:.1f}", f"{shares[1] * 100:.1f}")
 
 
 def _unfit(group: Sequence[Unfit]) -> list[str]:
-    """Each reason once, with the series that it holds for."""
+    """Each reason once, with the series that it applies to."""
     places: dict[str, list[str]] = {}
-    for one in group:
-        places.setdefault(one.why, []).append(_named(one.series))
+    for unfit in group:
+        places.setdefault(unfit.why, []).append(_named(unfit.series))
     return [f"no model of {'; '.join(names)}: {why}" for why, names in places.items()]
 
 
-def _notes(one: Model | Unfit) -> list[str]:
-    """What the reader must know of a series."""
-    series = one.series
-    lines = [f"{line} ({_named(series)})" for line in (*series.left_out, *_measured_alike(series))]
-    if isinstance(one, Unfit):
+def _notes(fitted: Model | Unfit) -> list[str]:
+    """What the reader must know about a series."""
+    series = fitted.series
+    lines = [f"{line} ({_named(series)})" for line in (*series.left_out, *_measured_differently(series))]
+    if isinstance(fitted, Unfit):
         return lines
-    fitted = [piece.fitted for piece in one.fit.pieces]
-    if any(each.merged for each in fitted):
-        lines.append("1/beta includes the time for reducing: these ranks do not tell them apart")
-    if len(series.ranks) == 1 and len(one.shapes) > 1:
-        alone = f"{series.ranks[0]} ranks alone fit every algorithm alike"
-        lines.append(f"{alone}: alpha and beta are those of the one named")
-    elif any(piece.rivals for piece in one.fit.pieces):
-        lines += [_rivals(series, piece) for piece in one.fit.pieces if piece.rivals]
+    pieces = fitted.fit.pieces
+    if any(piece.fitted.merged for piece in pieces):
+        lines.append("1/beta includes the time for reducing: the ranks measured do not distinguish them")
+    if len(series.ranks) == 1 and len(fitted.shapes) > 1:
+        alone = f"{counted(series.ranks[0], 'rank')} alone: every algorithm fits equally well"
+        lines.append(f"{alone}; alpha and beta are those of the one named")
+    else:
+        lines += [_rivals(series, piece) for piece in pieces if piece.rivals]
     if series.launches == 1:
-        lines.append("one launch: intervals of predictions know nothing of how launches differ")
+        lines.append("one launch: intervals of predictions do not include differences between launches")
     return lines
 
 
@@ -131,45 +136,51 @@ def _rivals(series: Series, piece: Piece) -> str:
     return f"as likely as {piece.fitted.shape.name}: {names} ({_named(series)}{sizes})"
 
 
-def _measured_alike(series: Series) -> list[str]:
-    """Where the cells of a series were not measured in one way; and bursts, which overlap."""
-    lines = [f"measured in several ways, {way}: the model is of all together" for way in ways(series.cells)]
-    if any(dict(how).get("cadence") == "streaming" for cell in series.cells for how in cell.how):
-        lines.append("cadence streaming: operations overlap, so alpha is what one more adds, and no latency")
+def _measured_differently(series: Series) -> list[str]:
+    """In what the cells of a series were measured differently; and bursts, in which operations overlap."""
+    how = methods(series.cells)
+    lines = [
+        f"measured in several ways ({name}: {' and '.join(sorted(values))}): the model fits all of them together"
+        for name, values in sorted(how.items())
+        if len(values) > 1
+    ]
+    if "streaming" in how.get("cadence", ()):
+        lines.append("cadence streaming: operations overlap, so alpha is what one more operation adds, not a latency")
     return lines
 
 
 def _answers(group: Sequence[Prediction | Refusal]) -> Table:
     rows, notes = [], []
-    for one in group:
-        question = one.question
-        point = (str(question.ranks), format_size(question.size or 0) if one.series.sized else "")
-        if isinstance(one, Refusal):
-            rows.append((*_where(one.series), *point, "", "", "", "", "refused"))
-            notes.append(f"refused: {one.why}")
+    for answer in group:
+        question, series = answer.question, answer.series
+        point = (*_where(series), str(question.ranks), format_size(question.size or 0) if series.sized else "")
+        if isinstance(answer, Refusal):
+            rows.append((*point, "", "", "", "", "refused"))
+            notes.append(f"refused: {answer.why}")
             continue
-        between = "" if one.interval is None else " .. ".join(map(format_us, one.interval))
-        measured = "" if one.measured is None else format_us(one.measured)
-        verdict = "extrapolated" if one.extrapolated else "within reach"
-        rows.append((*_where(one.series), *point, one.fitted.shape.name, format_us(one.seconds), between, measured,
-                     verdict))  # fmt: skip
-        notes += [f"{question}: {remark}" for remark in one.remarks]
-    return _cut(_title("prediction of", group[0].series), PREDICTIONS, rows, notes)
+        between = "" if answer.interval is None else " .. ".join(map(format_us, answer.interval))
+        measured = "" if answer.measured is None else format_us(answer.measured)
+        verdict = "extrapolated" if answer.extrapolated else "within reach"
+        rows.append((*point, answer.fitted.shape.name, format_us(answer.seconds), between, measured, verdict))
+        notes += [f"{question}: {remark}" for remark in answer.remarks]
+    return _table(_title("prediction of", group[0].series), PREDICTIONS, rows, notes)
 
 
-def _supposed(group: Sequence[WhatIf]) -> Table:
+def _what_ifs(group: Sequence[WhatIf]) -> Table:
     link, gamma = group[0].link, group[0].gamma
     over = f"{format_duration(link.latency)} a message, {format_rate(link.bandwidth / 1e9)} GB/s"
-    rows = []
-    for one in group:
-        size = one.question.size if one.question.size and group[0].collective != "barrier" else None
-        for row in one.rows:
-            rate = format_rate(size / row.seconds / 1e9) if size and row.seconds > 0 else ""
-            times = f"{row.seconds / one.rows[0].seconds:.2f}" if one.rows[0].seconds > 0 else ""
-            rows.append((str(one.question.ranks), "" if size is None else format_size(size), row.fitted.shape.name,
-                         format_us(row.seconds), rate, times, row.found))  # fmt: skip
-    notes = ["what if: arithmetic with the link given, and no measurement"]
+    rows = [_what_if(what_if, row) for what_if in group for row in what_if.rows]
+    notes = ["what if: computed for the link given, not measured"]
     if any(row.fitted.shape.reduced(2) > 0 for row in group[0].rows):
-        notes.append("reducing takes no time here: this run does not tell it apart" if gamma is None
+        notes.append("reducing is taken to be free: this run does not show what it costs" if gamma is None
                      else f"reducing at {_rate(gamma)} GB/s, as measured")  # fmt: skip
-    return _cut(f"what if: {group[0].collective} over {over}", WHAT_IFS, rows, notes)
+    return _table(f"what if: {group[0].collective} over {over}", WHAT_IFS, rows, notes)
+
+
+def _what_if(what_if: WhatIf, row: Supposed) -> tuple[str, ...]:
+    question, fastest = what_if.question, what_if.rows[0].seconds
+    size = question.size if question.size and what_if.collective != "barrier" else None
+    rate = format_rate(size / row.seconds / 1e9) if size and row.seconds > 0 else ""
+    times = f"{row.seconds / fastest:.2f}" if fastest > 0 else ""
+    return (str(question.ranks), "" if size is None else format_size(size), row.fitted.shape.name,
+            format_us(row.seconds), rate, times, row.in_models)  # fmt: skip

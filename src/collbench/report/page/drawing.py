@@ -1,4 +1,4 @@
-"""Matplotlib figures as SVG that stands in a page: colours by style sheet, text as text, names that are unique."""
+"""Matplotlib figures as SVG inside a page: colours from the style sheet, text as text, unique names."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from collbench.analysis.optional import needed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Width and height of a small plot in inches; on a phone it fills the width without its letters getting smaller.
+#: Width and height of a small plot in inches; on a phone it fills the width at full letter size.
 SIZE = (4.8, 3.3)
 
-#: Inches from which a plot has a row of the page for itself, and scrolls on a phone.
+#: Inches from which a plot has a row of the page to itself, and scrolls on a phone.
 WIDE = 6.2
 
-#: What the page's style sheet gives a colour: each stands for a variable, so that one drawing serves light and dark.
+#: Colours that stand for variables of the page's style sheet, so that one drawing serves light and dark.
 INK, FAINT, PAPER = "#010101", "#010102", "#010103"
 SERIES = tuple(f"#0101{0xA0 + index:02x}" for index in range(10))
 WORSE, BETTER, OPEN = "#0101b0", "#0101b1", "#0101b2"
@@ -29,7 +29,7 @@ _VARIABLES = {INK: "ink", FAINT: "faint", PAPER: "paper", WORSE: "worse", BETTER
     colour: f"series-{index}" for index, colour in enumerate(SERIES)
 }
 
-#: Beside its colour every series has a sign of its own, for print without colours and for eyes that do not see them.
+#: Besides its colour every series has its own marker, for print without colours and for readers who do not see them.
 MARKERS = "osD^vPX*<>"
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo", "**", "|||")
 
@@ -71,7 +71,7 @@ def draw(
     matplotlib = needed("matplotlib", "Matplotlib", "a report")
     canvas_of = needed("matplotlib.figure", "Matplotlib", "a report").Figure
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # Of letters that its own font lacks (the reader's browser brings another), and of names that leave no room.
+        # About letters that its own font lacks (the reader's browser has others), and names that leave no room.
         warnings.simplefilter("ignore", UserWarning)
         canvas = canvas_of(figsize=size, layout="constrained")
         canvas.patch.set_alpha(0)
@@ -84,7 +84,7 @@ def draw(
 
 
 def embedded(svg: str, name: str, title: str, width: float) -> str:
-    """An SVG file, so many inches wide, as an element of a page."""
+    """An SVG file, `width` inches wide, as an element of a page."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'(?<=\sid=")', f"{name}-", body)
@@ -95,7 +95,7 @@ def embedded(svg: str, name: str, title: str, width: float) -> str:
     assert opening is not None
     box = re.search(r'viewBox="([^"]*)"', opening.group())
     assert box is not None
-    least = f' style="min-width: {round(width * 72)}px"' if width > WIDE else ""  # below it letters could not be read
+    least = f' style="min-width: {round(width * 72)}px"' if width > WIDE else ""  # letters remain readable
     start = (
         f'<svg class="plot"{least} role="img" aria-label="{escape(title)}" viewBox="{box.group(1)}" '
         'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
@@ -104,7 +104,7 @@ def embedded(svg: str, name: str, title: str, width: float) -> str:
 
 
 def mark(artist: Any, number: int) -> None:
-    """Say that this is data and no decoration: a check of the page looks for it."""
+    """Mark as data rather than decoration: tests of the page look for it."""
     artist.set_gid(f"mark-{number}")
 
 
@@ -112,12 +112,12 @@ def legend(axes: Axes) -> None:
     """Below the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     longest = max(map(len, labels), default=0)
-    columns = 3 if longest < 16 else 2 if longest < 34 else 1
+    columns = 1 + (longest < 34) + (longest < 16)
     axes.figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def size_axis(axes: Axes, sizes: list[int]) -> None:
-    """Bytes on a logarithmic axis, named in binary units."""
+    """Sizes on a logarithmic axis, labelled in binary units."""
     from collbench.units import format_size
 
     axes.set_xscale("log", base=2)
@@ -129,7 +129,7 @@ def size_axis(axes: Axes, sizes: list[int]) -> None:
 
 
 def time_axis(axes: Axes) -> None:
-    """Seconds on a logarithmic axis, named in units that people say."""
+    """Seconds on a logarithmic axis, labelled in ns to s."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     from collbench.units import format_duration
@@ -137,7 +137,7 @@ def time_axis(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
     low, high = axes.get_ylim()
-    if high / low < 30:  # less than a decade and a half has too few names
+    if high / low < 30:  # less than a decade and a half has too few labels
         axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: format_duration(value)))
         axes.tick_params(axis="y", which="minor", labelsize=7)
     else:

@@ -33,11 +33,11 @@ class StoredSamples:
         self._files: SampleFiles | None = None
 
     def of(self, cells: Mapping[str, Case], most: int = MOST_DRAWN) -> PlottedSamples:
-        """The samples of each named case; a case without any has no entry. Takes the memory of `most` and of a file."""
+        """The samples of each named case; a case without any has no entry. Needs the memory of `most` and of a file."""
         observed = self._observed
         total = sum(file.n for index in observed.samples for case in cells.values() for file in index.of(case))
         step = max(-(-total // most), 1)
-        found: dict[str, Launches] = {name: {} for name in cells}
+        samples: dict[str, Launches] = {name: {} for name in cells}
         unread = 0
         for (first, folder), index in zip(observed.folders, observed.samples, strict=True):
             files = self._files_of(folder)
@@ -48,19 +48,18 @@ class StoredSamples:
                     except RunReadError:
                         unread += 1
                         continue
-                    found[name][first + launch] = largest[largest > 0][::step] * 1e-9
-        samples = {name: dict(sorted(launches.items())) for name, launches in found.items() if launches}
-        return PlottedSamples(samples, unread, step)
+                    samples[name][first + launch] = largest[largest > 0][::step] * 1e-9
+        named = {name: dict(sorted(launches.items())) for name, launches in samples.items() if launches}
+        return PlottedSamples(named, unread, step)
 
     def _files_of(self, folder: Path) -> SampleFiles:
-        """Those of this run; those of another are closed: a folder may hold more runs than files may be open."""
+        """Those of this run. Those of the run before are closed: a folder may hold more runs than files may be open."""
         if self._files is None or self._files.directory != folder:
             self.close()
             self._files = SampleFiles(folder)
         return self._files
 
     def close(self) -> None:
-        """Close the archive that is open."""
         if self._files is not None:
             self._files.close()
             self._files = None

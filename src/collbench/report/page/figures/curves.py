@@ -1,4 +1,4 @@
-"""Time and rate against size, with intervals: a line for each option. The rate of a collective is bus bandwidth."""
+"""Time and rate against size, with intervals: a line for each option. The rate of a collective is its bus bandwidth."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 Points = list[tuple[int, Estimate]]
 
-#: Bytes, a value, and the ends of its interval.
+#: Size asked for (bytes), a value, and the ends of its interval.
 Line = list[tuple[int, float, tuple[float, float] | None]]
 
-#: Sizes this many times apart are joined by a line; what lies between others nobody knows.
+#: Sizes at most this many times apart are joined by a solid line.
 NEAR = 16
 
-_CAPTION = "Whiskers: 95 % interval; series stand beside each other."
+_CAPTION = "Whiskers: 95 % interval; series are drawn side by side."
 
 
 def curves(question: Question, name: str, title: str) -> list[Figure]:
-    """Both plots, for groups of as many options as can be told apart; none where there is one size only."""
+    """Both plots, for groups of as many options as there are colours; none where there is only one size."""
     series = {option: _points(question, option) for option in sorted(question.options, key=_order)}
     drawn = {option: points for option, points in series.items() if len(points) > 1}
     groups = _groups(list(drawn))
@@ -45,7 +45,7 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
 
 
 def _rate_figure(question: Question, name: str, title: str, part: str, chosen: dict[str, Points]) -> list[Figure]:
-    """One where the cells are known by a rate; none where they are known by their time alone."""
+    """One where the cells have a rate; none where they are shown as a time alone."""
     works = [cell.work for cells in question.cells.values() for cell in cells.values()]
     kind, unit = ("bus bandwidth", "GB/s") if any(work.bus_factor for work in works) else ("rate", rate_unit(works))
     amounts = {size: max(_amount(cell.work) for cell in cells.values()) for size, cells in question.cells.items()}
@@ -59,7 +59,7 @@ def _rate_figure(question: Question, name: str, title: str, part: str, chosen: d
 
 
 def _amount(work: Work) -> float:
-    """What a second of the rate is made of, in its unit; 0 where there is none."""
+    """The numerator of the rate, in its unit; 0 where there is no rate."""
     if work.bus_factor is not None:
         return work.amount * work.bus_factor / 1e9
     return rate(work, 1.0) or 0.0 if work.shown == "rate" else 0.0
@@ -70,7 +70,7 @@ def _order(option: Option) -> tuple[object, ...]:
 
 
 def _groups(options: list[Option]) -> list[list[Option]]:
-    """All in one plot if there is a colour for each, else a plot or more for each library."""
+    """All in one plot if there is a colour for each, else one or more plots for each library."""
     if len(options) <= len(SERIES):
         return [options] if options else []
     groups = []
@@ -81,18 +81,18 @@ def _groups(options: list[Option]) -> list[list[Option]]:
 
 
 def _points(question: Question, option: Option) -> Points:
-    """Sizes that were measured, each with the centre of its launches."""
-    found = []
+    """Sizes that were measured, each with the median of its launches."""
+    points = []
     for size in question.sizes:
         cell = question.cells[size].get(option)
         if cell is not None and cell.medians and min(cell.medians) > 0 and size > 0:
-            found.append((size, centre(cell.medians, half_step=cell.half_step)))
-    return found
+            points.append((size, centre(cell.medians, half_step=cell.half_step)))
+    return points
 
 
 def _dotted(series: dict[str, Points]) -> str:
-    gaps = any(_far(one, other) for points in series.values() for (one, _), (other, _) in pairwise(points))
-    return " Dotted: nothing was measured between." if gaps else ""
+    gaps = any(_far(size, following) for points in series.values() for (size, _), (following, _) in pairwise(points))
+    return " Dotted: no size was measured in between." if gaps else ""
 
 
 def _far(size: int, following: int) -> bool:
@@ -100,21 +100,23 @@ def _far(size: int, following: int) -> bool:
 
 
 def _times(axes: Axes, series: dict[str, Points]) -> None:
-    _lines(axes, {label: [(size, one.value, one.interval) for size, one in points] for label, points in series.items()})
+    _lines(
+        axes, {name: [(size, time.value, time.interval) for size, time in points] for name, points in series.items()}
+    )
     time_axis(axes)
 
 
 def _rates(axes: Axes, series: dict[str, Points], amounts: dict[int, float], label: str) -> None:
-    """`amounts`: by size asked for, what is done in the time; of a collective the GB that pass the busiest link."""
-    found: dict[str, Line] = {}
+    """`amounts`: the work of each size asked for; of a collective the GB that pass the busiest link."""
+    lines: dict[str, Line] = {}
     for name, points in series.items():
-        found[name] = []
-        for size, one in points:
+        lines[name] = []
+        for size, time in points:
             amount = amounts[size]
             if amount > 0:
-                ends = None if one.interval is None else (amount / one.interval[1], amount / one.interval[0])
-                found[name].append((size, amount / one.value, ends))
-    _lines(axes, found)
+                ends = None if time.interval is None else (amount / time.interval[1], amount / time.interval[0])
+                lines[name].append((size, amount / time.value, ends))
+    _lines(axes, lines)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel(label)
@@ -130,16 +132,16 @@ def _lines(axes: Axes, series: dict[str, Line]) -> None:
 
 
 def _beside(sizes: list[int], series: int) -> float:
-    """Octaves between series at one size: as much as whiskers need to be told apart, and no more."""
+    """Octaves between series at one size, so that whiskers do not overlap."""
     gaps = [math.log2(following / size) for size, following in pairwise(sizes)]
     return min(0.3 * min(gaps) / series, 0.008 * sum(gaps))
 
 
 def _line(axes: Axes, number: int, aside: float, label: str, points: Line) -> None:
-    """Solid between near sizes, dotted over gaps; `aside` is what sizes are multiplied with."""
+    """Solid between near sizes, dotted over gaps; sizes are multiplied by `aside`."""
     colour = SERIES[number]
     places, values = [size * aside for size, _, _ in points], [value for _, value, _ in points]
-    gaps = [index for index, (one, other) in enumerate(pairwise(points), 1) if _far(one[0], other[0])]
+    gaps = [index for index, (point, following) in enumerate(pairwise(points), 1) if _far(point[0], following[0])]
     if gaps:
         axes.plot(places, values, color=colour, linewidth=0.7, linestyle=":")
     for count, index in enumerate(gaps):

@@ -1,4 +1,4 @@
-"""The isolation ladder: what every place takes beside the first, as `compare` has it."""
+"""The isolation ladder: the time of every place relative to the first, as in `compare`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _COLOURS = {"slower": WORSE, "faster": BETTER}
 
 _CAPTION = (
-    "Others begin at the time of the first place and reach to their ratio to it, that of the verdicts below; whiskers: "
-    "95 % interval. Red: slower, green: faster, grey: not decided (?) or the same within the margin (=)."
+    "Bars start at the time of the first place and end at their ratio to it, that of the verdicts below; whiskers: "
+    "95 % interval. Red: slower, green: faster, grey: undecided (?) or the same within the margin (=)."
 )
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """The first place, its time in seconds, and what is held against it, from the least isolated to the most."""
+    """The first place, its time in seconds, and the other places, from the least isolated to the most."""
 
     first: str
     seconds: float
@@ -34,14 +34,14 @@ class Ladder:
 
 
 def ladders(question: Question, size: int, compared: Sequence[Comparison], name: str, title: str) -> list[Figure]:
-    """A plot for each library of which two places or more are held against a first one in `compared` (by policy)."""
+    """A plot for each library of which two places or more are compared with a first one in `compared` (by policy)."""
     figures = []
     for number, (option, ladder) in enumerate(_ladders(question, size, compared).items()):
-        others = [f"{place} {_said(one)}" for place, one in ladder.others]
-        said = f"{title} at {format_size(size)}: the ladder, {option['library']}"
+        others = [f"{place} {_words(comparison)}" for place, comparison in ladder.others]
+        heading = f"{title} at {format_size(size)}: the ladder, {option['library']}"
         width = min(max(4.8, 0.62 * len(others) + 1.8), 12.0)
         figures.append(
-            draw(f"{name}-ladder-{number}", said, _CAPTION,
+            draw(f"{name}-ladder-{number}", heading, _CAPTION,
                  lambda axes, ladder=ladder: _paint(axes, ladder), (width, 3.3),  # type: ignore[misc]
                  "; ".join([f"{ladder.first} {format_duration(ladder.seconds)}", *others]))
         )  # fmt: skip
@@ -49,29 +49,29 @@ def ladders(question: Question, size: int, compared: Sequence[Comparison], name:
 
 
 def _ladders(question: Question, size: int, compared: Sequence[Comparison]) -> dict[Option, Ladder]:
-    """By their first option; of one library and driver the first that there is, other factors as they come."""
+    """By their first option; for each library and driver the first ladder, whatever the other factors."""
     options = {id(cell): option for option, cell in question.cells.get(size, {}).items()}
-    held: dict[Option, list[tuple[Option, Comparison]]] = {}
-    for one in compared:
-        base, other = options.get(id(one.pair.base)), options.get(id(one.pair.other))
-        if base is not None and other is not None and one.base is not None:
-            held.setdefault(base, []).append((other, one))
-    found: dict[tuple[str, str], tuple[Option, Ladder]] = {}
-    for base in sorted(held, key=lambda option: (option.isolation_order, option)):
-        others = sorted(held[base], key=lambda one: (one[0].isolation_order, one[0]))
+    by_base: dict[Option, list[tuple[Option, Comparison]]] = {}
+    for comparison in compared:
+        base, other = options.get(id(comparison.pair.base)), options.get(id(comparison.pair.other))
+        if base is not None and other is not None and comparison.base is not None:
+            by_base.setdefault(base, []).append((other, comparison))
+    ladders: dict[tuple[str, str], tuple[Option, Ladder]] = {}
+    for base in sorted(by_base, key=lambda option: (option.isolation_order, option)):
+        others = sorted(by_base[base], key=lambda pair: (pair[0].isolation_order, pair[0]))
         if len(others) > 1:
             seconds = centre(question.cells[size][base].medians).value
-            places = tuple((_place(option), one) for option, one in others)
-            found.setdefault((base["library"], base["driver"]), (base, Ladder(_place(base), seconds, places)))
-    return {base: ladder for _, (base, ladder) in sorted(found.items())}
+            places = tuple((_place(option), comparison) for option, comparison in others)
+            ladders.setdefault((base["library"], base["driver"]), (base, Ladder(_place(base), seconds, places)))
+    return {base: ladder for _, (base, ladder) in sorted(ladders.items())}
 
 
 def _place(option: Option) -> str:
     return f"{option['policy']} {option['isolation']}".strip()
 
 
-def _said(one: Comparison) -> str:
-    return one.verdict if one.ratio is None else f"{times(one.ratio)}, {one.verdict}"
+def _words(comparison: Comparison) -> str:
+    return comparison.verdict if comparison.ratio is None else f"{times(comparison.ratio)}, {comparison.verdict}"
 
 
 def _paint(axes: Axes, ladder: Ladder) -> None:
@@ -81,9 +81,11 @@ def _paint(axes: Axes, ladder: Ladder) -> None:
     (bar,) = axes.bar(0, first, 0.7, color=SERIES[0], linewidth=0)
     mark(bar, 0)
     axes.axhline(first, color=INK, linewidth=0.7, linestyle="--")
-    tops = [first] + [_other(axes, number, first, one) for number, (_, one) in enumerate(ladder.others, 1)]
-    said = [format_duration(first), *(_label(one) for _, one in ladder.others)]
-    for index, (top, text) in enumerate(zip(tops, said, strict=True)):
+    tops = [first] + [
+        _other(axes, number, first, comparison) for number, (_, comparison) in enumerate(ladder.others, 1)
+    ]
+    texts = [format_duration(first), *(_label(comparison) for _, comparison in ladder.others)]
+    for index, (top, text) in enumerate(zip(tops, texts, strict=True)):
         axes.annotate(text, (index, top), (0, 3), textcoords="offset points", ha="center", va="bottom", fontsize=8)
     places = [ladder.first, *(place for place, _ in ladder.others)]
     axes.set_xticks(range(len(places)), [place.replace(" ", "\n") for place in places])
@@ -93,22 +95,22 @@ def _paint(axes: Axes, ladder: Ladder) -> None:
     axes.set_ylabel("time")
 
 
-def _label(one: Comparison) -> str:
-    return "-" if one.ratio is None else f"{digits(one.ratio.value)}x{SIGNS.get(one.verdict, '')}"
+def _label(comparison: Comparison) -> str:
+    return "-" if comparison.ratio is None else f"{digits(comparison.ratio.value)}x{SIGNS.get(comparison.verdict, '')}"
 
 
-def _other(axes: Axes, number: int, first: float, one: Comparison) -> float:
-    """One bar with its whisker; how high it reaches, in seconds."""
-    if one.ratio is None:
+def _other(axes: Axes, number: int, first: float, comparison: Comparison) -> float:
+    """Draws one bar with its whisker; returns its upper end in seconds."""
+    if comparison.ratio is None:
         return first
-    time = first * one.ratio.value
-    (bar,) = axes.bar(number, abs(time - first), 0.7, bottom=min(first, time), color=_COLOURS.get(one.verdict, OPEN),
-                      linewidth=0)  # fmt: skip
+    time = first * comparison.ratio.value
+    colour = _COLOURS.get(comparison.verdict, OPEN)
+    (bar,) = axes.bar(number, abs(time - first), 0.7, bottom=min(first, time), color=colour, linewidth=0)
     mark(bar, number)
     axes.plot([number - 0.35, number + 0.35], [time, time], color=INK, linewidth=0.7)
-    if one.ratio.interval is None:
+    if comparison.ratio.interval is None:
         return max(first, time)
-    low, high = (first * end for end in one.ratio.interval)
+    low, high = (first * end for end in comparison.ratio.interval)
     axes.errorbar([number], [time], yerr=[[max(time - low, 0.0)], [max(high - time, 0.0)]], fmt="none", ecolor=INK,
                   elinewidth=0.8, capsize=3)  # fmt: skip
     return max(first, high)
