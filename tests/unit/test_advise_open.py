@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.unit.advised_runs import US, advice_on
 from tests.unit.made_runs import (
     Entry,
     experiment,
@@ -16,7 +17,6 @@ from tests.unit.made_runs import (
     write_launches,
     write_run,
 )
-from tests.unit.test_advise import US, advice_on
 
 from collbench.analysis.advise import advise
 from collbench.analysis.observations import observe
