@@ -14,7 +14,6 @@ from collbench.cli.measuring import carry_out
 from collbench.cli.options import DEVICE, OUTPUT, SAMPLES, SIZES, WORLD, flags, of_axes
 from collbench.collectives.row import Collective
 from collbench.errors import RequestError
-from collbench.machine import launcher
 from collbench.run.choosing import default_backend
 from collbench.schema.axes import choices_of
 from collbench.schema.choices import Situation
@@ -35,10 +34,10 @@ def make_command(name: str) -> click.Command:
         style: str, out: Path | None, output_file: Path | None, ranks: int | None, fault: str | None, **typed: Any
     ) -> None:
         plan = plan_of(name, style, typed)
-        for owner, unused in _unused(row, plan).items():
-            if unused and launcher.detect().rank == 0:
-                click.echo(f"collbench: {owner} does not use {', '.join(unused)}.", err=True)
-        carry_out(plan, style, out, output_file, ranks, fault)
+        notices = [
+            f"{owner} does not use {', '.join(unused)}." for owner, unused in _unused(row, plan).items() if unused
+        ]
+        carry_out(plan, style, out, output_file, ranks, fault, notices)
 
     return command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -22,8 +23,11 @@ def carry_out(
     output_file: Path | None = None,
     ranks: int | None = None,
     fault: str | None = None,
+    notices: Iterable[str] = (),
 ) -> None:
     """Measure a plan, print and keep its records, end with the exit code of what was found.
+
+    `notices` are printed first, unless the plan is refused.
 
     Raises:
         CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
@@ -33,7 +37,10 @@ def carry_out(
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
     options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault)
     experiment = plan_experiment(plan, options, tuple(sys.argv))
-    sink = TerminalSink(style, out, output_file, speaks=launcher.detect().rank == 0)
+    speaks = launcher.detect().rank == 0
+    for notice in notices if speaks else ():
+        click.echo(f"collbench: {notice}", err=True)
+    sink = TerminalSink(style, out, output_file, speaks=speaks)
     try:
         perform(experiment, sink)
     except BaseException as error:
