@@ -7,8 +7,9 @@
 Needs cosmic-ray (8.7) and coverage beside what the tests need. `[tool.mutations]` in pyproject.toml holds seed, sample
 and the tests of each package. Works in a copy of the tracked files. The tests of the package run once under coverage;
 then each mutation is tried with the tests that reached its line and those named after its file, or, where there are
-none, with those that start processes of their own. A line that no test reaches counts as survived. Annotations are not
-mutated. The order is random, so what was tried within the time is a random sample of all.
+none, with those that start processes of their own; a line that runs on import also with those that read the source. A
+line that no test reaches counts as survived. Annotations are not mutated. The order is random, so what was tried within
+the time is a random sample of all.
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ Lines = dict[int, list[str]]
 
 
 def copy_to(folder: Path) -> None:
-    """The tracked files as they are now, and the compiled loop. Compiled files are valid by content, not by time."""
+    """The tracked files as they are now, and what is compiled. Compiled files are valid by content, not by time."""
     folder.chmod(0o755)  # some tests start processes of another user
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    loops = [str(path.relative_to(ROOT)) for path in ROOT.glob("src/collbench/timing/*.so")]
-    for name in [name for name in names.split("\0") if name and (ROOT / name).exists()] + loops:
+    libraries = [str(path.relative_to(ROOT)) for path in ROOT.glob("src/collbench/*/*.so")]
+    for name in [name for name in names.split("\0") if name and (ROOT / name).exists()] + libraries:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name, follow_symlinks=(ROOT / name).is_file())
     compiled = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "src", "tests"]
@@ -111,14 +112,17 @@ def tests_of(mutation: MutationSpec, by_line: Lines, chosen: dict[str, list[str]
     """The tests that ran its line; where it ran on import, or holds no code of its own, those that ran any of the file.
 
     And the tests named after the file, some of which may start a process. Where there are none, those of `processes`.
+    Where it ran on import those too that read the source.
     """
     here = {name for line in range(mutation.start_pos[0], mutation.end_pos[0] + 1) for name in by_line.get(line, ())}
-    if here <= {""}:
+    on_import = here <= {""}
+    if on_import:
         here = {name for names in by_line.values() for name in names}
     found = sorted((name.rpartition(".") for name in here if name), key=lambda name: ("property" in name[0], name))
     own = f"tests/unit/test_{mutation.module_path.stem}.py"
     named = [f"{module.replace('.', '/')}.py::{function}" for module, _, function in found]
-    return [*named, *([own] if own in chosen["tests"] else [])] or chosen["processes"]
+    reading = chosen["source"] if on_import else []
+    return [*reading, *([*named, *([own] if own in chosen["tests"] else [])] or chosen["processes"])]
 
 
 def noticed(tests: list[str], limit: float) -> bool:
