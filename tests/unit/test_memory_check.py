@@ -12,14 +12,10 @@ from tests.unit.made_measurements import Change, Heard, case, on_ranks, preparin
 from tests.unit.test_case import CASE
 
 from collbench.bindings.host_buffers import USABLE_SHARE
-from collbench.bindings.spec import Options
-from collbench.errors import DoesNotFit
-from collbench.machine import cgroup
-
-
-from collbench.bindings.spec import Operation
+from collbench.bindings.spec import Operation, Options
 from collbench.collectives.case import CollectiveCase
-from collbench.errors import LibraryError, Unsupported
+from collbench.errors import DoesNotFit, LibraryError, Unsupported
+from collbench.machine import cgroup
 from collbench.machine.facts import rank_facts
 from collbench.run import memory_check
 from collbench.run.expand_programs import program_cases
@@ -90,22 +86,39 @@ def test_a_run_whose_program_does_not_fit_starts_none() -> None:
         perform(plan, cast("Any", None))
 
 
-def test_the_machine_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ranks on `node`, where there is room, and one on `other`."""
+@pytest.mark.parametrize(
+    ("machines", "hosts", "said"),
+    [
+        ("aab", "xyz", "1 ranks on z need 4.88 KiB"),
+        ("bba", "xyz", "2 ranks on x need 9.77 KiB"),
+        ("abb", "xyz", "2 ranks on y need 9.77 KiB"),
+        ("baa", "xyz", "1 ranks on x need 4.88 KiB"),
+        ("bab", "xyz", "2 ranks on x need 9.77 KiB"),
+    ],
+)
+def test_the_machine_that_is_too_small_is_named(
+    monkeypatch: pytest.MonkeyPatch, machines: str, hosts: str, said: str
+) -> None:
+    """There is room on machine `a`, and none on `b`; each rank is in a container with a hostname of its own."""
     monkeypatch.setattr(memory_check, "available_bytes", lambda: 4096)
-    facts = (HERE, HERE, replace(HERE, kernel_id="there", host="other"))
+    facts = tuple(replace(HERE, kernel_id=one, host=host) for one, host in zip(machines, hosts, strict=True))
+    counts: list[int] = []
 
     def gather(mine: Any) -> list[Any]:
-        return [mine, mine, ("there", 5000, 4096)]
+        assert mine == (machines[0], 64, 4096)
+        return [(one, 5000, 4096 if one == "b" else 1 << 30) for one in machines]
+
+    def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
+        counts.append(count)
+        return SimpleNamespace(blocks_held=1)
 
     session: Any = SimpleNamespace(
-        world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value),
-        prepare=lambda case, row, count: SimpleNamespace(blocks_held=1),
+        world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value), prepare=prepare
     )
     assert str(does_not_fit(session, facts, (case(size=64),), Unwatched())) == (
-        "size 64 B: the buffers of 1 ranks on other need 4.88 KiB, and 4.00 KiB are free. "
-        "Lower -e/--maxbytes or the ranks per host."
+        f"size 64 B: the buffers of {said}, and 4.00 KiB are free. Lower -e/--maxbytes or the ranks per host."
     )
+    assert counts == [1], "to see what is held a block of one element is enough"
 
 
 # What a rank needs ---------------------------------------------------------------------------------------------------
