@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import stat
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -232,6 +233,14 @@ def test_the_library_is_told_to_let_go_and_waited_for(
 def test_a_message_is_one_whole_line_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     failures.say("rank 0: \u00e9")
     assert capfd.readouterr().err == "collbench: rank 0: \u00e9\n"
+
+
+def test_where_the_interpreter_has_no_standard_error_the_process_may(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "__stderr__", None)
+    failures.say("rank 0")
+    assert tuple(capfd.readouterr()) == ("", "collbench: rank 0\n")
 
 
 # Before there is a world ---------------------------------------------------------------------------------------------
