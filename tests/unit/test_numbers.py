@@ -47,6 +47,7 @@ def stamps(entered: list[int], left: list[int], late: list[bool], *marks: list[i
 def test_calls_of_a_sample(cadence: Cadence, graph: int, calls: int) -> None:
     """A burst is issued call by call; a graph that holds it is launched as often as -G says."""
     assert calls_of(case(graph), method(cadence, burst=20, launches=3)) == calls
+    assert calls_of(case(graph), method(cadence)) == 1
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,14 @@ def test_only_the_last_batch_makes_the_slack_grow() -> None:
     assert current.gate.slack == 2 * SLACK
 
 
+def test_a_late_share_is_one_of_its_own_batch() -> None:
+    """6 of 10 are most of them, whatever a longer batch before was like."""
+    current, _ = sampling()
+    after(current, 100, 0)
+    assert after(current, 10, 6) == FIRST_BATCH
+    assert current.gate.slack == 4 * SLACK
+
+
 def test_a_gate_that_makes_most_samples_late_gives_way_to_a_barrier() -> None:
     current, session = sampling()
     for number in range(1, HOPELESS_BATCHES):
