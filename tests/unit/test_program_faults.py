@@ -27,11 +27,20 @@ def test_without_what_it_needs_it_is_skipped(monkeypatch: pytest.MonkeyPatch) ->
     ] * 4
 
 
+def blank_lines_after(text: str, number: int) -> str:
+    """Of standard error the last 16 KiB are kept."""
+    return f"{{ echo {text}; head -c {number} /dev/zero | tr '\\0' '\\n'; }} >&2; exit 4"
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("echo first >&2; echo the last >&2; exit 3", "sh ended with exit code 3: the last"),
         ("exit 4", "sh ended with exit code 4"),
+        ("printf '%400s' x | tr ' ' y >&2; exit 4", f"sh ended with exit code 4: {'y' * 300}"),
+        (blank_lines_after("first", 16384 - 6), "sh ended with exit code 4: first"),
+        (blank_lines_after("first", 16384), "sh ended with exit code 4"),
+        ("head -c 16777217 /dev/zero", "it printed more than 16 MiB"),
         ("kill -9 $$", "sh ended with signal 9 (Killed)"),
         ("yes", "it printed more than 16 MiB"),
         ("yes >&2 & yes", "it printed more than 16 MiB"),
@@ -46,6 +55,12 @@ def test_a_program_that_goes_wrong_fails_its_case_and_says_why(
     limit = "300ms" if "sleep" in script else f"{LIMIT:g}s"
     found = run_row(monkeypatch, row_with(shell(script)), msgspec.structs.replace(PLAN, timeout=limit))
     assert [(record.status, record.reason) for record, _ in found] == [("failed", reason)] * 4
+
+
+def test_a_program_may_print_as_much_as_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 MiB of nothing, which is no result."""
+    ((record, _), *_) = run_row(monkeypatch, row_with(shell("head -c 16777216 /dev/zero")))
+    assert (record.reason or "").startswith("what stream printed cannot be read (JSONDecodeError")
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

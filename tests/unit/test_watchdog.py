@@ -60,7 +60,7 @@ def test_told_to_stop_while_it_can(number: int) -> None:
 
 
 def test_trouble_that_the_library_met_behind_its_back() -> None:
-    """At the first look there is none, at the second there is; the call itself never returns."""
+    """None at the first look; the second cannot be had; at the third there is some. The call itself never returns."""
     assert watched("trouble", LONG) == (3, ["trouble in the test: the library lost a rank"])
 
 
