@@ -42,6 +42,7 @@ def test_strict_shares_nothing() -> None:
     for spec in (first, second):
         assert (spec.joins_ipc, spec.joins_net, spec.capabilities, spec.donates) == (None, None, (), False)
         assert (spec.shm_bytes, spec.unlimited_memlock, spec.network) == (64 << 20, False, "cb1-0-net")
+        assert (spec.cdi, spec.gpus, spec.processes, spec.aliases) == (False, (), 4096, ())
         assert dict(spec.environment)["COLLBENCH_CONTAINER"] in ("c0", "c1")
     assert [mount.target for mount in second.mounts] == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import subprocess
 import sys
 import tempfile
@@ -170,13 +171,15 @@ def test_of_a_driver_that_cannot_be_seen_only_what_is_old_and_idle_is_removed(
 def test_folders_of_dead_drivers_are_removed_and_no_others(place: Path) -> None:
     start, space, *_ = driver_identity().split("/")
     drivers = {"dead": f"{start}/{space}/999999999/1", "alive": driver_identity(), "unsigned": None, "young": REMOTE,
-               "busy": f"{start[::-1]}/1/2/3"}  # fmt: skip
+               "busy": f"{start[::-1]}/1/2/3", "old": REMOTE, "old-busy": f"{start[::-1]}/1/2/3"}  # fmt: skip
     for name, driver in drivers.items():
         folder = place / f"collbench-{name}"
         folder.mkdir()
         if driver is not None:
             (folder / "driver").write_text(driver)
+        if name.startswith("old"):
+            os.utime(folder, (OLD, OLD))
     (place / "collbench-link").symlink_to(place / "collbench-dead")
-    assert sweep_folders({f"{start[::-1]}/1/2/3"}) == [str(place / "collbench-dead")]
-    left = ["collbench-alive", "collbench-busy", "collbench-link", "collbench-unsigned", "collbench-young"]
+    assert sweep_folders({f"{start[::-1]}/1/2/3"}) == [str(place / f"collbench-{name}") for name in ("dead", "old")]
+    left = [f"collbench-{name}" for name in ("alive", "busy", "link", "old-busy", "unsigned", "young")]
     assert sorted(path.name for path in place.iterdir()) == left
