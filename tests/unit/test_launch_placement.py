@@ -249,6 +249,10 @@ def test_steps_that_differ() -> None:
     assert steps_of(docker, 2, STEPS) == STEPS
     assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc")
     assert steps_of(docker, 1, ("strict", "visible")) == ("strict", "ipc")
+    fake = engines.get("fake").ladder
+    assert (steps_of(fake, 2, ("strict", "visible")), steps_of(fake, 1, ("visible",))) == (
+        ("strict", "visible"), ("strict",)
+    )  # fmt: skip
 
 
 def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
