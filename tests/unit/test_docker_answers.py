@@ -16,7 +16,7 @@ from tests.unit.made_engine import VERSION, made_engine
 
 from collbench.errors import EngineError, ImageMissing, Interrupted
 from collbench.launch import starters
-from collbench.launch.engines.docker import abilities, connection, look
+from collbench.launch.engines.docker import abilities, look
 from collbench.launch.engines.docker.abilities import (
     allowed_calls,
     allows_memlock,
@@ -39,6 +39,7 @@ pytest.importorskip("docker", reason="the Docker SDK for Python is not installed
 
 IMAGE = Resolved("some/image", "sha256:1")
 PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich", "site/openmpi:5"), policies=("multi",))
+CONNECTION = "collbench.launch.engines.docker.connection"
 NOBODY: Any = SimpleNamespace(check=lambda: None, host="unix:///x")
 
 # A connection --------------------------------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ def test_the_engines_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, str], seconds: float | None
 ) -> None:
     with made_engine(tmp_path, lambda method, path: (200, said) if path == "/info" else None) as made:
-        monkeypatch.setattr(connection.time, "time", lambda: 7.0)
+        monkeypatch.setattr(f"{CONNECTION}.time", SimpleNamespace(time=lambda: 7.0))
         with closing(Docker(made.host)) as engine:
             assert engine.now() == (7.0 if seconds is None else seconds)
 
@@ -168,8 +169,11 @@ def test_an_engine_that_restarts_is_waited_for_and_no_longer_than_it_may_take(mo
 
     engine.client = SimpleNamespace(api=Api(), close=lambda: did.append("close"))
     engine.service, engine.host = DOCKER, "unix:///x"
-    monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(connection.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(f"{CONNECTION}.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     engine.wait(lambda: did.append("check"))
     assert (did, now) == (["check", "close", "ping 5"] * 3, [1.0])
     did.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,7 +88,8 @@ def hang(command: FakeCommand) -> Playing:
 
 def test_who_gives_no_answer_is_not_waited_for(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 10_000, 40))
-    monkeypatch.setattr(doctor_inside.time, "monotonic", lambda: float(next(now)))
+    clock = SimpleNamespace(monotonic=lambda: float(next(now)), sleep=lambda seconds: None)
+    monkeypatch.setattr("collbench.launch.doctor_inside.time", clock)
     with pytest.raises(EngineError, match=r"^container cbfake-0-c0: collbench gave no answer within 120 s\.$"):
         examined(hang)
     assert next(now) == 200, "the first look, three within the limit, and one after it"

@@ -98,8 +98,13 @@ def test_a_traceback_is_printed_where_it_is_asked_for(
 def test_what_was_held_back_is_printed_before_the_message(capfd: pytest.CaptureFixture[str]) -> None:
     """And by every rank, whoever speaks."""
     did: list[str] = []
-    held: Any = SimpleNamespace(rescue=lambda: did.append("rescued") or "")
-    voice: Any = SimpleNamespace(claim=lambda: did.append("asked") or False)
+
+    def tell(what: str, answer: Any) -> Any:
+        did.append(what)
+        return answer
+
+    held: Any = SimpleNamespace(rescue=lambda: tell("rescued", ""))
+    voice: Any = SimpleNamespace(claim=lambda: tell("asked", False))
     with pytest.raises(SystemExit):
         abort_job(session(), ValueError("what"), voice, held)
     assert (did, capfd.readouterr().err) == (["rescued", "asked"], "")

@@ -27,10 +27,10 @@ CHANGES = {
 def dataclasses(path: Path) -> Iterator[tuple[str, bool]]:
     """Name, and whether it is frozen, of every dataclass of a file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
-            text = ast.unparse(decorator)
-            if text.startswith("dataclass"):
-                yield node.name, "frozen=True" in text  # type: ignore[union-attr]
+        if isinstance(node, ast.ClassDef):
+            for text in map(ast.unparse, node.decorator_list):
+                if text.startswith("dataclass"):
+                    yield node.name, "frozen=True" in text
 
 
 @pytest.mark.parametrize("package", sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()))

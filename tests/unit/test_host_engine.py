@@ -233,7 +233,8 @@ def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_
         assert opened.environment == host.environment_of(there)
         command = opened.execute("localhost", ("mpirun", "first"), {"OWN": "told"}, log)
         number = written(pid)
-        assert command.code is None
+        running = command.code
+    assert running is None
     assert gone(number)
     assert (command.code, command.how) == (-signal.SIGTERM, "mpirun was ended by signal 15 (Terminated)")
     assert log.lines == (f"first told {tmp_path}/bin:{os.environ['PATH']}",)

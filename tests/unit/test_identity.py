@@ -13,7 +13,6 @@ from typing import IO, Any
 import msgspec
 import pytest
 
-from collbench.launch import folders as folders_module
 from collbench.launch import identity
 from collbench.launch.folders import folders
 from collbench.launch.identity import boot, driver_identity, namespace, opened, sign, signature_of, signed
@@ -195,7 +194,7 @@ def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.M
     def refuse(plan: Any) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folders_module.msgspec.json, "encode", refuse)
+    monkeypatch.setattr(msgspec.json, "encode", refuse)
     with pytest.raises(OSError, match="No space"), folders(PLAN, (os.getuid(), os.getgid())):
         pytest.fail("they were made")
     assert list(place.iterdir()) == []

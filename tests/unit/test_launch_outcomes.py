@@ -253,15 +253,20 @@ def test_every_engine_of_a_plan_is_connected_to_once(monkeypatch: pytest.MonkeyP
     asked: list[Any] = []
 
     def connecting(name: str) -> Any:
-        return lambda engine, address, check: asked.append((name, address, check)) or name
+        def connect_to(engine: Any, address: str, check: Any) -> Any:
+            asked.append((name, address, check))
+            return name
+
+        return connect_to
 
     monkeypatch.setattr(FakeEngine, "connect", connecting("fake"))
     monkeypatch.setattr(HostEngine, "connect", connecting("host"))
     plan = msgspec.structs.replace(PLAN, policies=("host", "single", "multi"), docker_host="tcp://x")
     sessions: Mapping[str, Any] = {"fake": FakeSession(leave), "host": FakeSession(leave, title="")}
     ready = prepare(plan, lambda: None, sessions)
-    check = object()
-    assert connect(ready.expanded, check) == {"host": "host", "fake": "fake"}  # type: ignore[arg-type]
+    check: Any = object()
+    found: Any = connect(ready.expanded, check)
+    assert found == {"host": "host", "fake": "fake"}
     assert asked == [("host", "tcp://x", check), ("fake", "tcp://x", check)]
     assert ready.engine == "Fake Engine 1"
     assert PreparedCampaign(ready.expanded, {}, ready.stacks).engine == "none"

@@ -130,6 +130,12 @@ def test_cdi_is_used_where_the_engine_reads_a_specification_of_nvidias(tmp_path:
     assert knows_cdi({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, tmp_path)
 
 
+def test_memory_may_be_locked_without_limit_from_the_second_step_on() -> None:
+    (limit,) = host_settings(specs("limits")[0])["ulimits"]
+    assert (limit["Name"], limit["Soft"], limit["Hard"]) == ("memlock", -1, -1)
+    assert host_settings(specs("strict")[0])["ulimits"] == []
+
+
 def test_an_engine_that_may_not_lock_memory_is_not_asked_to() -> None:
     assert not any(spec.unlimited_memlock for spec in specs("visible", memlock=False))
 
@@ -195,6 +201,25 @@ def test_torch_is_started_rank_by_rank() -> None:
     assert [(more["RANK"], more["LOCAL_RANK"], more["WORLD_SIZE"], more["MASTER_ADDR"]) for _, more in started] == [
         ("0", "0", "3", "a"), ("1", "1", "3", "a"), ("2", "0", "3", "a")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line", "quiet"),
+    [
+        ("mpich", "[1] [c1:14 :0] ucp_worker.c:1912 UCX  INFO  ucp_context_0", True),
+        ("mpich", "HYDRA_LAUNCH: proxy", True),
+        ("mpich", "said HYDRA_LAUNCH: proxy", False),
+        ("mpich", "Abort(1) on node 0", False),
+        ("openmpi", "[c0:00063] mca: bml: Using sm btl", True),
+        ("openmpi", "[c0:00063] select: component ob1 selected", True),
+        ("openmpi", "[c0:00063] *** An error occurred in MPI_Send", False),
+        ("torch", "Setting OMP_NUM_THREADS environment variable", True),
+        ("torch", " *****", True),
+        ("torch", "RuntimeError: *", False),
+    ],
+)
+def test_what_a_library_says_at_our_request_is_no_reason_of_a_failure(vendor: str, line: str, quiet: bool) -> None:
+    assert starters.get(vendor, "x").quiet(line) is quiet
 
 
 def test_transports_are_read_from_the_log() -> None:

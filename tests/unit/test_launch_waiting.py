@@ -83,8 +83,9 @@ def waited(
     world: Any, starter: Starter = OPENMPI, log: Log | None = None, check: Callable[[], None] = lambda: None,
     patience: Any = None, relay: Path = Path("/nowhere"),
 ) -> None:  # fmt: skip
+    patience = patience or Patience()
     ranks = sum(number for _, number in world.hosts)
-    run_job(Job(world, starter, ranks, False, relay), log or Log(), check, patience or Patience(), lambda: 7)
+    run_job(Job(world, starter, ranks, False, relay), log or Log(), check, patience, lambda: 7)
 
 
 # What is started -----------------------------------------------------------------------------------------------------

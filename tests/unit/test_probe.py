@@ -14,7 +14,7 @@ import pytest
 import collbench
 from collbench import backends
 from collbench.bindings.gpu import shared_library
-from collbench.bindings.mpi import loading
+from collbench.bindings.mpi import cuda_aware, loading
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch import probe
 from collbench.launch.probe import Build, Contents, contents
@@ -71,9 +71,9 @@ def with_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "vendor", lambda found: "openmpi")
     monkeypatch.setattr(probe, "version_line", lambda found: "Open MPI 5.0.11")
     monkeypatch.setattr(probe, "library_path", lambda: "/no/libmpi.so")
-    monkeypatch.setattr(probe.cuda_aware, "configure_line", lambda text: f"--prefix of {text}")
-    monkeypatch.setattr(probe.cuda_aware, "built", lambda text: True)
-    monkeypatch.setattr(probe.cuda_aware, "claimed", lambda path: path != "/no/libmpi.so")
+    monkeypatch.setattr(cuda_aware, "configure_line", lambda text: f"--prefix of {text}")
+    monkeypatch.setattr(cuda_aware, "built", lambda text: True)
+    monkeypatch.setattr(cuda_aware, "claimed", lambda path: path != "/no/libmpi.so")
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -61,6 +63,17 @@ def test_a_program_may_print_as_much_as_is_kept(monkeypatch: pytest.MonkeyPatch)
     """16 MiB of nothing, which is no result."""
     ((record, _), *_) = run_row(monkeypatch, row_with(shell("head -c 16777216 /dev/zero")))
     assert (record.reason or "").startswith("what stream printed cannot be read (JSONDecodeError")
+
+
+def test_a_program_within_its_limit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of our own: 0.2 of 0.3 s have passed whenever it is looked at, and then 0.4."""
+    for passed, said in ((0.2, "sh ended with exit code 7"), (0.4, "sh did not end within 300 ms (-T sets the limit)")):
+        now = chain((100.0,), repeat(100.0 + passed))
+        monkeypatch.setattr("collbench.run.child.time", SimpleNamespace(monotonic=now.__next__, sleep=time.sleep))
+        found = run_row(
+            monkeypatch, row_with(shell("sleep 0.1; exit 7")), msgspec.structs.replace(PLAN, timeout="300ms")
+        )
+        assert found[0][0].reason == said
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
         assert (record.clock, record.oversubscribed, len(record.confinement)) == ("local", False, 1)
         assert record.ranks is not None
         assert (record.ranks.binding, record.ranks.container) == ((rank_facts().binding,), (rank_facts().container,))
-        assert record.ranks.p50 == (pytest.approx(20e-9),)
+        assert record.ranks.p50 == pytest.approx((20e-9,))
     assert given == [("before", 2.0, 1)]
 
 
