@@ -249,6 +249,11 @@ def test_where_nothing_is_sent_the_period_is_the_longest() -> None:
     assert check.period_of(collectives.get("barrier"), 100_000) == check.PERIODS[0]
 
 
+@pytest.mark.parametrize(("ranks", "largest"), [(1057, 31), (1058, 30), (32767, 1)])
+def test_wide_dtypes_are_summed_up_to_what_fits_16_bits(ranks: int, largest: int) -> None:
+    assert check.tile(0, ranks, 1, 4093, "int32", "sum").max() == largest
+
+
 @pytest.mark.parametrize(
     ("dtype", "ranks", "largest", "holders"),
     [

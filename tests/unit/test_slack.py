@@ -212,7 +212,7 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
 
 def test_the_first_third_of_the_announcements_is_warming_up() -> None:
     session = Session()
-    steps = iter([10**6] * (2 * PILOT_ANNOUNCEMENTS // 3) + [5_000] * 1000)
+    steps = iter([10**6] * (2 * PILOT_ANNOUNCEMENTS // 3) + [5_000] * (2 * 18) + [1_000] * 1000)
 
     def clock() -> int:
         session.now += next(steps)
