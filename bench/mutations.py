@@ -232,7 +232,7 @@ def equivalent() -> dict[tuple[str, str, str], str]:
 def lines_of(one: dict[str, Any]) -> tuple[str, str, str]:
     """File, and what stood there before and after, of a mutation."""
     was, now = (" ".join(line[1:].strip() for line in one["change"] if line[0] == sign) for sign in "-+")
-    return one["file"], was, now
+    return one["file"], was.strip(), now.strip()
 
 
 def page(data: dict[str, Any]) -> str:

@@ -202,6 +202,11 @@ def test_a_build_that_fails_says_its_last_lines(tmp_path: Path) -> None:
         """As much of the SDK's client as a build takes."""
 
         def build(self, **how: Any) -> Any:
+            assert (how.pop("fileobj").read(), how.pop("timeout")) == (b"a tar", image_store.BUILD_SILENCE)
+            assert how == {
+                "custom_context": True, "dockerfile": "Dockerfile", "tag": "x/y", "buildargs": {"A": "b"},
+                "nocache": False, "labels": {"c": "d"}, "rm": True, "forcerm": True, "decode": True,
+            }  # fmt: skip
             yield {"stream": lines}
             yield {"status": "pulling"}
             yield {"error": " no such package\n"}
@@ -211,7 +216,7 @@ def test_a_build_that_fails_says_its_last_lines(tmp_path: Path) -> None:
         engine = Docker(made.host)
         engine.client.api = Api()
         with pytest.raises(EngineError) as caught:
-            image_store.build(engine, b"", "Dockerfile", "x/y", {}, False, {}, heard.append)
+            image_store.build(engine, b"a tar", "Dockerfile", "x/y", {"A": "b"}, False, {"c": "d"}, heard.append)
     last = " | ".join(f"step {number}" for number in range(4, 12))
     assert str(caught.value) == f"image x/y: the build failed: no such package Last lines: {last}"
     assert heard == [f"step {number}" for number in range(12)]

@@ -166,6 +166,13 @@ def test_the_docker_command_says_it_all() -> None:
     )
 
 
+def test_open_mpi_takes_an_eighth_of_a_mebibyte_a_rank() -> None:
+    side = Stack(starters.get("openmpi", "x"), "x")
+    for ranks, short in ((512, False), (513, True)):
+        cell = LaunchCell("openmpi", "multi", "strict", ranks)
+        assert (shm_shortage(cell, placed(cell), side) is not None) == short
+
+
 # Starters -------------------------------------------------------------------------------------------------------------
 
 MPICH, OPENMPI = starters.get("mpich", "x"), starters.get("openmpi", "x")

@@ -78,6 +78,16 @@ def test_who_is_dead() -> None:
     assert not is_dead(REMOTE, locked=False, busy=True)
 
 
+def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mounted from outside of this PID namespace, it shows other processes under these numbers."""
+    start, space, *_ = driver_identity().split("/")
+    dead = f"{start}/{space}/999999999/1"
+    assert is_dead(dead, locked=None, busy=True)
+    monkeypatch.setattr(Path, "readlink", lambda path: Path("1"))
+    assert not is_dead(dead, locked=None, busy=True)
+    assert is_dead(dead, locked=None, busy=False)
+
+
 @pytest.mark.parametrize(
     "label", ["", "strange", "a/b/c/d", "a/1/²/3", "../1/2/3/4", f"a/1/{'9' * 5000}/2", "a/1/\u0661/2"]
 )
