@@ -63,14 +63,13 @@ class Heard(Unwatched):
 
 def measured(
     asked: CollectiveCase, how: Method | None = None, change: Change = lambda session: None, fault: str | None = None,
-    **more: Any,
 ) -> list[tuple[Record, NDArray[Any] | None]]:  # fmt: skip
     """What `measure` gives on each rank."""
 
     def body(session: Any) -> tuple[Record, NDArray[Any] | None]:
         change(session)
         row = collectives.get(asked.collective)
-        return measure(asked, row, session, how or method(asked.ranks), Unwatched(), **more)
+        return measure(asked, row, session, how or method(asked.ranks), Unwatched())
 
     return on_ranks(asked.ranks, body, fault)
 

@@ -14,6 +14,7 @@ from tests.unit.made_worlds import Heard, good
 from tests.unit.test_launch_campaign import PLAN, first, leave
 
 import collbench
+from collbench import backends
 from collbench.errors import EngineError, Interrupted, PlanError
 from collbench.launch import memory
 from collbench.launch.campaign import PreparedCampaign, connect, finished, manifest_of, prepare, run_campaign
@@ -295,7 +296,10 @@ def test_the_manifest_says_what_was_compared() -> None:
     assert (found.libraries, found.protocol) == ((one, other), protocol(plan, plan.gate, plan.cadence))
     (host,) = found.hosts
     assert host.ranks == (0, 1, 2)
-    assert (found.thread_level, found.environment) == ({"requested": plan.thread_level}, facts.environment())
+    assert (found.thread_level, found.environment) == (
+        {"requested": "single"},
+        facts.environment(backends.variables()),
+    )
     assert found.plan == msgspec.to_builtins(plan)
     experiment = found.experiment
     assert experiment is not None

@@ -33,11 +33,11 @@ from collbench.timing.stops import Fixed
 
 
 def test_rank_0_has_the_record_and_the_samples_and_the_others_have_nothing() -> None:
-    (record, samples), (other, nothing) = measured(case(), launch=7)
+    (record, samples), (other, nothing) = measured(case())
     assert samples is not None and samples.shape == (2, 3)
     assert nothing is None
-    assert other == Record(case=case().identity, launch=7, status="ok")
-    assert (record.case, record.launch, record.status, record.reason) == (case().identity, 7, "ok", None)
+    assert other == Record(case=case().identity, launch=0, status="ok")
+    assert (record.case, record.launch, record.status, record.reason) == (case().identity, 0, "ok", None)
     assert record.work is not None and record.check is not None and record.samples is not None
     assert (record.work.amount, record.work.count, record.work.bus_factor) == (16, 4, 1.0)
     assert (record.check.wrong, record.samples.n, record.samples.invalid) == (0, 3, 0)
@@ -46,11 +46,6 @@ def test_rank_0_has_the_record_and_the_samples_and_the_others_have_nothing() -> 
     assert (record.burst, record.device, record.gpus, record.shared_gpu, record.notes) == (1, None, (), False, ())
     assert (record.contended, record.oversubscribed) == (None, False), "virtual time waits for no processor"
     assert record.confinement == distinct((rank_facts().confinement,) * 2)
-
-
-def test_a_launch_is_the_first_unless_it_is_told_another_number() -> None:
-    for record, _ in measured(case()):
-        assert record.launch == 0
 
 
 def test_the_watchdog_hears_of_every_step() -> None:
@@ -210,8 +205,8 @@ def on_rank_1(error: Exception) -> Change:
 def test_what_one_rank_cannot_prepare_no_rank_measures(
     asked: CollectiveCase, how: dict[str, Any], change: Change | None, status: str, reason: str
 ) -> None:
-    for record, samples in measured(asked, method(asked.ranks, **how), change or (lambda session: None), launch=3):
-        assert (record.status, record.reason, record.launch, samples) == (status, reason, 3, None)
+    for record, samples in measured(asked, method(asked.ranks, **how), change or (lambda session: None)):
+        assert (record.status, record.reason, record.launch, samples) == (status, reason, 0, None)
         assert (record.case, record.work) == (asked.identity, None)
 
 
@@ -237,10 +232,10 @@ def refusing(error: Exception) -> Change:
 @pytest.mark.parametrize("error", [LibraryError("no algorithm"), RuntimeError("no algorithm")])
 def test_a_library_that_answers_at_once_refuses_the_case_on_all_ranks(error: Exception) -> None:
     """Once in the check before, once in the only sample: the third time is the check after."""
-    found = measured(case(), method(stop=Fixed(1)), refusing(error), launch=4)
+    found = measured(case(), method(stop=Fixed(1)), refusing(error))
     for record, samples in found:
         assert (record.status, record.reason, samples) == ("failed", "rank 1: no algorithm", None)
-        assert (record.case, record.launch) == (case().identity, 4)
+        assert (record.case, record.launch) == (case().identity, 0)
 
 
 def test_a_library_that_performs_in_the_call_takes_the_job_along() -> None:
@@ -267,9 +262,9 @@ def test_trouble_that_the_library_met_ends_all_ranks_with_the_case_named() -> No
 
 @pytest.mark.parametrize(("fault", "when"), [("corrupt:1", "before"), ("corrupt:1@4", "after")])
 def test_a_wrong_result_says_when_it_was_seen_and_what_would_have_moved(fault: str, when: str) -> None:
-    (record, samples), (other, _) = measured(case(), fault=fault, launch=5)
-    assert (record.status, record.launch, samples) == ("failed", 5, None)
-    assert record.reason == (f"wrong result {when} timing, elements that are not what bcast means: rank 1: 1 of 4")
+    (record, samples), (other, _) = measured(case(), fault=fault)
+    assert (record.status, record.launch, samples) == ("failed", 0, None)
+    assert record.reason == f"wrong result {when} timing: rank 1: 1 of 4 elements"
     assert record.check is not None and record.work is not None
     assert (record.check.wrong, record.work.amount) == (1, 16)
     assert other == record, "all ranks know"
@@ -289,7 +284,7 @@ def test_every_rank_with_wrong_elements_is_named_with_how_many() -> None:
     (record, _), *_ = measured(case("allgather", ranks=3, size=120), change=preparing(spoil))
     assert record.check is not None
     assert record.check.wrong == 3 + 6
-    assert (record.reason or "").endswith("allgather means: rank 1: 3 of 24, rank 2: 6 of 24")
+    assert (record.reason or "").endswith(": rank 1: 3 of 24 elements, rank 2: 6 of 24 elements")
 
 
 @pytest.mark.parametrize("name", ["bcast", "barrier"])
@@ -307,7 +302,7 @@ def test_any_number_of_checks_is_one_before_and_one_after(check: int) -> None:
 
 def test_a_barrier_that_lets_a_rank_go_early_is_wrong() -> None:
     (record, _), _ = measured(case("barrier"), fault="corrupt:1")
-    assert record.reason == "wrong result before timing, 1 ranks left before the last had come"
+    assert record.reason == "wrong result before timing: 1 ranks left before the last one entered"
     assert record.check is not None and record.check.wrong == 1
     (record, _), _ = measured(case("barrier"), method(clock="local"), fault="corrupt:1")
     assert record.check is not None and (record.status, record.check.wrong) == ("ok", None)

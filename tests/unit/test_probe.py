@@ -28,6 +28,8 @@ NO_NCCL = BackendUnavailable("not installed")
 class Made:
     """A backend that is there, or why it is not."""
 
+    packages: tuple[str, ...] = ()
+
     def __init__(self, why: str | None) -> None:
         self.why = why
 
@@ -86,6 +88,7 @@ def test_where_there_is_nothing() -> None:
     assert contents() == Contents(
         collbench=collbench.__version__, python=sys.version.split()[0], vendor="", libraries=(), native=False,
         packages={"numpy": "2", "cupy-cuda12x": "14"}, missing={"mpi": "no MPI"}, cuda="12", build=None, schema=SCHEMA,
+        backends=("mpi", "torch-gloo"),
     )  # fmt: skip
 
 

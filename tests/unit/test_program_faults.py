@@ -62,7 +62,7 @@ def test_a_program_that_goes_wrong_fails_its_case_and_says_why(
 def test_a_program_may_print_as_much_as_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 MiB of nothing, which is no result."""
     ((record, _), *_) = run_row(monkeypatch, row_with(shell("head -c 16777216 /dev/zero")))
-    assert (record.reason or "").startswith("what stream printed cannot be read (JSONDecodeError")
+    assert (record.reason or "").startswith("cannot read the output of stream (JSONDecodeError")
 
 
 def test_a_program_within_its_limit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

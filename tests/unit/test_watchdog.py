@@ -138,9 +138,9 @@ def test_after_a_signal_it_is_looked_often(monkeypatch: pytest.MonkeyPatch) -> N
     """Open MPI's mpirun kills 0.4 s after SIGTERM: a look in half a second would be too late."""
     naps, ended = list[float](), list[str]()
 
-    def looking(*waits: Any) -> Any:
-        naps.append(waits[3])
-        return select.select(*waits[:3], 0.01)
+    def looking(read: Any, write: Any, odd: Any, wait: float) -> Any:
+        naps.append(wait)
+        return select.select(read, write, odd, 0.01)
 
     monkeypatch.setattr("collbench.run.watchdog.select", SimpleNamespace(select=looking))
     with Watchdog(600.0, lambda kind, doing: ended.append(f"{kind} in {doing}")) as watchdog:
