@@ -12,6 +12,8 @@ from collbench.report.rates import rate, rate_text, rate_unit
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import Record, Unit, Work
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 HOST = case_of("stream", {"measure": "triad", "size": 1_000_000, "image": "openmpi"})
 INSIDE = HOST.having(engine="docker", policy="single", isolation="strict")
 
