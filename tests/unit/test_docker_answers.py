@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from collbench.launch.identity import user_inside
 from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError, ImageMissing
@@ -27,7 +28,6 @@ from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import expand
-from collbench.launch.identity import user_inside
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
 

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from collbench.launch.identity import driver_identity
 from tests.unit.made_engine import VERSION, made_engine
 
 from collbench.errors import EngineError, Interrupted
 from collbench.launch.engines.docker.connection import DOCKER, Connection, objects, translated
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.side_by_side import each
-from collbench.launch.identity import driver_identity
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 

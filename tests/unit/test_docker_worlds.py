@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from collbench.launch.sweep import YOUNG
 from tests.processes import wait_for
 
 from collbench.errors import EngineError, Interrupted, LaunchFailed
@@ -25,7 +26,6 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders import folders_in
 from collbench.launch.log import Log
 from collbench.launch.placing import place
-from collbench.launch.sweep import YOUNG
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 

@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+from collbench.launch.build_context import Recipe, only, pack
 from tests.unit.made_engine import MadeEngine, made_engine
 
 from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch import images
-from collbench.launch.build_context import Recipe, only, pack
 from collbench.launch.engines.docker import image_store
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved, inspect, labelled, resolve, run_once

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from collbench.launch.plain_files import open_folder, open_plain
 
 from collbench.errors import LaunchFailed, RunReadError
 from collbench.launch.harvest import LONGEST_LINE, LONGEST_TEXT, MOST_NOTES, Harvested, cut, left_behind, take_over
-from collbench.launch.plain_files import open_folder, open_plain
 from collbench.schema import record as records
 from collbench.schema.case import case_of
 from collbench.schema.record import Record, Samples

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from collbench.launch.identity import driver_identity, user_inside
 from tests.unit.made_worlds import Heard, good
 from tests.unit.test_launch_campaign import PLAN, first, leave
 
@@ -21,7 +22,6 @@ from collbench.launch.campaign import PreparedCampaign, connect, finished, manif
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play, contents
 from collbench.launch.engines.host import HostEngine
 from collbench.launch.harvest import Harvested
-from collbench.launch.identity import driver_identity, user_inside
 from collbench.launch.keeping import Keeper, placed, stamped
 from collbench.machine import facts
 from collbench.run.describe import protocol
