@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from collbench.launch.identity import user_inside
 from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError, ImageMissing
@@ -28,6 +27,7 @@ from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.fake import contents
 from collbench.launch.expansion import expand
+from collbench.launch.folders.layout import user_inside
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -266,7 +266,7 @@ def test_what_an_engine_cannot_give_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.by_image["mpich"].grants == frozenset()
     assert (found.by_image["mpich"].labels, found.by_image["mpich"].digests) == ({}, ())
     assert found.remarks == (
-        "the engine cannot grant unlimited memlock, so the step limits goes without (ulimit -l)",
+        "the engine cannot grant unlimited memlock: the step limits does not include it (ulimit -l)",
         "the engine cannot keep the host's address off a network: ranks reach what listens there",
     )
 

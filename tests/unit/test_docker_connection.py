@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from collbench.launch.identity import driver_identity
 from tests.unit.made_engine import VERSION, made_engine
 
 from collbench.errors import EngineError, Interrupted
 from collbench.launch.engines.docker.connection import DOCKER, Connection, objects, translated
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.side_by_side import each
+from collbench.launch.folders.signature import driver_identity
 
 pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
 
@@ -109,7 +109,7 @@ def test_a_list_of_things_is_taken_as_it_is(found: Any) -> None:
 @pytest.mark.parametrize("found", [None, {}, "text", [{}], [{"Id": 1}], [{"Id": "1"}, {"Id": None}], [1]])
 def test_what_is_no_list_of_things_is_an_answer_of_no_engine(found: Any) -> None:
     with (
-        pytest.raises(EngineError, match=r"^listing: the engine's answer is none \((TypeError|KeyError): "),
+        pytest.raises(EngineError, match=r"^listing: the engine's answer cannot be read \((TypeError|KeyError): "),
         translated("listing"),
     ):
         objects(found)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from collbench.launch.sweep import YOUNG
 from tests.processes import wait_for
 
 from collbench.errors import EngineError, Interrupted, LaunchFailed
@@ -20,10 +19,11 @@ from collbench.launch.engines.docker.connection import DOCKER
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.session import DockerSession
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, INSIDE, LAUNCH_LABEL, RUN_LABEL, SEALED
-from collbench.launch.engines.docker.streams import Execution, Listener
+from collbench.launch.engines.docker.streams import Execution, OnLine
 from collbench.launch.engines.docker.sweep import is_young
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders import folders_in
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.folders.sweep import YOUNG
 from collbench.launch.log import Log
 from collbench.launch.placing import place
 from collbench.machine.topology import Core, Topology
@@ -60,7 +60,7 @@ class Engine(Docker):
     def start_together(self, specs: Any) -> None:
         self.did.append(("together", tuple(spec.name for spec in specs)))
 
-    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: Listener) -> Execution:
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: OnLine) -> Execution:
         self.did.append(("execute", container, argv, environment))
         hear(False, f"oom_kill {self.killed}")
         found = Execution(container, 0)

@@ -68,7 +68,7 @@ def test_doctors_own_ends_are_answers(code: int) -> None:
     ("code", "lines", "said"),
     [
         (3, ("first", "the last"), "3: the last"),
-        (-1, (), "-1: it said nothing"),
+        (-1, (), "-1: without output"),
         (127, ("not found",), "127: not found"),
     ],
 )
@@ -90,7 +90,7 @@ def test_who_gives_no_answer_is_not_waited_for(temporary: Path, monkeypatch: pyt
     now = iter(range(0, 10_000, 40))
     clock = SimpleNamespace(monotonic=lambda: float(next(now)), sleep=lambda seconds: None)
     monkeypatch.setattr("collbench.launch.doctor_inside.time", clock)
-    with pytest.raises(EngineError, match=r"^container cbfake-0-c0: collbench gave no answer within 120 s\.$"):
+    with pytest.raises(EngineError, match=r"^container cbfake-0-c0: collbench did not end within 120 s\.$"):
         examined(hang)
     assert next(now) == 200, "the first look, three within the limit, and one after it"
     assert list(temporary.iterdir()) == []

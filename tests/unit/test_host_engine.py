@@ -21,9 +21,10 @@ from collbench.launch import engines, processes, starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines import host
 from collbench.launch.engines.fake import contents
-from collbench.launch.engines.host import HostSession, find_environment, probe
+from collbench.launch.engines.host import HostSession, environments
+from collbench.launch.engines.host.environments import find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
-from collbench.launch.folders import folders_in
+from collbench.launch.folders.layout import folders_in
 from collbench.launch.log import Log
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
@@ -115,7 +116,7 @@ def test_the_environments_beside_all_images_are_asked_once_each(
         asked.append((where, wanted))
         return contents(wanted)
 
-    monkeypatch.setattr(host, "probe", ask)
+    monkeypatch.setattr(environments, "probe", ask)
     monkeypatch.chdir(tmp_path)
     cells = [
         LaunchCell(image, "host", None, ranks, engine="host") for image in ("openmpi", "mpich") for ranks in (1, 2)
@@ -134,7 +135,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
     def stop() -> None:
         raise Interrupted("interrupted.")
 
-    monkeypatch.setattr(host, "probe", lambda *_: pytest.fail("was asked"))
+    monkeypatch.setattr(environments, "probe", lambda *_: pytest.fail("was asked"))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(Interrupted):
         HostSession(stop).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
@@ -144,7 +145,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
 def test_an_environment_with_another_library_is_refused_with_what_would_help(
     monkeypatch: pytest.MonkeyPatch, held: str, has: str
 ) -> None:
-    monkeypatch.setattr(host, "probe", lambda where, wanted: contents(held))
+    monkeypatch.setattr(environments, "probe", lambda where, wanted: contents(held))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(PlanError) as caught:
         HostSession(lambda: None).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
@@ -175,7 +176,7 @@ def test_an_environment_is_asked_what_it_holds(monkeypatch: pytest.MonkeyPatch) 
     probe(Path("/mine"), "torch")
     module = ("/mine/bin/python", "-m", "collbench.launch.probe")
     assert [argv for argv, _ in ran] == [module, (*module, "--torch")]
-    assert {(how["timeout"], how["cwd"]) for _, how in ran} == {(host.ANSWER, "/")}
+    assert {(how["timeout"], how["cwd"]) for _, how in ran} == {(environments.ANSWER, "/")}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_an_environment_is_asked_what_it_holds(monkeypatch: pytest.MonkeyPatch) 
             "does not say what it holds (ModuleNotFoundError: no col",
         ),
         (b"{}", b"", "does not say what it holds (Object missing required field"),
-        (msgspec.json.encode(msgspec.structs.replace(contents(), schema=1)), b"", "(1), this is "),
+        (msgspec.json.encode(msgspec.structs.replace(contents(), schema=1)), b"", "(schema 1), this is "),
     ],
 )
 def test_an_environment_that_does_not_say_is_refused(

@@ -12,10 +12,10 @@ from typing import IO, Any
 
 import msgspec
 import pytest
-from collbench.launch.identity import boot, driver_identity, namespace, opened, sign, signature_of, signed
 
-from collbench.launch import identity
-from collbench.launch.folders import folders
+from collbench.launch.folders import signature as identity
+from collbench.launch.folders.layout import folders
+from collbench.launch.folders.signature import boot, driver_identity, namespace, opened, sign, signature_of, signed
 from collbench.machine.facts import machine_id
 from collbench.schema.plan import Plan
 

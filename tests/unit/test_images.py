@@ -11,12 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
-from collbench.launch.build_context import Recipe, only, pack
 from tests.unit.made_engine import MadeEngine, made_engine
 
 from collbench.errors import EngineError, ImageMissing, RequestError
-from collbench.launch import images
-from collbench.launch.engines.docker import image_store
+from collbench.launch.engines.docker import image_store, images
+from collbench.launch.engines.docker.build_context import Recipe, only, pack
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved, inspect, labelled, resolve, run_once
 from collbench.launch.engines.fake import contents
@@ -57,7 +56,9 @@ def test_the_command_of_a_build_says_it_all() -> None:
 def test_a_dockerfile_without_cuda_refuses_one(tmp_path: Path) -> None:
     file = tmp_path / "own.Dockerfile"
     file.write_text("ARG CUDAX\nFROM x\n")
-    with pytest.raises(RequestError, match=r"--cuda 12: own\.Dockerfile has no argument CUDA\. Leave it away"):
+    with pytest.raises(
+        RequestError, match=r"--cuda 12: own\.Dockerfile has no argument CUDA\. Remove --cuda for this image"
+    ):
         images.prepare(str(file), Recipe(cuda="12"))
     assert images.prepare(str(file), Recipe()).arguments == {}
 
@@ -85,7 +86,7 @@ def test_what_only_this_site_has_is_in_the_context(tmp_path: Path) -> None:
 def test_a_context_holds_what_installs_collbench_its_code_and_the_dockerfile() -> None:
     files = images.prepare("mpich", Recipe()).files
     assert {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py"} <= set(files)
-    assert {"containers/mpich.Dockerfile", "src/collbench/__init__.py", "src/collbench/launch/images.py",
+    assert {"containers/mpich.Dockerfile", "src/collbench/__init__.py", "src/collbench/launch/engines/docker/images.py",
             "src/collbench/timing/_loop.c", "src/collbench/cli/demo.toml"} <= set(files)  # fmt: skip
     assert not [name for name in files if name.endswith((".so", ".pyc")) or "__pycache__" in name]
     assert all(path.is_file() for path in files.values())

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from collbench.launch.identity import user_inside
 from tests.unit.made_worlds import Heard, leave_good
 
 from collbench.errors import EngineError, ImageMissing, Interrupted, PlanError
@@ -20,6 +19,7 @@ from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finis
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.probe import Contents
 from collbench.machine.facts import container
 from collbench.schema.axes import STEPS

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from collbench.launch.plain_files import open_folder, open_plain
 
 from collbench.errors import LaunchFailed, RunReadError
+from collbench.launch.folders.plain_files import open_folder, open_plain
 from collbench.launch.harvest import LONGEST_LINE, LONGEST_TEXT, MOST_NOTES, Harvested, cut, left_behind, take_over
 from collbench.schema import record as records
 from collbench.schema.case import case_of
@@ -93,12 +93,12 @@ def test_only_what_was_asked_for_and_once(folder: Path, twice: bool) -> None:
         ([[1, 2, 3], [4, 5, 6]], 0, None),
         ([[-1, 2, 3], [-4, 5, 6]], 1, None),
         ([[-1, 2, -1], [-1, 5, -1]], 2, None),
-        ([[-1, 2, 3], [4, 5, 6]], 1, "other samples are late than the 1"),
-        ([[1, 2, 3], [-4, 5, 6]], 1, "other samples are late than the 1"),
-        ([[-1, 2, 3], [-4, 5, 6]], 0, "other samples are late than the 0"),
-        ([[-1, 2, 3], [-4, 5, 6]], 2, "other samples are late than the 2"),
-        ([[1, 0, 3], [4, 5, 6]], 0, "holds a time that cannot be"),
-        ([[1, 0, 3], [4, -1, 6]], 0, "other samples are late"),
+        ([[-1, 2, 3], [4, 5, 6]], 1, "its late samples are not the 1"),
+        ([[1, 2, 3], [-4, 5, 6]], 1, "its late samples are not the 1"),
+        ([[-1, 2, 3], [-4, 5, 6]], 0, "its late samples are not the 0"),
+        ([[-1, 2, 3], [-4, 5, 6]], 2, "its late samples are not the 2"),
+        ([[1, 0, 3], [4, 5, 6]], 0, "holds a time of 0 ns"),
+        ([[1, 0, 3], [4, -1, 6]], 0, "its late samples are not the 0"),
     ],
 )
 def test_a_sample_that_is_late_is_late_on_every_rank(
@@ -121,7 +121,7 @@ def test_lines_are_numbered_and_those_before_one_that_is_wrong_are_taken(folder:
     kept, failed = left_behind(folder, frozenset({CASE, other}))
     assert isinstance(kept, Harvested) and kept.samples is None
     assert isinstance(failed, LaunchFailed)
-    assert str(failed).startswith("left a run that is not read further: records.jsonl line 2: ")
+    assert str(failed).startswith("wrote a run that cannot be read further: records.jsonl line 2: ")
 
 
 def test_a_line_may_be_so_long_and_no_longer(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_line_may_be_so_long_and_no_longer(folder: Path) -> None:
     (folder / "records.jsonl").write_bytes(long)
     assert len(list(take_over(folder, ASKED))) == 1
     (folder / "records.jsonl").write_bytes(line() + long[:-2] + b" }\n")
-    with pytest.raises(RunReadError, match=r"^records\.jsonl line 2: longer than 1048576 bytes; this is no record\.$"):
+    with pytest.raises(RunReadError, match=r"^records\.jsonl line 2: longer than 1048576 bytes\.$"):
         list(take_over(folder, ASKED))
 
 
@@ -147,7 +147,7 @@ def test_whatever_goes_wrong_comes_last_in_place_of_a_record(folder: Path, monke
     monkeypatch.setattr(records, "decode", fail)
     (folder / "records.jsonl").write_bytes(line())
     (failed,) = left_behind(folder, ASKED)
-    assert str(failed) == "left a run that is not read further: ValueError: odd"
+    assert str(failed) == "wrote a run that cannot be read further: ValueError: odd"
 
 
 def test_of_many_words_the_first_are_kept(folder: Path) -> None:
@@ -204,8 +204,8 @@ def inside(tmp_path: Path) -> Iterator[int]:
         ("file", 4, "file: 5 bytes; at most 4 are read."),
         ("gone", None, "gone: is missing."),
         ("link", None, "link: Too many levels of symbolic links; a world may only leave plain files."),
-        ("pipe", None, "pipe: no plain file."),
-        ("folder", None, "folder: no plain file."),
+        ("pipe", None, "pipe: not a plain file."),
+        ("folder", None, "folder: not a plain file."),
         ("a\0b", None, "a\\x00b: embedded null byte; a world may only leave plain files."),
         ("\udcff", None, "\\udcff: is missing."),
     ],

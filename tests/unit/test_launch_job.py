@@ -178,11 +178,11 @@ def test_a_limit_is_met_only_by_what_is_longer() -> None:
         clock.now += 1.0
         assert patience.ended(5) is None, "nothing was written before: it counts from here"
     clock.now += 1.0
-    assert patience.ended(5) == "it took longer than 2 s, the most that 1 cases may take"
+    assert patience.ended(5) == "it took longer than 2 s, the limit for 1 case"
     clock = Clock()
     patience = Patience(Limits(start=3.0, case=2.0, cases=9), clock)
     assert waited(patience, clock, 5) is None, "until something is written, for as long as a start and a case"
-    assert waited(patience, clock, 1) == "no record came for 5 s"
+    assert waited(patience, clock, 1) == "no record for 5 s"
 
 
 def test_what_becomes_less_is_no_progress() -> None:
@@ -191,7 +191,7 @@ def test_what_becomes_less_is_no_progress() -> None:
     patience = Patience(Limits(start=0.0, case=2.0, cases=9), clock)
     assert waited(patience, clock, 1, written=100) is None
     assert waited(patience, clock, 1, written=50) is None
-    assert waited(patience, clock, 1.5, written=99) == "no record came for 2 s"
+    assert waited(patience, clock, 1.5, written=99) == "no record for 2 s"
 
 
 def test_records_without_end_are_no_progress() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from collbench.launch.identity import driver_identity, user_inside
 from tests.unit.made_worlds import Heard, good
 from tests.unit.test_launch_campaign import PLAN, first, leave
 
@@ -18,9 +17,11 @@ import collbench
 from collbench import backends
 from collbench.errors import EngineError, Interrupted, PlanError
 from collbench.launch import memory
-from collbench.launch.campaign import PreparedCampaign, connect, finished, manifest_of, prepare, run_campaign
+from collbench.launch.campaign import PreparedCampaign, campaign_manifest, connect, finished, prepare, run_campaign
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play, contents
 from collbench.launch.engines.host import HostEngine
+from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders.signature import driver_identity
 from collbench.launch.harvest import Harvested
 from collbench.launch.keeping import Keeper, placed, stamped
 from collbench.machine import facts
@@ -173,7 +174,7 @@ def test_a_record_that_cannot_be_read_ends_the_launch_unless_it_had_failed_befor
 
     heard, _ = carried_out(MULTI, play(0))
     assert heard.found == [(0, 8, "ok"), (0, 16, "failed")]
-    assert (heard.records[1].reason or "").startswith("left a run that is not read further: records.jsonl line 2: ")
+    assert (heard.records[1].reason or "").startswith("wrote a run that cannot be read further: records.jsonl line 2: ")
     heard, _ = carried_out(MULTI, play(9))
     assert heard.records[1].reason == "ended with exit code 9"
 
@@ -182,8 +183,8 @@ def test_a_library_that_dies_of_a_small_shm_gets_the_advice() -> None:
     plan = msgspec.structs.replace(MULTI, images=("mpich",), ranks=(13,), sizes=("8",))
     heard, _ = carried_out(plan, said(code=7, good=False))
     assert heard.records[0].reason == (
-        "ended with exit code 7; 13 ranks of mpich take some 67.60 MiB of shared memory, and /dev/shm at the step "
-        "strict has 64.00 MiB. Use the step visible, or fewer ranks a container"
+        "ended with exit code 7; 13 ranks of mpich need about 67.60 MiB of shared memory, and /dev/shm at the step "
+        "strict has 64.00 MiB. Use the step visible, or fewer ranks per container"
     )
     heard, _ = carried_out(msgspec.structs.replace(plan, ranks=(12,)), said(code=7, good=False))
     assert heard.records[0].reason == "ended with exit code 7"
@@ -192,7 +193,7 @@ def test_a_library_that_dies_of_a_small_shm_gets_the_advice() -> None:
 def test_ranks_that_share_cores_are_marked() -> None:
     """A world that does not say whether its ranks share cores says it no more with its place."""
     launch = prepared(MULTI)[0].expanded.order[0]
-    (case, *_) = prepared(MULTI)[0].expanded.asked[launch.cell]
+    (case, *_) = prepared(MULTI)[0].expanded.expected[launch.cell]
     for own, crowded, marked in (
         (None, True, None), (False, True, True), (False, False, False), (True, False, True), (None, False, None),
     ):  # fmt: skip
@@ -284,7 +285,7 @@ def test_the_manifest_says_what_was_compared() -> None:
     held = {"openmpi": msgspec.structs.replace(contents(), libraries=(one,))}
     more = {"openmpi": msgspec.structs.replace(contents(), libraries=(one, other))}
     sessions = {"fake": FakeSession(leave, held=more), "host": FakeSession(leave, held=held, title="")}
-    found = manifest_of(prepare(plan, lambda: None, sessions), ("launch", "caf\udce9"))
+    found = campaign_manifest(prepare(plan, lambda: None, sessions), ("launch", "caf\udce9"))
     assert (found.title, found.ranks, found.command, found.launcher) == (
         "a title", 3, ("launch", "caf\ufffd"), "collbench launch"
     )  # fmt: skip
@@ -306,14 +307,14 @@ def test_the_manifest_says_what_was_compared() -> None:
         ["openmpi"], ["sha256:openmpi"]
     )  # fmt: skip
     assert experiment.differences == (
-        "openmpi differs besides the container: NCCL missing on the host, 1 in the image",
+        "openmpi: apart from the container, host and image differ: NCCL missing on the host, 1 in the image",
     )
 
 
 def test_a_launch_is_finished_by_its_own_number() -> None:
     ready, _ = prepared(PLAN)
     (cell,) = ready.expanded.cells
-    whole = tuple(Record(case=placed(case, cell), launch=1, status="ok") for case in ready.expanded.asked[cell])
+    whole = tuple(Record(case=placed(case, cell), launch=1, status="ok") for case in ready.expanded.expected[cell])
     assert finished(ready, whole) == {(cell, 1)}
     assert finished(ready, whole[:1]) == frozenset()
 
@@ -321,7 +322,7 @@ def test_a_launch_is_finished_by_its_own_number() -> None:
 def test_records_that_are_known_are_kept_once() -> None:
     ready, _ = prepared(MULTI)
     launch = ready.expanded.order[0]
-    asked = ready.expanded.asked[launch.cell]
+    asked = ready.expanded.expected[launch.cell]
     one, other = sorted(asked, key=lambda case: int(str(case["size"])))
     heard = Heard()
     keeper = Keeper(launch, asked, False, ("note",), heard, frozenset({(placed(one, launch.cell), launch.number)}))

@@ -93,7 +93,8 @@ def test_images_and_environments_are_described_apart() -> None:
 
 def test_differences_come_before_what_engines_cannot_give() -> None:
     assert looked(*both()).differences == (
-        "openmpi differs besides the container: Python 3.11 on the host, 3.12 in the image", "no memlock", "a remark"
+        "openmpi: apart from the container, host and image differ: Python 3.11 on the host, 3.12 in the image",
+        "no memlock", "a remark",
     )  # fmt: skip
 
 
@@ -158,10 +159,10 @@ def test_a_missing_backend_is_said_with_those_that_are_there() -> None:
     others = tuple(name for name in EVERYTHING if name not in ("mpi", "torch-gloo"))
     assert refused(lacking(*others), "mpi", "torch-nccl", "nccl") == (
         "image mpich: backend torch-nccl: no torch-nccl. Build it for GPUs: collbench image build mpich --cuda 12 "
-        "(or 13). It has mpi, torch-gloo: say image_backends = { mpich = [...] }, or backends."
+        "(or 13). It has mpi, torch-gloo: set image_backends = { mpich = [...] }, or backends."
     )
     assert refused(lacking(*EVERYTHING), "mpi") == (
-        "image mpich: backend mpi: no mpi. It has none: say image_backends = { mpich = [...] }, or backends."
+        "image mpich: backend mpi: no mpi. It has none: set image_backends = { mpich = [...] }, or backends."
     )
 
 

@@ -131,9 +131,13 @@ def test_the_cuda_of_cupy(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...
     ("schema", "version", "said"),
     [
         (SCHEMA, collbench.__version__, None),
-        (SCHEMA - 1, collbench.__version__, f"({SCHEMA - 1}), this is"),
-        (0, collbench.__version__, "(older), this is"),
-        (SCHEMA, "0.0.1", f"holds collbench 0.0.1 ({SCHEMA}), this is {collbench.__version__} ({SCHEMA}) (the schema"),
+        (SCHEMA - 1, collbench.__version__, f"(schema {SCHEMA - 1}), this is"),
+        (0, collbench.__version__, "(schema unknown), this is"),
+        (
+            SCHEMA,
+            "0.0.1",
+            f"holds collbench 0.0.1 (schema {SCHEMA}), this is {collbench.__version__} (schema {SCHEMA})",
+        ),
     ],
 )
 def test_another_collbench_is_told_by_its_version_or_its_schema(schema: int, version: str, said: str | None) -> None:

@@ -49,7 +49,7 @@ def test_a_request_that_nobody_takes_ends_with_who_was_asked_for(folder: Path, m
     clock(monkeypatch, naps, folder, None)
     with pytest.raises(SystemExit) as left:
         relay.main()
-    assert left.value.code == "collbench-relay: nobody started a daemon on c1 within 60 s"
+    assert left.value.code == "collbench-relay: the driver did not start a daemon on c1 within 60 s"
     assert len(naps) == 3, "after 75 s"
 
 

@@ -33,7 +33,7 @@ def test_one_signal_is_heard_at_the_next_safe_point(number: signal.Signals) -> N
     with found.listening():
         found.check()
         os.kill(os.getpid(), number)
-        assert found.asked
+        assert found.requested
         with pytest.raises(Interrupted, match=r"^interrupted\.$"):
             found.check()
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "one alone ends no wait"
@@ -46,9 +46,9 @@ def test_what_somebody_told_us_to_ignore_stays_ignored() -> None:
         found = Stopping()
         with found.listening():
             os.kill(os.getpid(), signal.SIGHUP)
-            assert (found.asked, signal.getsignal(signal.SIGHUP)) == (False, signal.SIG_IGN)
+            assert (found.requested, signal.getsignal(signal.SIGHUP)) == (False, signal.SIG_IGN)
             os.kill(os.getpid(), signal.SIGINT)
-            assert found.asked, "Ctrl-C is heard whoever ignored it"
+            assert found.requested, "Ctrl-C is heard whoever ignored it"
     finally:
         signal.signal(signal.SIGHUP, before)
         signal.signal(signal.SIGINT, interrupt)
