@@ -3,12 +3,14 @@
     python bench/mutations.py schema timing            all of the sample
     python bench/mutations.py run --minutes 20         as much of it as fits
     python bench/mutations.py run --survivors          those that survived last time, after more tests were written
+    python bench/mutations.py                          the page anew, from what was found before
 
 Needs cosmic-ray (8.7) and coverage beside what the tests need. `[tool.mutations]` in pyproject.toml holds seed, sample
 and the tests of each package. Works in a copy of the tracked files. The tests of the package run once under coverage;
 then each mutation is tried with the tests that reached its line and those named after its file, or, where there are
-none, with those that start processes of their own. A line that no test reaches counts as survived. Annotations are not
-mutated. The order is random, so what was tried within the time is a random sample of all.
+none, with those that start processes of their own; a line that runs on import also with those that read the source. A
+line that no test reaches counts as survived. Annotations are not mutated. The order is random, so what was tried within
+the time is a random sample of all.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from cosmic_ray.commands import init
@@ -46,6 +48,7 @@ PYTEST = [
     "-m", "not slow and not mpi and not docker",
 ]  # fmt: skip
 RESULTS = HERE / "results-mutations.json"
+EQUIVALENT = HERE / "equivalent-mutations.toml"
 
 #: Imported once, before a process is forked for each mutation; nothing of collbench.
 PRELOADED = ("click", "docker", "hypothesis.strategies", "ml_dtypes", "msgspec", "numpy", "scipy.stats", "tabulate")
@@ -53,23 +56,27 @@ PRELOADED = ("click", "docker", "hypothesis.strategies", "ml_dtypes", "msgspec",
 NOTES = """\
 `share` is of those that were tried: the first mutations of a random order by the seed, as many as the time was for,
 with the tests that there were then: a second sample of a package was tried after tests had been added for the first.
-Of n that were tried, the share is good to some 100 / sqrt(n) points.
+Of n that were tried, the share is good to some 100 / sqrt(n) points. `equivalent` are those that change nothing that
+could be seen: named one by one, with the reason, in equivalent-mutations.toml and below; `of the others` leaves them
+out.
 `killed later` counts those too that new tests kill, written because of the survivors: with them the share says no more
 how many of the untried ones are killed. The fast tests of a package are listed in pyproject.toml and in the JSON file
-beside this one, with every mutation tried. Not every survivor is a fault that tests miss: some change nothing that can
-be seen (a nap between two looks, `is` in the place of `==` on small integers, a message's number).
+beside this one, with every mutation tried.
 """
+
+#: Modules of tests that come last, because they take longest.
+SLOW = ("tests.contract", "tests.property", "tests.golden")
 
 #: Names of tests by line of a file.
 Lines = dict[int, list[str]]
 
 
 def copy_to(folder: Path) -> None:
-    """The tracked files as they are now, and the compiled loop. Compiled files are valid by content, not by time."""
+    """The tracked files as they are now, and what is compiled. Compiled files are valid by content, not by time."""
     folder.chmod(0o755)  # some tests start processes of another user
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    loops = [str(path.relative_to(ROOT)) for path in ROOT.glob("src/collbench/timing/*.so")]
-    for name in [name for name in names.split("\0") if name and (ROOT / name).exists()] + loops:
+    libraries = [str(path.relative_to(ROOT)) for path in ROOT.glob("src/collbench/*/*.so")]
+    for name in [name for name in names.split("\0") if name and (ROOT / name).exists()] + libraries:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name, follow_symlinks=(ROOT / name).is_file())
     compiled = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "src", "tests"]
@@ -111,18 +118,24 @@ def tests_of(mutation: MutationSpec, by_line: Lines, chosen: dict[str, list[str]
     """The tests that ran its line; where it ran on import, or holds no code of its own, those that ran any of the file.
 
     And the tests named after the file, some of which may start a process. Where there are none, those of `processes`.
+    Where it ran on import those too that read the source.
     """
     here = {name for line in range(mutation.start_pos[0], mutation.end_pos[0] + 1) for name in by_line.get(line, ())}
-    if here <= {""}:
+    on_import = here <= {""}
+    if on_import:
         here = {name for names in by_line.values() for name in names}
-    found = sorted((name.rpartition(".") for name in here if name), key=lambda name: ("property" in name[0], name))
+    found = sorted((name.rpartition(".") for name in here if name), key=lambda name: (name[0].startswith(SLOW), name))
     own = f"tests/unit/test_{mutation.module_path.stem}.py"
     named = [f"{module.replace('.', '/')}.py::{function}" for module, _, function in found]
-    return [*named, *([own] if own in chosen["tests"] else [])] or chosen["processes"]
+    reading = chosen["source"] if on_import else []
+    return [*reading, *([*named, *([own] if own in chosen["tests"] else [])] or chosen["processes"])]
 
 
-def noticed(tests: list[str], limit: float) -> bool:
-    """Whether a fork of this process, which has imported what takes long, fails these tests or takes too long."""
+def noticed(tests: list[str], limit: float) -> Literal["failed", "hung", ""]:
+    """Whether a fork of this process, which has imported what takes long, fails these tests or takes too long.
+
+    On a busy machine good tests may take too long: what hung is marked in the JSON file.
+    """
     child = os.fork()
     if child == 0:
         code = 1
@@ -138,23 +151,23 @@ def noticed(tests: list[str], limit: float) -> bool:
     while time.monotonic() < until:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return status != 0
+            return "failed" if status != 0 else ""
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return True
+    return "hung"
 
 
 def try_one(folder: Path, mutation: MutationSpec, tests: list[str], limit: float) -> dict[str, Any]:
     """What a mutation changed, and whether the tests noticed. Without any they did not."""
     operator = get_operator(mutation.operator_name)(**mutation.operator_args)
     with use_mutation(mutation.module_path, operator, mutation.occurrence) as (before, after):
-        killed = bool(tests) and noticed(tests, limit)
+        how = noticed(tests, limit) if tests else ""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
     changed = [line for line in lines if line[:1] in "-+" and line[:3] not in ("---", "+++")]
     told = {"file": str(mutation.module_path.relative_to(folder)), "line": mutation.start_pos[0]}
     which = {"operator": mutation.operator_name, "occurrence": mutation.occurrence, "change": changed}
-    return {**told, **which, "killed": killed, "tests": len(tests)}
+    return {**told, **which, "killed": how != "", "hung": how == "hung", "tests": len(tests)}
 
 
 def key(one: dict[str, Any]) -> tuple[Any, ...]:
@@ -180,6 +193,7 @@ def work_in(folder: Path) -> None:
 def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespace, before: dict[str, Any]) -> Any:
     """The sample of a package, until it or the time ends; or the survivors of `before`, again."""
     chosen = settings["packages"][package]
+    chosen = chosen | {"source": [name.format(package=package) for name in settings["source"]]}
     with tempfile.TemporaryDirectory(prefix="collbench-mutations-") as name:
         folder = Path(name)
         copy_to(folder)
@@ -209,29 +223,43 @@ def try_package(package: str, settings: dict[str, Any], asked: argparse.Namespac
             "tried": tried}  # fmt: skip
 
 
+def equivalent() -> dict[tuple[str, str, str], str]:
+    """By file and both lines, why a mutation changes nothing that could be seen."""
+    known = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutation"]
+    return {(one["file"], one["was"], one["is"]): one["why"] for one in known}
+
+
+def lines_of(one: dict[str, Any]) -> tuple[str, str, str]:
+    """File, and what stood there before and after, of a mutation."""
+    was, now = (" ".join(line[1:].strip() for line in one["change"] if line[0] == sign) for sign in "-+")
+    return one["file"], was.strip(), now.strip()
+
+
 def page(data: dict[str, Any]) -> str:
-    """The table, and every survivor that is left."""
-    rows, left = [], []
+    """The table, every survivor that is left, and those that are equivalent."""
+    rows, left, same, known = [], [], {}, equivalent()
     for found in sorted(data["samples"].values(), key=lambda found: (found["package"], found["at"])):
         killed, n = sum(one["killed"] for one in found["tried"]), len(found["tried"])
         alive = [one for one in found["tried"] if not one["killed"] and not one.get("killed_later")]
-        share = f"{100 * killed / n:.0f} %" if n else "-"
+        never = [one for one in alive if lines_of(one) in known]
         later = str(n - len(alive)) if "again" in found else "-"
-        rows.append(
-            [
-                found["package"],
-                str(found["mutations"]),
-                str(n),
-                str(killed),
-                share,
-                later,
-                str(found["seed"]),
-                found["at"],
-            ]
-        )
-        left += [f"- `{one['file']}:{one['line']}` ({one['tests']} tests):\n\n" + indented(one) for one in alive]
-    head = ["package", "mutations", "tried", "killed", "share", "killed later", "seed", "at (UTC)"]
-    return f"# Mutations that the fast tests kill\n\n{table(head, rows)}\n{NOTES}\n## Survivors\n\n{''.join(left)}"
+        shares = (share(killed, n), str(len(never)), share(killed, n - len(never)))
+        rows.append([found["package"], str(found["mutations"]), str(n), str(killed), *shares, later,
+                     str(found["seed"]), found["at"]])  # fmt: skip
+        left += [f"- `{one['file']}:{one['line']}` ({one['tests']} tests):\n\n" + indented(one)
+                 for one in alive if one not in never]  # fmt: skip
+        same |= {lines_of(one): f"- `{one['file']}`: {known[lines_of(one)]}:\n\n" + indented(one) for one in never}
+    head = ["package", "mutations", "tried", "killed", "share", "equivalent", "of the others", "killed later", "seed",
+            "at (UTC)"]  # fmt: skip
+    return (
+        f"# Mutations that the fast tests kill\n\n{table(head, rows)}\n{NOTES}\n## Survivors\n\n{''.join(left)}"
+        f"## Equivalent\n\n{''.join(same.values())}"
+    )
+
+
+def share(killed: int, n: int) -> str:
+    """As a percentage."""
+    return f"{100 * killed / n:.0f} %" if n else "-"
 
 
 def indented(one: dict[str, Any]) -> str:
@@ -242,12 +270,16 @@ def indented(one: dict[str, Any]) -> str:
 def main() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutations"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", nargs="+", choices=sorted(settings["packages"]))
+    parser.add_argument("packages", nargs="*", help="without any, the page is made anew")
     parser.add_argument("--seed", type=int, default=settings["seed"])
     parser.add_argument("--sample", type=int, default=settings["sample"])
     parser.add_argument("--minutes", type=float, default=600.0, help="for the mutations of each package")
     parser.add_argument("--survivors", action="store_true", help="only those that survived last time")
     asked = parser.parse_args()
+    if unknown := set(asked.packages) - set(settings["packages"]):
+        parser.error(f"no package {', '.join(sorted(unknown))}; there are {', '.join(sorted(settings['packages']))}")
+    if not asked.packages:
+        keep("mutations", page(stored()), stored())
     for package in asked.packages:
         name = f"{package} {asked.seed}"
         found = try_package(package, settings, asked, stored()["samples"].get(name, {}))

@@ -136,6 +136,9 @@ def test_no_two_ranks_or_blocks_hold_the_same(dtype: str) -> None:
 def test_inputs_repeat_on_every_machine() -> None:
     """Ranks on different machines make their inputs by themselves."""
     assert check.tile(1, 3, 2, 5, "int32", "sum").tolist() == [[60, 14, 0, 39, 85], [54, 43, 11, 110, 84]]
+    assert check.tile(0, 3, 2, 7, "int32", "prod").tolist() == [[1, 2, 1, 1, 1, 4, 1], [1, 1, 4, 1, 5, 12, 3]]
+    assert check.tile(1, 3, 2, 7, "int32", "prod").tolist() == [[2, 5, 3, 3, 1, 1, 3], [3, 1, 1, 1, 3, 1, 2]]
+    assert check.tile(2, 300, 1, 12, "int8", "avg").tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]]
 
 
 @pytest.mark.parametrize("name", collectives.names())
@@ -177,3 +180,97 @@ def test_parts_are_compared_with_their_own_blocks() -> None:
     assert check.count_wrong_parts((HostBuffer(first), HostBuffer(second)), period) == 0
     assert check.count_wrong_parts(tuple(map(HostBuffer, (second[:1], first, second[1:]))), period) == 16
     assert check.count_wrong_parts((), period[:0]) == 0
+
+
+class Spans:
+    """A buffer [blocks, count] of int8 that remembers which spans were stored and loaded."""
+
+    def __init__(self, blocks: int, count: int) -> None:
+        self.array = np.zeros((blocks, count), np.int8)
+        self.shape, self.dtype = (blocks, count), self.array.dtype
+        self.stored: list[tuple[int, int, int]] = []
+        self.loaded: list[tuple[int, int, int]] = []
+        self.held = 0  # elements of the largest array that a value was a part of
+
+    def load(self, block: int, start: int, stop: int) -> Array:
+        self.loaded.append((block, start, stop))
+        return self.array[block, start:stop]
+
+    def store(self, block: int, start: int, values: Array) -> None:
+        self.stored.append((block, start, start + len(values)))
+        self.array[block, start : start + len(values)] = values
+        self.held = max(self.held, values.size if values.base is None else values.base.size)
+
+
+#: More than two spans of a chunk (2**20 elements), the last of them short.
+LONG = 2 * 2**20 + 4000
+
+
+@pytest.mark.parametrize("length", [13, 4093, 2**20 + 7])
+def test_a_long_buffer_is_written_and_compared_by_whole_periods_of_about_a_chunk(length: int) -> None:
+    buffer, step = Spans(2, LONG), max(2**20 // length, 1) * length
+    spans = [(block, first, min(first + step, LONG)) for block in range(2) for first in range(0, LONG, step)]
+    period = (np.arange(2 * length) % 101).astype(np.int8).reshape(2, length)
+    check.write(buffer, period)
+    assert buffer.stored == spans
+    assert buffer.held <= 2**20 + length, "it needs no large buffer itself"
+    assert all((buffer.array[block] == np.resize(period[block], LONG)).all() for block in range(2))
+    assert check.count_wrong(buffer, period) == 0
+    assert buffer.loaded == spans
+    for place in (0, step - 1, min(step, LONG - 1), LONG - 1):
+        buffer.array[1, place] = -1
+    assert check.count_wrong(buffer, period) == len({0, step - 1, min(step, LONG - 1), LONG - 1})
+
+
+def test_a_long_buffer_is_poisoned_by_chunks() -> None:
+    buffer = Spans(2, LONG)
+    check.poison(buffer)
+    assert buffer.stored == [(block, first, min(first + 2**20, LONG)) for block in range(2)
+                             for first in range(0, LONG, 2**20)]  # fmt: skip
+    assert (buffer.array == -1).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_poison_is_bytes_of_ones_in_every_dtype(dtype: str) -> None:
+    buffer = np.zeros((3, 5), numpy_dtype(dtype))
+    check.poison(HostBuffer(buffer))
+    assert buffer.tobytes() == b"\xff" * buffer.nbytes
+
+
+@pytest.mark.parametrize(
+    ("ranks", "period"),
+    [(1, 4093), (256, 4093), (257, 1021), (1027, 1021), (1028, 251), (17_189, 61), (17_190, 13)],
+)
+def test_all_ranks_inputs_of_one_period_are_at_most_a_million_elements(ranks: int, period: int) -> None:
+    assert check.period_of(collectives.get("allreduce"), ranks) == period
+
+
+def test_where_nothing_is_sent_the_period_is_the_longest() -> None:
+    assert check.period_of(collectives.get("barrier"), 100_000) == check.PERIODS[0]
+
+
+@pytest.mark.parametrize(("ranks", "largest"), [(1057, 31), (1058, 30), (32767, 1)])
+def test_wide_dtypes_are_summed_up_to_what_fits_16_bits(ranks: int, largest: int) -> None:
+    assert check.tile(0, ranks, 1, 4093, "int32", "sum").max() == largest
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ranks", "largest", "holders"),
+    [
+        ("float32", 2, 126, 2), ("int8", 1, 126, 1), ("int8", 2, 63, 2), ("uint8", 127, 1, 64), ("int8", 126, 1, 126),
+        ("bfloat16", 2, 126, 2), ("bfloat16", 3, 85, 3), ("bfloat16", 257, 1, 129), ("float16", 16, 126, 16),
+        ("float16", 17, 120, 17), ("float64", 260, 126, 260), ("int32", 261, 125, 261),
+    ],
+)  # fmt: skip
+def test_sums_are_exact_and_use_what_the_dtype_has(dtype: str, ranks: int, largest: int, holders: int) -> None:
+    """The largest value of a rank times those who hold one is at most what is exact; with a longer period none is less.
+
+    With more ranks than that only every second rank, or every third, holds anything but 0 in a column.
+    """
+    found = np.stack([check.tile(rank, ranks, 1, 4093, dtype, "sum")[0] for rank in range(ranks)]).astype(np.int64)
+    assert found.max() == largest
+    every = -(-ranks // holders)
+    for rank in (0, ranks // 2, ranks - 1):
+        columns = np.nonzero(found[rank])[0]
+        assert set((columns + rank) % every) == {0}
+        assert len(columns) > 0

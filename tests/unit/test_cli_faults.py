@@ -17,6 +17,8 @@ from tests.processes import LIMIT
 
 from collbench.schema.store import read_run
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 Collbench = Callable[..., CompletedProcess[str]]
 
 FAKE = ("--backend", "fake", "--ranks", 3, "-n", 5)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import stat
+import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -12,7 +15,7 @@ import pytest
 
 from collbench.errors import CollbenchError, LibraryError, RunWriteError
 from collbench.run import failures, one_message
-from collbench.run.failures import AgreedError, abort_job, on_rank_0, raise_on_all
+from collbench.run.failures import AgreedError, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
 from collbench.run.one_message import FirstReporter
 
 
@@ -75,6 +78,46 @@ def test_who_sees_another_rank_gone_waits_its_turn(
     assert said_of(capfd, ValueError("what"), claims=False) == "aborted with 1: ", "somebody has spoken"
 
 
+def test_what_mpi_says_of_a_lost_rank_ends_the_job_as_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    """Whatever error it was: the exit code is that of a lost rank, and the reason stands in brackets."""
+    said = said_of(capfd, LibraryError("first\nlast."), lost=True)
+    assert (
+        said
+        == "aborted with 3: collbench: rank 3: another rank is gone (first ... last). The job ends here. Safe in DIR.\n"
+    )
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_a_traceback_is_printed_where_it_is_asked_for(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setenv("COLLBENCH_TRACEBACK", asked)
+    assert ("ValueError: what\ncollbench: rank 3" in said_of(capfd, ValueError("what"))) == bool(asked)
+
+
+def test_what_was_held_back_is_printed_before_the_message(capfd: pytest.CaptureFixture[str]) -> None:
+    """And by every rank, whoever speaks."""
+    did: list[str] = []
+
+    def tell(what: str, answer: Any) -> Any:
+        did.append(what)
+        return answer
+
+    held: Any = SimpleNamespace(rescue=lambda: tell("rescued", ""))
+    voice: Any = SimpleNamespace(claim=lambda: tell("asked", False))
+    with pytest.raises(SystemExit):
+        abort_job(session(), ValueError("what"), voice, held)
+    assert (did, capfd.readouterr().err) == (["rescued", "asked"], "")
+
+
+def test_a_library_that_does_not_end_the_job_ends_this_rank() -> None:
+    quiet: Any = SimpleNamespace(world=World(), is_lost_rank=lambda error: False, abort=lambda code: None)
+    voice: Any = SimpleNamespace(claim=lambda: False)
+    with pytest.raises(SystemExit) as left:
+        abort_job(quiet, LibraryError("error 5"), voice, HELD)
+    assert left.value.code == LibraryError.exit_code
+
+
 def test_an_error_of_any_rank_is_raised_on_all() -> None:
     raise_on_all(session(0, None), None)
     with pytest.raises(AgreedError, match="theirs") as raised:
@@ -122,3 +165,124 @@ def test_the_shared_file_is_new_and_for_us_alone(monkeypatch: pytest.MonkeyPatch
     assert path is not None
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600  # noqa: PTH116
     assert one_message._new_file() is None
+
+
+# What a watchdog says ------------------------------------------------------------------------------------------------
+
+
+def last_words(
+    monkeypatch: pytest.MonkeyPatch, kind: str, rank: int = 0, claims: bool = True, break_off: Any = lambda: None
+) -> tuple[Any, list[str]]:
+    """With which code the process is left, and what happened before, in order."""
+    did: list[str] = []
+
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    def tell(what: str, answer: Any) -> Any:
+        did.append(what)
+        return answer
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(failures, "say", did.append)
+    voice: Any = SimpleNamespace(claim=lambda: tell("asked", claims))
+    held: Any = SimpleNamespace(rescue=lambda: tell("rescued", " Rescued."), saved=lambda: " Saved.")
+    with pytest.raises(SystemExit) as left:
+        on_watchdog(rank, voice, held, 90.0, break_off)(kind, "bcast 8 B")
+    return left.value.code, did
+
+
+STUCK = (
+    "rank 1: no progress for 90 s in bcast 8 B: a rank hangs, or one batch takes longer (-T sets the limit). Rescued."
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rank", "claims", "code", "did"),
+    [
+        ("timeout", 1, True, 3, ["rescued", "asked", STUCK]),
+        ("timeout", 1, False, 3, ["rescued", "asked"]),
+        ("trouble", 2, True, 3, ["rescued", "asked",
+         "rank 2: bcast 8 B. Another rank may be gone; the job ends here. Rescued."]),
+        ("trouble", 2, False, 3, ["rescued", "asked"]),
+        ("interrupted", 0, True, 130, ["asked", "interrupted in bcast 8 B. Saved.", "rescued"]),
+        ("interrupted", 0, False, 130, ["asked", "rescued"]),
+        ("interrupted", 1, True, 130, ["rescued"]),
+        ("terminated", 0, True, 130,
+         ["asked", "ended by SIGTERM (a rank was lost, or the job was stopped) in bcast 8 B. Saved.", "rescued"]),
+    ],
+)  # fmt: skip
+def test_last_words(
+    monkeypatch: pytest.MonkeyPatch, kind: str, rank: int, claims: bool, code: int, did: list[str]
+) -> None:
+    assert last_words(monkeypatch, kind, rank, claims) == (code, did)
+
+
+@pytest.mark.parametrize(("kind", "lets_go"), [("timeout", True), ("trouble", True), ("terminated", False)])
+def test_the_library_is_told_to_let_go_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch, kind: str, lets_go: bool
+) -> None:
+    """Until it has, but no longer than it is allowed; a signal leaves no time for that."""
+    told, waits = [], list[float | None]()
+    join = threading.Thread.join
+
+    def waiting(thread: threading.Thread, timeout: float | None = None) -> None:
+        waits.append(timeout)
+        join(thread)
+
+    monkeypatch.setattr(threading.Thread, "join", waiting)
+    last_words(monkeypatch, kind, break_off=lambda: told.append(threading.current_thread().daemon))
+    assert (told, waits) == (([True], [failures.LETTING_GO]) if lets_go else ([], []))
+
+
+def test_a_message_is_one_whole_line_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    failures.say("rank 0: \u00e9")
+    assert capfd.readouterr().err == "collbench: rank 0: \u00e9\n"
+
+
+def test_where_the_interpreter_has_no_standard_error_the_process_may(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "__stderr__", None)
+    failures.say("rank 0")
+    assert tuple(capfd.readouterr()) == ("", "collbench: rank 0\n")
+
+
+# Before there is a world ---------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """The compiled loop's limit."""
+
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+
+    def set_limit(self, seconds: float, text: str, code: int) -> None:
+        self.did.append((seconds, text, code))
+
+    def lift_limit(self) -> None:
+        self.did.append("lifted")
+
+
+def test_ranks_that_do_not_meet_are_ended_by_the_compiled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop()
+    monkeypatch.setattr(failures, "native_loop", lambda: loop)
+    text = (
+        "collbench: backend mpi: the ranks did not meet within 90 s (-T sets the limit): "
+        "one never started, or left early.\n"
+    )
+    with StartLimit(90.0, "mpi") as start:
+        assert loop.did == [(90.0, text, 3)]
+        start.reached()
+        assert loop.did[1:] == ["lifted"]
+    assert loop.did[1:] == ["lifted", "lifted"]
+
+
+def test_without_it_by_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[Any] = []
+    monkeypatch.setattr(failures, "native_loop", lambda: None)
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda *given, **how: did.append((given, how["exit"])))
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: did.append("cancelled"))
+    with StartLimit(90.0, "mpi"):
+        assert did == [((90.0,), True)]
+    assert did[1:] == ["cancelled"]

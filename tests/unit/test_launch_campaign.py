@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,9 @@ from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finis
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.probe import Contents
+from collbench.machine.facts import container
 from collbench.schema.axes import STEPS
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
@@ -307,3 +310,12 @@ def test_what_every_engine_says_of_itself(name: str) -> None:
     assert not any(step.between for step in engine.ladder[:1])
     assert all(step.adds for step in engine.ladder)
     assert all(seconds >= 0 for seconds in engine.start_seconds)
+    assert (engine.start_seconds[0] > 0, engine.starts_ranks) == (name != "fake", False)
+    assert engine.container("box") in ("box", container())
+    assert engine.user() in (user_inside(), (os.getuid(), os.getgid()))
+    assert engine.machine().cores
+
+
+def test_the_machine_of_the_fake_engine_has_two_nodes() -> None:
+    cores = engines.get("fake").machine().cores
+    assert [(core.number, core.node) for core in cores] == [(n, 0) for n in range(8)] + [(n, 1) for n in range(8, 16)]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from collbench.errors import RunReadError
-from collbench.launch.harvest import take_over
+from collbench.errors import LaunchFailed, RunReadError
+from collbench.launch.folders.plain_files import open_folder, open_plain
+from collbench.launch.harvest import LONGEST_LINE, LONGEST_TEXT, MOST_NOTES, Harvested, cut, left_behind, take_over
 from collbench.schema import record as records
 from collbench.schema.case import case_of
 from collbench.schema.record import Record, Samples
@@ -83,3 +85,150 @@ def test_only_what_was_asked_for_and_once(folder: Path, twice: bool) -> None:
     (folder / "records.jsonl").write_bytes(line() + line() if twice else line(case=other))
     with pytest.raises(RunReadError, match="not asked for"):
         list(take_over(folder, ASKED))
+
+
+@pytest.mark.parametrize(
+    ("times", "invalid", "said"),
+    [
+        ([[1, 2, 3], [4, 5, 6]], 0, None),
+        ([[-1, 2, 3], [-4, 5, 6]], 1, None),
+        ([[-1, 2, -1], [-1, 5, -1]], 2, None),
+        ([[-1, 2, 3], [4, 5, 6]], 1, "its late samples are not the 1"),
+        ([[1, 2, 3], [-4, 5, 6]], 1, "its late samples are not the 1"),
+        ([[-1, 2, 3], [-4, 5, 6]], 0, "its late samples are not the 0"),
+        ([[-1, 2, 3], [-4, 5, 6]], 2, "its late samples are not the 2"),
+        ([[1, 0, 3], [4, 5, 6]], 0, "holds a time of 0 ns"),
+        ([[1, 0, 3], [4, -1, 6]], 0, "its late samples are not the 0"),
+    ],
+)
+def test_a_sample_that_is_late_is_late_on_every_rank(
+    folder: Path, times: list[list[int]], invalid: int, said: str | None
+) -> None:
+    np.save(folder / "samples" / "a.npy", np.array(times, np.int32))
+    counted = Samples(n=3, invalid=invalid, warmup=0, file="samples/a.npy")
+    (folder / "records.jsonl").write_bytes(line(samples=counted))
+    if said is None:
+        (found,) = take_over(folder, ASKED)
+        assert found.samples is not None and found.samples.tolist() == times
+    else:
+        with pytest.raises(RunReadError, match=f"^'samples/a.npy': {said}"):
+            list(take_over(folder, ASKED))
+
+
+def test_lines_are_numbered_and_those_before_one_that_is_wrong_are_taken(folder: Path) -> None:
+    other = CASE.having(size=16)
+    (folder / "records.jsonl").write_bytes(line() + b"{}\n" + line(case=other))
+    kept, failed = left_behind(folder, frozenset({CASE, other}))
+    assert isinstance(kept, Harvested) and kept.samples is None
+    assert isinstance(failed, LaunchFailed)
+    assert str(failed).startswith("wrote a run that cannot be read further: records.jsonl line 2: ")
+
+
+def test_a_line_may_be_so_long_and_no_longer(folder: Path) -> None:
+    short = line()
+    long = short[:-2] + b" " * (LONGEST_LINE - len(short)) + b"}\n"
+    assert len(long) == LONGEST_LINE == 1 << 20
+    (folder / "records.jsonl").write_bytes(long)
+    assert len(list(take_over(folder, ASKED))) == 1
+    (folder / "records.jsonl").write_bytes(line() + long[:-2] + b" }\n")
+    with pytest.raises(RunReadError, match=r"^records\.jsonl line 2: longer than 1048576 bytes\.$"):
+        list(take_over(folder, ASKED))
+
+
+def test_a_line_that_was_cut_off_just_there_is_no_record(folder: Path) -> None:
+    (folder / "records.jsonl").write_bytes(line() + b" " * (LONGEST_LINE - 1))
+    assert len(list(take_over(folder, ASKED))) == 1
+
+
+def test_whatever_goes_wrong_comes_last_in_place_of_a_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(line: bytes, what: str) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(records, "decode", fail)
+    (folder / "records.jsonl").write_bytes(line())
+    (failed,) = left_behind(folder, ASKED)
+    assert str(failed) == "wrote a run that cannot be read further: ValueError: odd"
+
+
+def test_of_many_words_the_first_are_kept(folder: Path) -> None:
+    notes = tuple(f"{number} {'n' * 3000}" for number in range(MOST_NOTES + 3))
+    long = "w" * LONGEST_TEXT
+    (folder / "records.jsonl").write_bytes(
+        line(notes=notes, reason=long + "x", transport=long, algorithm="a", protocol=None)
+    )
+    (found,) = take_over(folder, ASKED)
+    record = found.record
+    assert record.notes == (*(f"{note[:2000]} ..." for note in notes[:12]), "3 more notes were left out")
+    assert (record.reason, record.transport, record.protocol) == (f"{long} ...", long, None)
+    assert MOST_NOTES == 12
+    (folder / "records.jsonl").write_bytes(line(notes=notes[:MOST_NOTES]))
+    (found,) = take_over(folder, ASKED)
+    assert len(found.record.notes) == 12
+
+
+def test_words_are_of_letters_that_can_be_written() -> None:
+    assert cut("a\udc80b") == "a\\udc80b"
+    assert cut("x" * 2000) == "x" * 2000
+
+
+def test_nothing_stays_open(folder: Path) -> None:
+    (folder / "records.jsonl").write_bytes(line(samples=samples()))
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    list(take_over(folder, ASKED))
+    (folder / "samples" / "a.npy").unlink()
+    with pytest.raises(RunReadError, match=r"^a\.npy: is missing\.$"):
+        list(take_over(folder, ASKED))
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+# Plain files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[int]:
+    """An open folder with one of each."""
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+    found = open_folder(tmp_path)
+    yield found
+    os.close(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "said"),
+    [
+        ("file", 5, None),
+        ("file", None, None),
+        ("file", 4, "file: 5 bytes; at most 4 are read."),
+        ("gone", None, "gone: is missing."),
+        ("link", None, "link: Too many levels of symbolic links; a world may only leave plain files."),
+        ("pipe", None, "pipe: not a plain file."),
+        ("folder", None, "folder: not a plain file."),
+        ("a\0b", None, "a\\x00b: embedded null byte; a world may only leave plain files."),
+        ("\udcff", None, "\\udcff: is missing."),
+    ],
+)
+def test_only_plain_files_are_opened(inside: int, name: str, largest: int | None, said: str | None) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    if said is None:
+        with open_plain(inside, name, largest) as file:
+            assert file.read() == b"12345"
+    else:
+        with pytest.raises(RunReadError) as caught:
+            open_plain(inside, name, largest)
+        assert str(caught.value) == said
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("link", "link/: Not a directory."), ("file", "file/: Not a directory."), ("gone", "gone/: No such file or dir"),
+     ("a\0", "a\\x00/: embedded null byte.")],
+)  # fmt: skip
+def test_only_folders_are_entered(inside: int, name: str, said: str) -> None:
+    os.close(open_folder("folder", inside))
+    with pytest.raises(RunReadError) as caught:
+        open_folder(name, inside)
+    assert str(caught.value).startswith(said)

@@ -23,7 +23,7 @@ from collbench.launch.engines.docker.memory_kills import killed_for_memory
 from collbench.launch.engines.docker.streams import Execution, OnLine
 from collbench.launch.job import Daemons, Job
 from collbench.launch.log import Log
-from collbench.launch.patience import LONGEST_PASS, Limits, Patience, written_to
+from collbench.launch.patience import GRACE, LONGEST_PASS, STARTING, Limits, Patience, limits_of, written_to
 
 ROOT = Path(__file__).parents[2]
 SHORT = msgspec.structs.replace(PLAN, timeout="1s", budget="0.1s", launches=1)
@@ -162,6 +162,38 @@ def test_a_record_is_progress_and_a_start_takes_longer() -> None:
     assert "no record for 20 s" in (waited(patience, clock, 2, written=150) or "")
 
 
+def test_a_world_has_the_plans_limits_and_time_to_start_and_to_end() -> None:
+    """Ranks end themselves at the time-out; a case may take its budget too, and a world as long as all its cases."""
+    plan = msgspec.structs.replace(PLAN, timeout="7s", budget="2s").inner()
+    found = limits_of(plan, 3)
+    assert found == Limits(start=7.0 + STARTING, case=2.0 + 7.0 + GRACE, cases=3)
+    assert found.all == found.start + 3 * found.case
+    assert limits_of(plan, 0).all == limits_of(plan, 1).all == found.start + found.case
+
+
+def test_a_limit_is_met_only_by_what_is_longer() -> None:
+    clock = Clock()
+    patience = Patience(Limits(start=0.0, case=2.0, cases=1), clock)
+    for _ in range(2):
+        clock.now += 1.0
+        assert patience.ended(5) is None, "nothing was written before: it counts from here"
+    clock.now += 1.0
+    assert patience.ended(5) == "it took longer than 2 s, the limit for 1 case"
+    clock = Clock()
+    patience = Patience(Limits(start=3.0, case=2.0, cases=9), clock)
+    assert waited(patience, clock, 5) is None, "until something is written, for as long as a start and a case"
+    assert waited(patience, clock, 1) == "no record for 5 s"
+
+
+def test_what_becomes_less_is_no_progress() -> None:
+    """A file that is written anew was as long before."""
+    clock = Clock()
+    patience = Patience(Limits(start=0.0, case=2.0, cases=9), clock)
+    assert waited(patience, clock, 1, written=100) is None
+    assert waited(patience, clock, 1, written=50) is None
+    assert waited(patience, clock, 1.5, written=99) == "no record for 2 s"
+
+
 def test_records_without_end_are_no_progress() -> None:
     clock = Clock()
     patience = Patience(Limits(start=10.0, case=20.0, cases=3), clock)
@@ -184,6 +216,12 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert ask() == 0
     (tmp_path / "records.jsonl").write_text("1234")
     assert ask() == 4
+    (tmp_path / "manifest.json").write_text("12")
+    (tmp_path / "other").write_text("123")
+    assert ask() == 6
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "manifest.json").symlink_to("/proc/self/exe")
+    assert ask() == 4 + len("/proc/self/exe"), "a link is not followed"
 
 
 @pytest.fixture

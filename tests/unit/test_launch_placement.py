@@ -136,6 +136,55 @@ def test_far_takes_memory_from_the_other_node_or_says_that_there_is_none() -> No
 
 
 @pytest.mark.parametrize(
+    ("there", "workers", "each", "server"),
+    [
+        (with_gpus(1, 3, 2), 2, 1, (2,)),  # what is left beside the workers
+        (with_gpus(2, 2, 1), 1, 2, (2, 3)),  # on another node, where its own has none
+        (with_gpus(2, 4, 1), 1, 2, (2, 3)),  # on its own first
+        (with_gpus(2, 3, 1), 1, 2, (2, 3)),  # one of its own, and one of another
+        (with_gpus(2, 2, 1), 2, 1, (1,)),
+    ],
+)
+def test_a_server_sits_where_the_first_gpu_does_and_gets_what_is_left(
+    there: Topology, workers: int, each: int, server: tuple[int, ...]
+) -> None:
+    found = place(there, cell("single", workers + 1, server=True), plan(device="gpu", cores_per_rank=each))
+    assert (found.slots[0].cores, found.slots[0].gpu) == (server, None)
+
+
+def test_without_a_core_for_the_server_it_shares_one_where_that_is_allowed() -> None:
+    there, asked = with_gpus(1, 2, 2), cell("single", 3, server=True)
+    with pytest.raises(
+        PlanError, match=r"device gpu: no core is left for the parameter server\. Lower cores_per_rank or"
+    ):
+        place(there, asked, plan(device="gpu", cores_per_rank=1))
+    found = place(there, asked, plan(device="gpu", cores_per_rank=1, oversubscribe=True))
+    assert ([slot.cores for slot in found.slots], found.crowded) == ([(0,), (0,), (1,)], True)
+
+
+def test_gpus_whose_cores_are_used_up_share_them_in_turn_where_that_is_allowed() -> None:
+    there, asked = with_gpus(1, 3, 4), cell("single", 4)
+    with pytest.raises(
+        PlanError, match=r"GPU GPU-1: 2 cores near to it are asked for, and 1 are left\. Lower cores_per"
+    ):
+        place(there, asked, plan(device="gpu", cores_per_rank=2))
+    found = place(there, asked, plan(device="gpu", cores_per_rank=2, oversubscribe=True))
+    assert [slot.cores for slot in found.slots] == [(0, 1), (0, 2), (1, 2), (0, 1)]
+
+
+def test_a_gpu_whose_node_has_no_cores_is_served_by_the_first() -> None:
+    there = replace(machine(1, 2), gpus=(TopologyGpu("GPU-0", 7),))
+    assert place(there, cell("single", 1), plan(device="gpu", cores_per_rank=1)).slots[0].cores == (0,)
+
+
+def test_far_from_a_gpu_is_the_next_node_and_after_the_last_the_first() -> None:
+    found = place(with_gpus(3, 1, 1), cell("single", 3, far=True), plan(device="gpu", cores_per_rank=1))
+    assert [(slot.cores, slot.nodes) for slot in found.slots] == [((1,), (1,)), ((2,), (2,)), ((0,), (0,))]
+    with pytest.raises(PlanError, match="GPU GPU-0: 2 cores far from it are asked for, and 1 are left"):
+        place(with_gpus(2, 1, 1), cell("single", 1, far=True), plan(device="gpu", cores_per_rank=2))
+
+
+@pytest.mark.parametrize(
     ("there", "workers", "message"),
     [
         (machine(1, 4), 2, "2 workers need a GPU each, and this machine offers none"),
@@ -200,6 +249,10 @@ def test_steps_that_differ() -> None:
     assert steps_of(docker, 2, STEPS) == STEPS
     assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc")
     assert steps_of(docker, 1, ("strict", "visible")) == ("strict", "ipc")
+    fake = engines.get("fake").ladder
+    assert (steps_of(fake, 2, ("strict", "visible")), steps_of(fake, 1, ("visible",))) == (
+        ("strict", "visible"), ("strict",)
+    )  # fmt: skip
 
 
 def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:

@@ -42,6 +42,7 @@ def test_strict_shares_nothing() -> None:
     for spec in (first, second):
         assert (spec.joins_ipc, spec.joins_net, spec.capabilities, spec.donates) == (None, None, (), False)
         assert (spec.shm_bytes, spec.unlimited_memlock, spec.network) == (64 << 20, False, "cb1-0-net")
+        assert (spec.cdi, spec.gpus, spec.processes, spec.aliases) == (False, (), 4096, ())
         assert dict(spec.environment)["COLLBENCH_CONTAINER"] in ("c0", "c1")
     assert [mount.target for mount in second.mounts] == []
 
@@ -129,6 +130,12 @@ def test_cdi_is_used_where_the_engine_reads_a_specification_of_nvidias(tmp_path:
     assert knows_cdi({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}, tmp_path)
 
 
+def test_memory_may_be_locked_without_limit_from_the_second_step_on() -> None:
+    (limit,) = host_settings(specs("limits")[0])["ulimits"]
+    assert (limit["Name"], limit["Soft"], limit["Hard"]) == ("memlock", -1, -1)
+    assert host_settings(specs("strict")[0])["ulimits"] == []
+
+
 def test_an_engine_that_may_not_lock_memory_is_not_asked_to() -> None:
     assert not any(spec.unlimited_memlock for spec in specs("visible", memlock=False))
 
@@ -157,6 +164,13 @@ def test_the_docker_command_says_it_all() -> None:
         "--mount=type=bind,source=/tmp/plan,target=/plan,readonly --mount=type=bind,source=/tmp/out,target=/out "
         "collbench/mpich sleep 660"
     )
+
+
+def test_open_mpi_takes_an_eighth_of_a_mebibyte_a_rank() -> None:
+    side = Stack(starters.get("openmpi", "x"), "x")
+    for ranks, short in ((512, False), (513, True)):
+        cell = LaunchCell("openmpi", "multi", "strict", ranks)
+        assert (shm_shortage(cell, placed(cell), side) is not None) == short
 
 
 # Starters -------------------------------------------------------------------------------------------------------------
@@ -194,6 +208,25 @@ def test_torch_is_started_rank_by_rank() -> None:
     assert [(more["RANK"], more["LOCAL_RANK"], more["WORLD_SIZE"], more["MASTER_ADDR"]) for _, more in started] == [
         ("0", "0", "3", "a"), ("1", "1", "3", "a"), ("2", "0", "3", "a")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line", "quiet"),
+    [
+        ("mpich", "[1] [c1:14 :0] ucp_worker.c:1912 UCX  INFO  ucp_context_0", True),
+        ("mpich", "HYDRA_LAUNCH: proxy", True),
+        ("mpich", "said HYDRA_LAUNCH: proxy", False),
+        ("mpich", "Abort(1) on node 0", False),
+        ("openmpi", "[c0:00063] mca: bml: Using sm btl", True),
+        ("openmpi", "[c0:00063] select: component ob1 selected", True),
+        ("openmpi", "[c0:00063] *** An error occurred in MPI_Send", False),
+        ("torch", "Setting OMP_NUM_THREADS environment variable", True),
+        ("torch", " *****", True),
+        ("torch", "RuntimeError: *", False),
+    ],
+)
+def test_what_a_library_says_at_our_request_is_no_reason_of_a_failure(vendor: str, line: str, quiet: bool) -> None:
+    assert starters.get(vendor, "x").quiet(line) is quiet
 
 
 def test_transports_are_read_from_the_log() -> None:

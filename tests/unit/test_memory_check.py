@@ -8,11 +8,13 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.unit.made_measurements import Change, Heard, case, on_ranks, preparing
 from tests.unit.test_case import CASE
 
 from collbench.bindings.host_buffers import USABLE_SHARE
-from collbench.bindings.spec import Options
-from collbench.errors import DoesNotFit
+from collbench.bindings.spec import Operation, Options
+from collbench.collectives.case import CollectiveCase
+from collbench.errors import DoesNotFit, LibraryError, Unsupported
 from collbench.machine import cgroup
 from collbench.machine.facts import rank_facts
 from collbench.run import memory_check
@@ -82,3 +84,107 @@ def test_a_run_whose_program_does_not_fit_starts_none() -> None:
     plan = plan_experiment(Plan(workloads=("stream",), sizes=("4096T",), iters=1), Options(), ())
     with pytest.raises(DoesNotFit, match=r"stream size=4503599627370496: needs 12288\.00 TiB of memory"):
         perform(plan, cast("Any", None))
+
+
+@pytest.mark.parametrize(
+    ("machines", "hosts", "said"),
+    [
+        ("aab", "xyz", "1 ranks on z need 4.88 KiB"),
+        ("bba", "xyz", "2 ranks on x need 9.77 KiB"),
+        ("abb", "xyz", "2 ranks on y need 9.77 KiB"),
+        ("baa", "xyz", "1 ranks on x need 4.88 KiB"),
+        ("bab", "xyz", "2 ranks on x need 9.77 KiB"),
+    ],
+)
+def test_the_machine_that_is_too_small_is_named(
+    monkeypatch: pytest.MonkeyPatch, machines: str, hosts: str, said: str
+) -> None:
+    """There is room on machine `a`, and none on `b`; each rank is in a container with a hostname of its own."""
+    monkeypatch.setattr(memory_check, "available_bytes", lambda: 4096)
+    facts = tuple(replace(HERE, kernel_id=one, host=host) for one, host in zip(machines, hosts, strict=True))
+    counts: list[int] = []
+
+    def gather(mine: Any) -> list[Any]:
+        assert mine == (machines[0], 64, 4096)
+        return [(one, 5000, 4096 if one == "b" else 1 << 30) for one in machines]
+
+    def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
+        counts.append(count)
+        return SimpleNamespace(blocks_held=1)
+
+    session: Any = SimpleNamespace(
+        world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value), prepare=prepare
+    )
+    assert str(does_not_fit(session, facts, (case(size=64),), Unwatched())) == (
+        f"size 64 B: the buffers of {said}, and 4.00 KiB are free. Lower -e/--maxbytes or the ranks per host."
+    )
+    assert counts == [1], "to see what is held a block of one element is enough"
+
+
+# What a rank needs ---------------------------------------------------------------------------------------------------
+
+
+def tried(
+    monkeypatch: pytest.MonkeyPatch, free: int, *cases: CollectiveCase, watch: Unwatched | None = None,
+    change: Change = lambda session: None,
+) -> str:  # fmt: skip
+    """What all ranks of the fake backend find on one machine with so much memory."""
+    monkeypatch.setattr(memory_check, "available_bytes", lambda: free)
+
+    def body(session: Any) -> str:
+        change(session)
+        facts = (rank_facts(),) * session.world.size
+        return str(does_not_fit(session, facts, cases, watch or Unwatched()) or "")
+
+    found = set(on_ranks(2, body))
+    assert len(found) == 1, "the same on all ranks of a machine"
+    return found.pop()
+
+
+#: Of a broadcast the root holds what it sends beside what it receives: three blocks of 1000 elements of 4 bytes.
+BLOCKS = 3 * 4000
+
+
+def room_for(needed: int) -> int:
+    """The least that must be free."""
+    return next(free for free in range(needed, 2 * needed) if free * USABLE_SHARE >= needed)
+
+
+def test_the_buffers_of_all_ranks_are_counted_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = room_for(BLOCKS)
+    assert tried(monkeypatch, free, case(size=4000)) == ""
+    assert "need 11.72 KiB, and " in tried(monkeypatch, free - 1, case(size=4000))
+    assert tried(monkeypatch, free, case(size=8000, dtype="float64")) != ""
+    assert tried(monkeypatch, free, case(size=4000, dtype="float64")) == ""
+
+
+def test_the_largest_of_all_cases_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes of one kind are tried once; kinds that differ in anything else are tried each."""
+    watch = Heard()
+    small, large = case(size=8), case(size=4000)
+    assert tried(monkeypatch, room_for(BLOCKS), small, large, small, watch=watch) == ""
+    assert watch.said == ["trying bcast on fake with one element"] * 2, "once on each rank"
+    for cases in ((small, large, case("barrier")), (case("barrier"), large, small)):
+        assert tried(monkeypatch, room_for(BLOCKS) - 1, *cases).startswith("size 3.91 KiB: the buffers of 2 ranks")
+
+
+@pytest.mark.parametrize("asked", [case("ps_bcast", ranks=1, size=4000), case("ps_gather", size=4000, in_place=True)])
+def test_what_will_be_skipped_needs_nothing(monkeypatch: pytest.MonkeyPatch, asked: CollectiveCase) -> None:
+    assert tried(monkeypatch, 1, asked) == ""
+    assert tried(monkeypatch, 1, msgspec.structs.replace(asked, ranks=2, in_place=False)) != ""
+
+
+@pytest.mark.parametrize("error", [Unsupported("no"), LibraryError("error 5"), MemoryError()])
+def test_what_cannot_be_prepared_says_so_in_its_record(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(rank: int, operation: Operation) -> Operation:
+        raise error
+
+    assert tried(monkeypatch, 1, case(size=4000), change=preparing(refuse)) == ""
+
+
+def test_in_place_needs_the_larger_buffer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for in_place, blocks in ((True, 2), (False, 4)):
+        asked = case("allreduce", size=4000, in_place=in_place)
+        free = room_for(blocks * 4000)
+        assert tried(monkeypatch, free, asked) == ""
+        assert tried(monkeypatch, free - 1, asked) != ""

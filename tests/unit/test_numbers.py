@@ -47,6 +47,7 @@ def stamps(entered: list[int], left: list[int], late: list[bool], *marks: list[i
 def test_calls_of_a_sample(cadence: Cadence, graph: int, calls: int) -> None:
     """A burst is issued call by call; a graph that holds it is launched as often as -G says."""
     assert calls_of(case(graph), method(cadence, burst=20, launches=3)) == calls
+    assert calls_of(case(graph), method(cadence)) == 1
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,7 @@ def test_a_burst_on_the_device_is_what_the_loop_can_hold_on_every_rank(calls: in
     order: list[str] = []
     form_of(order, Session(lambda value: calls), 7).device_times(1)
     assert order.count("issue") == issued
+    assert MOST_CALLS == 4096 - 2, "the loop's most calls, two of which are the events"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.processes import LIMIT
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 ROOT = Path(__file__).parents[2]
 #: What a build may need of the clone, as Git has it: nothing that was built here.
 SOURCES = (

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,7 +18,6 @@ from tests.unit.made_programs import PLAN, gone, row_with, run_row, shell, writt
 
 from collbench import workloads
 from collbench.errors import Interrupted
-from collbench.run.child import MOST_OUTPUT
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 
@@ -28,14 +29,23 @@ def test_without_what_it_needs_it_is_skipped(monkeypatch: pytest.MonkeyPatch) ->
     ] * 4
 
 
+def blank_lines_after(text: str, number: int) -> str:
+    """Of standard error the last 16 KiB are kept."""
+    return f"{{ echo {text}; head -c {number} /dev/zero | tr '\\0' '\\n'; }} >&2; exit 4"
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("echo first >&2; echo the last >&2; exit 3", "sh ended with exit code 3: the last"),
         ("exit 4", "sh ended with exit code 4"),
+        ("printf '%400s' x | tr ' ' y >&2; exit 4", f"sh ended with exit code 4: {'y' * 300}"),
+        (blank_lines_after("first", 16384 - 6), "sh ended with exit code 4: first"),
+        (blank_lines_after("first", 16384), "sh ended with exit code 4"),
+        ("head -c 16777217 /dev/zero", "it printed more than 16 MiB"),
         ("kill -9 $$", "sh ended with signal 9 (Killed)"),
-        ("yes", f"it printed more than {MOST_OUTPUT >> 20} MiB"),
-        ("yes >&2 & yes", f"it printed more than {MOST_OUTPUT >> 20} MiB"),
+        ("yes", "it printed more than 16 MiB"),
+        ("yes >&2 & yes", "it printed more than 16 MiB"),
         ("yes | head -c 9000000 >&2; exit 5", "sh ended with exit code 5: y"),
         ("sleep 3600 & sleep 3600", "sh did not end within 300 ms (-T sets the limit)"),
         ("exec >&- 2>&-; sleep 3600", "sh did not end within 300 ms (-T sets the limit)"),
@@ -47,6 +57,23 @@ def test_a_program_that_goes_wrong_fails_its_case_and_says_why(
     limit = "300ms" if "sleep" in script else f"{LIMIT:g}s"
     found = run_row(monkeypatch, row_with(shell(script)), msgspec.structs.replace(PLAN, timeout=limit))
     assert [(record.status, record.reason) for record, _ in found] == [("failed", reason)] * 4
+
+
+def test_a_program_may_print_as_much_as_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 MiB of nothing, which is no result."""
+    ((record, _), *_) = run_row(monkeypatch, row_with(shell("head -c 16777216 /dev/zero")))
+    assert (record.reason or "").startswith("cannot read the output of stream (JSONDecodeError")
+
+
+def test_a_program_within_its_limit_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of our own: 0.2 of 0.3 s have passed whenever it is looked at, and then 0.4."""
+    for passed, said in ((0.2, "sh ended with exit code 7"), (0.4, "sh did not end within 300 ms (-T sets the limit)")):
+        now = chain((100.0,), repeat(100.0 + passed))
+        monkeypatch.setattr("collbench.run.child.time", SimpleNamespace(monotonic=now.__next__, sleep=time.sleep))
+        found = run_row(
+            monkeypatch, row_with(shell("sleep 0.1; exit 7")), msgspec.structs.replace(PLAN, timeout="300ms")
+        )
+        assert found[0][0].reason == said
 
 
 def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ def test_units() -> None:
     assert rate_unit([Work(amount=0), Work(amount=1, unit="requests", shown="rate")]) == "IOPS"
 
 
+@pytest.mark.slow
 def test_tables_of_launches_and_comparisons_show_the_rate(collbench: Any, run: Path) -> None:
     shown = collbench("show", run)
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -61,6 +62,7 @@ def test_tables_of_launches_and_comparisons_show_the_rate(collbench: Any, run: P
     assert "take host" in advised.stdout
 
 
+@pytest.mark.slow
 def test_guidelines_are_of_collectives(collbench: Any, tmp_path: Path) -> None:
     """A larger size may well be quicker for a program: nothing says that it must not."""
     smaller = HOST.having(size=1000)
@@ -73,6 +75,7 @@ def test_guidelines_are_of_collectives(collbench: Any, tmp_path: Path) -> None:
     assert "guideline" not in advised.stdout
 
 
+@pytest.mark.slow
 def test_times_have_no_column_of_rates(collbench: Any, tmp_path: Path) -> None:
     work = Work(amount=1, unit="launches")
     cells: dict[Case, Any] = {

@@ -13,6 +13,8 @@ from tests.unit.made_runs import experiment, made_case, made_manifest, made_reco
 
 from collbench.schema.store import RunWriter
 
+pytestmark = pytest.mark.slow  # every test starts programs
+
 PROGRAM = Path(__file__).with_name("without_unix.py")
 
 

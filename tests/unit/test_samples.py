@@ -90,6 +90,9 @@ def test_without_a_common_clock_a_leg_is_its_largest_local_time() -> None:
         stamps([7_000_105, 8_000_000], [7_000_180, 8_000_100], None, [7_000_120, 8_000_030]),
     ]
     assert leg_times(ranks, "local").tolist() == [[30, 30], [60, 180]]
+    early = [stamps([10], [95], None, [25]), stamps([7], [90], None, [40])]
+    assert leg_times(early, "local").tolist() == [[33], [70]]
+    assert leg_times(early, "common").tolist() == [[33], [55]]
 
 
 @pytest.mark.parametrize("clock", ["common", "local"])

@@ -120,6 +120,14 @@ def test_only_the_last_batch_makes_the_slack_grow() -> None:
     assert current.gate.slack == 2 * SLACK
 
 
+def test_a_late_share_is_one_of_its_own_batch() -> None:
+    """6 of 10 are most of them, whatever a longer batch before was like."""
+    current, _ = sampling()
+    after(current, 100, 0)
+    assert after(current, 10, 6) == FIRST_BATCH
+    assert current.gate.slack == 4 * SLACK
+
+
 def test_a_gate_that_makes_most_samples_late_gives_way_to_a_barrier() -> None:
     current, session = sampling()
     for number in range(1, HOPELESS_BATCHES):
@@ -204,7 +212,7 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
 
 def test_the_first_third_of_the_announcements_is_warming_up() -> None:
     session = Session()
-    steps = iter([10**6] * (2 * PILOT_ANNOUNCEMENTS // 3) + [5_000] * 1000)
+    steps = iter([10**6] * (2 * PILOT_ANNOUNCEMENTS // 3) + [5_000] * (2 * 18) + [1_000] * 1000)
 
     def clock() -> int:
         session.now += next(steps)

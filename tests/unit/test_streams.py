@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
 
-from collbench.launch.engines.docker.streams import lines
+import pytest
+from tests.processes import wait_for
+
+from collbench.launch.engines.docker.streams import Execution, ExitWatch, lines
 
 
 @pytest.mark.parametrize(
@@ -23,3 +29,62 @@ def test_lines_of_both_streams_are_put_together(
     pieces: list[tuple[bytes | None, bytes | None]], found: list[tuple[bool, str]]
 ) -> None:
     assert list(lines(iter(pieces))) == found
+
+
+# Deaths --------------------------------------------------------------------------------------------------------------
+
+
+class Events:
+    """What an engine tells, one by one as the test lets it; then an error, or the end."""
+
+    def __init__(self, *told: Any) -> None:
+        self.told, self.closed = queue.Queue[Any](), 0
+        for one in told:
+            self.told.put(one)
+
+    def __iter__(self) -> Iterator[Any]:
+        while (one := self.told.get(timeout=60)) is not None:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
+    def close(self) -> None:
+        self.closed += 1
+        raise OSError("it may fail")
+
+
+def death(name: str | None, number: str = "0123456789abcdef") -> dict[str, Any]:
+    return {"Actor": {"ID": number, "Attributes": {} if name is None else {"name": name}}}
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ((death("c1"), death("c0"), None), "container c1 died"),
+        ((death(None), None), "container 0123456789ab died"),
+        ((OSError("away"),), "the engine is gone (OSError)"),
+        ((death("c1"), OSError("away")), "container c1 died"),
+        ((None,), "the engine is gone"),
+        (({},), "the engine is gone (KeyError)"),
+    ],
+)
+def test_the_first_that_is_gone_is_named(told: tuple[Any, ...], said: str) -> None:
+    watch = ExitWatch(Events(*told))
+    assert wait_for(watch) == said
+
+
+@pytest.mark.parametrize("last", [death("c1"), OSError("away"), None])
+def test_once_it_is_stopped_an_end_is_no_news(last: Any) -> None:
+    """Containers die because they are removed; whatever comes then ends the thread that listens."""
+    before = set(threading.enumerate())
+    events = Events()
+    watch = ExitWatch(events)
+    (listening,) = set(threading.enumerate()) - before
+    assert listening.daemon
+    watch.stop()
+    watch.stop()
+    assert (watch(), events.closed) == (None, 1)
+    events.told.put(last)
+    listening.join(60)
+    assert (listening.is_alive(), watch()) == (False, None)
+    assert (Execution("c0", 3).how, Execution("c0").code) == ("ended with exit code 3", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import subprocess
 import sys
 import tempfile
@@ -75,6 +76,16 @@ def test_who_is_dead() -> None:
         assert not is_dead(elsewhere, locked=True, busy=False)
     assert is_dead(INSIDE, locked=False, busy=True)  # of this machine, where locks are seen from everywhere
     assert not is_dead(REMOTE, locked=False, busy=True)
+
+
+def test_of_a_proc_that_speaks_of_others_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mounted from outside of this PID namespace, it shows other processes under these numbers."""
+    start, space, *_ = driver_identity().split("/")
+    dead = f"{start}/{space}/999999999/1"
+    assert is_dead(dead, locked=None, busy=True)
+    monkeypatch.setattr(Path, "readlink", lambda path: Path("1"))
+    assert not is_dead(dead, locked=None, busy=True)
+    assert is_dead(dead, locked=None, busy=False)
 
 
 @pytest.mark.parametrize(
@@ -170,13 +181,15 @@ def test_of_a_driver_that_cannot_be_seen_only_what_is_old_and_idle_is_removed(
 def test_folders_of_dead_drivers_are_removed_and_no_others(place: Path) -> None:
     start, space, *_ = driver_identity().split("/")
     drivers = {"dead": f"{start}/{space}/999999999/1", "alive": driver_identity(), "unsigned": None, "young": REMOTE,
-               "busy": f"{start[::-1]}/1/2/3"}  # fmt: skip
+               "busy": f"{start[::-1]}/1/2/3", "old": REMOTE, "old-busy": f"{start[::-1]}/1/2/3"}  # fmt: skip
     for name, driver in drivers.items():
         folder = place / f"collbench-{name}"
         folder.mkdir()
         if driver is not None:
             (folder / "driver").write_text(driver)
+        if name.startswith("old"):
+            os.utime(folder, (OLD, OLD))
     (place / "collbench-link").symlink_to(place / "collbench-dead")
-    assert sweep_folders({f"{start[::-1]}/1/2/3"}) == [str(place / "collbench-dead")]
-    left = ["collbench-alive", "collbench-busy", "collbench-link", "collbench-unsigned", "collbench-young"]
+    assert sweep_folders({f"{start[::-1]}/1/2/3"}) == [str(place / f"collbench-{name}") for name in ("dead", "old")]
+    left = [f"collbench-{name}" for name in ("alive", "busy", "link", "old-busy", "unsigned", "young")]
     assert sorted(path.name for path in place.iterdir()) == left

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
-from tests.processes import LIMIT
+from tests.processes import LIMIT, wait_for
 
 from collbench.run.failures import on_watchdog
 from collbench.run.one_message import FirstReporter
@@ -60,7 +62,7 @@ def test_told_to_stop_while_it_can(number: int) -> None:
 
 
 def test_trouble_that_the_library_met_behind_its_back() -> None:
-    """At the first look there is none, at the second there is; the call itself never returns."""
+    """None at the first look; the second cannot be had; at the third there is some. The call itself never returns."""
     assert watched("trouble", LONG) == (3, ["trouble in the test: the library lost a rank"])
 
 
@@ -130,6 +132,25 @@ def test_on_a_signal_the_message_comes_first(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(SystemExit, match="130"):
         on_watchdog(0, First(), Held(), 300.0)("terminated", "allreduce")
     assert did == ["ended by SIGTERM (a rank was lost, or the job was stopped) in allreduce. Safe in DIR.", "rescued"]
+
+
+def test_after_a_signal_it_is_looked_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open MPI's mpirun kills 0.4 s after SIGTERM: a look in half a second would be too late."""
+    naps, ended = list[float](), list[str]()
+
+    def looking(read: Any, write: Any, odd: Any, wait: float) -> Any:
+        naps.append(wait)
+        return select.select(read, write, odd, 0.01)
+
+    monkeypatch.setattr("collbench.run.watchdog.select", SimpleNamespace(select=looking))
+    with Watchdog(600.0, lambda kind, doing: ended.append(f"{kind} in {doing}")) as watchdog:
+        watchdog.beat("the test")
+        wait_for(lambda: len(naps) > 2)
+        assert set(naps) == {0.5}
+        signal.raise_signal(signal.SIGTERM)
+        wait_for(lambda: ended)
+    assert (set(naps), naps[-1]) == ({0.5, 0.02}, 0.02)
+    assert (watchdog.stopped, ended[0]) == (signal.SIGTERM, "terminated in the test")
 
 
 def test_who_moves_is_left_alone() -> None:

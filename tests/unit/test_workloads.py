@@ -14,6 +14,9 @@ from tests.unit.made_programs import GOOD, printing, row_with, run_row, shell
 from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError, RequestError
+from collbench.machine.facts import rank_facts
+from collbench.run import contention
+from collbench.run.alone import AloneSession
 from collbench.run.expand_programs import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.schema.axes import Axis
@@ -53,6 +56,7 @@ def test_a_stored_output_becomes_a_record_for_each_measure(monkeypatch: pytest.M
         ("{}", "cannot read the output of stream (KeyError"),
         (GOOD.replace('"triad"', '"tried"'), "stream printed 0 times of triad; expected 4"),
         (GOOD.replace("[9, 10, 20, 30]", "[9, 10, 20]", 1), "stream printed 3 times of copy; expected 4"),
+        (GOOD.replace("[9, 10, 20, 30]", "[9, 10, 20, 30, 40]", 1), "stream printed 5 times of copy; expected 4"),
         (GOOD.replace("30]", "NaN]", 1), "stream printed nan s as a time of copy"),
         (GOOD.replace("30]", "-1]", 1), "stream printed -1e-09 s as a time of copy"),
         (GOOD.replace('"wrong": 0', '"wrong": 5'), "wrong result: stream counted 5 wrong values"),
@@ -65,6 +69,26 @@ def test_a_damaged_output_fails_every_measure(monkeypatch: pytest.MonkeyPatch, o
     for record, samples in found:
         assert (record.status, record.seconds, samples) == ("failed", None, None)
         assert record.reason is not None and record.reason.startswith(reason)
+
+
+def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the session's clock, in seconds; what was seen comes before what the program says of itself."""
+    clock, given = iter((5 * 10**9, 7 * 10**9)), list[Any]()
+
+    def since(before: Any, seconds: float, world: Any) -> tuple[bool, tuple[str, ...]]:
+        given.append((before, seconds, world.size))
+        return True, ("held up",)
+
+    monkeypatch.setattr(AloneSession, "clock", staticmethod(lambda: next(clock)))
+    monkeypatch.setattr(contention, "now", lambda: "before")
+    monkeypatch.setattr(contention, "since", since)
+    for record, _ in run_row(monkeypatch, row_with(printing(GOOD))):
+        assert (record.contended, record.notes) == (True, ("held up", "kernels compiled by C"))
+        assert (record.clock, record.oversubscribed, len(record.confinement)) == ("local", False, 1)
+        assert record.ranks is not None
+        assert (record.ranks.binding, record.ranks.container) == ((rank_facts().binding,), (rank_facts().container,))
+        assert record.ranks.p50 == pytest.approx((20e-9,))
+    assert given == [("before", 2.0, 1)]
 
 
 def test_a_wrong_result_is_said_before_times_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,9 @@ def main(kind: str, timeout: str, *graces: str) -> int:
 
     def trouble() -> str | None:
         looks.append(clock[0])
-        return "the library lost a rank" if kind == "trouble" and len(looks) == 2 else None
+        if kind == "trouble" and len(looks) == 2:
+            raise RuntimeError("the library cannot be asked now")
+        return "the library lost a rank" if kind == "trouble" and len(looks) == 3 else None
 
     with Watchdog(float(timeout), last_words, trouble=trouble) as watchdog:
         watchdog.beat("the test")

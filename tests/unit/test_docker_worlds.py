@@ -1,0 +1,255 @@
+"""A world as containers: made in order, its commands followed, and removed whatever ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.processes import wait_for
+
+from collbench.errors import EngineError, Interrupted, LaunchFailed
+from collbench.launch import starters
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.docker.connection import DOCKER
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.session import DockerSession
+from collbench.launch.engines.docker.specs import DRIVER_LABEL, INSIDE, LAUNCH_LABEL, RUN_LABEL, SEALED
+from collbench.launch.engines.docker.streams import Execution, OnLine
+from collbench.launch.engines.docker.sweep import is_young
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.folders.sweep import YOUNG
+from collbench.launch.log import Log
+from collbench.launch.placing import place
+from collbench.machine.topology import Core, Topology
+from collbench.schema.launch_plan import LaunchPlan
+
+PLAN = LaunchPlan(collectives=("allreduce",), images=("mpich",))
+LABELS = {RUN_LABEL: "cb1", LAUNCH_LABEL: "cb1-0", DRIVER_LABEL: "boot/1/2/3"}
+
+# Worlds --------------------------------------------------------------------------------------------------------------
+
+
+class Engine(Docker):
+    """Notes what it is asked for; containers answer that the kernel ended nobody, or somebody."""
+
+    def __init__(self, killed: int = 0, away: bool = False) -> None:
+        self.did: list[Any] = []
+        self.killed, self.away, self.gone = killed, away, list[str]()
+        self.stopped = 0
+        self.check = lambda: self.did.append("check")
+
+    @contextlib.contextmanager
+    def watch_exits(self, *labels: str) -> Iterator[Any]:
+        self.did.append(("watch", labels))
+        found: Any = lambda: next(iter(self.gone), None)  # noqa: E731
+        watch = type("Watch", (), {"__call__": lambda _: found(), "stop": lambda _: self.did.append("stop")})()
+        yield watch
+
+    def create_network(self, name: str, labels: dict[str, str], sealed: bool = True) -> None:
+        self.did.append(("network", name, labels, sealed))
+
+    def start(self, spec: Any) -> None:
+        self.did.append(("start", spec.name))
+
+    def start_together(self, specs: Any) -> None:
+        self.did.append(("together", tuple(spec.name for spec in specs)))
+
+    def execute(self, container: str, argv: tuple[str, ...], environment: dict[str, str], hear: OnLine) -> Execution:
+        self.did.append(("execute", container, argv, environment))
+        hear(False, f"oom_kill {self.killed}")
+        found = Execution(container, 0)
+        found.finished.set()
+        return found
+
+    def labelled(self, *labels: str) -> list[dict[str, Any]]:
+        if self.away:
+            raise EngineError("away")
+        return [{"Id": "c", "by": labels}]
+
+    def networks(self, *labels: str) -> list[dict[str, Any]]:
+        return [{"Id": "n", "by": labels}]
+
+    def remove(self, containers: list[dict[str, Any]], networks: list[dict[str, Any]]) -> None:
+        self.did.append(("remove", containers, networks))
+
+
+def session(engine: Engine) -> DockerSession:
+    found = DockerSession.__new__(DockerSession)
+    found.engine, found.title, found.run = engine, "Docker Engine 1", "cb1"
+    return found
+
+
+def world(place_for_it: Path, step: str = "strict", sealed: bool = True) -> WorldSpec:
+    cell = LaunchCell("mpich", "single", step, 2)
+    stack = Stack(starters.get("mpich", "mpich"), "sha256:1", grants=frozenset({SEALED} if sealed else ()))
+    placement = place(Topology(tuple(map(Core, range(2)))), cell, PLAN)
+    return WorldSpec("cb1", "cb1-0", "boot/1/2/3", cell, placement, stack, folders_in(place_for_it), (1, 2))
+
+
+MINE = tuple(f"{name}={value}" for name, value in LABELS.items())
+REMOVED = ["stop", ("remove", [{"Id": "c", "by": MINE}], [{"Id": "n", "by": MINE}])]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_world_is_made_in_order_and_removed_by_its_labels(tmp_path: Path, sealed: bool) -> None:
+    engine = Engine()
+    with session(engine).open(world(tmp_path, sealed=sealed)) as opened:
+        assert engine.did == [
+            ("watch", MINE), ("network", "cb1-0-net", LABELS, sealed), "check", "check",
+            ("together", ("cb1-0-c0", "cb1-0-c1")),
+        ]  # fmt: skip
+        assert (opened.hosts, opened.program, opened.environment) == (
+            (("cb1-0-c0", 1), ("cb1-0-c1", 1)), INSIDE, {}
+        )  # fmt: skip
+        assert opened.died() is None
+        engine.gone.append("container cb1-0-c1 died")
+        assert opened.died() == "container cb1-0-c1 died"
+        engine.did.clear()
+        log = Log()
+        opened.execute("cb1-0-c0", ("mpirun",), {"A": "b"}, log)
+        assert (engine.did, log.lines) == ([("execute", "cb1-0-c0", ("mpirun",), {"A": "b"})], ("oom_kill 0",))
+        engine.did.clear()
+    assert engine.did == REMOVED
+
+
+def test_what_is_shared_is_started_before_those_that_share_it(tmp_path: Path) -> None:
+    engine = Engine()
+    with session(engine).open(world(tmp_path, "ipc")) as opened:
+        assert engine.did[2:] == [
+            "check", ("start", "cb1-0-anchor"), "check", ("together", ("cb1-0-c0", "cb1-0-c1"))
+        ]  # fmt: skip
+        assert [name for name, _ in opened.hosts] == ["cb1-0-c0", "cb1-0-c1"]
+
+
+@pytest.mark.parametrize(
+    ("killed", "more"), [(0, ""), (2, "; the kernel ended processes in cb1-0-c0, cb1-0-c1 for lack of memory")]
+)
+def test_a_failure_is_told_what_the_containers_know(tmp_path: Path, killed: int, more: str) -> None:
+    engine = Engine(killed)
+    with pytest.raises(LaunchFailed) as caught, session(engine).open(world(tmp_path)):
+        raise LaunchFailed("ended with exit code 3", ("a line",))
+    assert (str(caught.value), caught.value.log) == (f"ended with exit code 3{more}", ("a line",))
+    assert engine.did[-2:] == REMOVED
+
+
+def test_an_engine_that_is_away_is_left_to_the_cleaning_at_the_end(tmp_path: Path) -> None:
+    engine = Engine(away=True)
+    with pytest.raises(Interrupted), session(engine).open(world(tmp_path)):
+        raise Interrupted("interrupted.")
+    assert engine.did[-1] == "stop"
+
+
+# Commands ------------------------------------------------------------------------------------------------------------
+
+
+class Api:
+    """As much of the SDK's client as commands take."""
+
+    def __init__(self, code: int | None = 7, error: Exception | None = None) -> None:
+        self.code, self.error, self.made = code, error, list[Any]()
+
+    def exec_create(self, container: str, argv: list[str], environment: dict[str, str]) -> dict[str, str]:
+        self.made.append((container, argv, environment))
+        return {"Id": "e1"}
+
+    def exec_start(self, number: str, stream: bool, demux: bool) -> Any:
+        assert (number, stream, demux) == ("e1", True, True)
+        yield b"out\n", None
+        yield None, b"err\n"
+        if self.error is not None:
+            raise self.error
+
+    def exec_inspect(self, number: str) -> dict[str, int | None]:
+        return {"ExitCode": self.code}
+
+
+def engine_with(api: Any) -> Docker:
+    found = Docker.__new__(Docker)
+    found.client, found.service, found.host = SimpleNamespace(api=api), DOCKER, "unix:///x"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "ended"), [(7, None, 7), (0, None, 0), (None, None, -1), (0, OSError("the engine is gone"), -1)]
+)
+def test_a_command_in_a_container_is_followed_to_its_end(code: int | None, error: Exception | None, ended: int) -> None:
+    heard: list[tuple[bool, str]] = []
+    api = Api(code, error)
+    found = engine_with(api).execute(
+        "c0", ("cat", "file"), {"A": "b"}, lambda is_error, line: heard.append((is_error, line))
+    )
+    wait_for(found.finished.is_set)
+    assert (found.container, found.code) == ("c0", ended)
+    assert heard == [(False, "out"), (True, "err")]
+    assert api.made == [("c0", ["cat", "file"], {"A": "b"})]
+
+
+def test_a_command_that_cannot_be_started_is_named_with_its_container() -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError("paused")
+
+    with pytest.raises(EngineError, match=r"^container c0: cannot execute cat: paused$"):
+        engine_with(SimpleNamespace(exec_create=refuse)).execute("c0", ("cat",), {}, lambda *_: None)
+
+
+def test_deaths_are_heard_of_containers_with_all_these_labels() -> None:
+    asked: list[Any] = []
+    more = threading.Event()
+
+    class Events:
+        closed = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            yield {"Actor": {"ID": "1", "Attributes": {"name": "c1"}}}
+            more.wait(60)
+
+        def close(self) -> None:
+            Events.closed += 1
+            more.set()
+
+    def events(decode: bool, filters: Any) -> Events:
+        asked.append((decode, filters))
+        return Events()
+
+    with engine_with(SimpleNamespace(events=events)).watch_exits("a=1", "b=2") as exits:
+        assert wait_for(exits) == "container c1 died"
+        assert Events.closed == 0
+    assert Events.closed == 1
+    assert asked == [(True, {"label": ["a=1", "b=2"], "event": "die"})]
+
+
+def test_a_container_is_removed_by_force_and_one_that_cannot_be_keeps_no_other() -> None:
+    removed: list[Any] = []
+
+    def remove(number: str, force: bool, v: bool) -> None:
+        removed.append((number, force, v))
+        raise OSError("busy")
+
+    def remove_network(number: str) -> None:
+        removed.append(number)
+
+    api = SimpleNamespace(remove_container=remove, remove_network=remove_network)
+    engine_with(api).remove([{"Id": "1"}, {"Id": "2"}], [{"Id": "n"}])
+    assert (sorted(removed[:2]), removed[2:]) == ([("1", True, True), ("2", True, True)], ["n"])
+
+
+# What killed drivers left --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made", "young"),
+    [
+        (1000.0, True), (1001.0, True), (1000.0 - YOUNG, False), (1000.0 - YOUNG + 1, True), (None, False), (0, False),
+        ("1970-01-01T00:16:40+00:00", True), ("1970-01-01T00:00:00+00:00", False), ("soon", True), ([1], True),
+        ({}, False),
+    ],
+)  # fmt: skip
+def test_what_was_made_a_moment_ago_is_young(made: Any, young: bool) -> None:
+    """And so is what says a time that cannot be read: it is left alone."""
+    assert is_young({"Created": made}, 1000.0) is young

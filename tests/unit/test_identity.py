@@ -1,0 +1,201 @@
+"""Who drives a launch: signatures in temporary folders, their locks, and whom one believes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import pytest
+
+from collbench.launch.folders import signature as identity
+from collbench.launch.folders.layout import folders
+from collbench.launch.folders.signature import boot, driver_identity, namespace, opened, sign, signature_of, signed
+from collbench.machine.facts import machine_id
+from collbench.schema.plan import Plan
+
+NOBODY = 4242
+PLAN = Plan(title="inner", collectives=("bcast",))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder in which nobody else's launches are."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def folder_of(place: Path, name: str = "collbench-a", said: str | None = "me") -> Path:
+    folder = place / name
+    folder.mkdir()
+    if said is not None:
+        (folder / "driver").write_text(said, encoding="utf-8")
+    return folder
+
+
+def test_a_driver_is_named_by_boot_namespace_number_and_start() -> None:
+    match = re.fullmatch(r"(.+)/([0-9]+)/([0-9]+)/([0-9]+)", driver_identity())
+    assert match is not None
+    assert match.groups()[:3] == (boot(), str(namespace()), str(os.getpid()))
+    fields = Path(f"/proc/{os.getpid()}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    assert match[4] == fields[19], "the 22nd of proc(5), of which two stand before"
+    assert (boot(), namespace()) == (machine_id(), Path("/proc/self/ns/pid").stat().st_ino)
+
+
+def test_a_signature_is_locked_before_it_has_its_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, locked = folder_of(place, said=None), list[list[str]]()
+    lock = fcntl.flock
+
+    def locking(file: Any, how: int) -> None:
+        locked.append(sorted(path.name for path in folder.iterdir()))
+        assert how == fcntl.LOCK_EX | fcntl.LOCK_NB
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", locking)
+    with sign(folder) as signature:
+        assert not signature.closed
+        assert locked == [["driver.draft"]]
+        assert (folder / "driver").read_text() == driver_identity()
+        assert [path.name for path in folder.iterdir()] == ["driver"]
+
+
+def test_a_folder_on_a_file_system_without_locks_is_signed_and_nothing_is_known_of_its_lock(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: Any, how: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    folder = folder_of(place, said=None)
+    with sign(folder):
+        assert signature_of(folder) == (driver_identity(), None)
+
+
+def test_a_signature_that_cannot_be_written_leaves_no_open_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[IO[str]] = []
+    usual = Path.open
+
+    def opening(path: Path, *how: Any, **more: Any) -> Any:
+        made.append(usual(path, *how, **more))
+        return made[-1]
+
+    monkeypatch.setattr(Path, "open", opening)
+    (folder_of(place, said=None) / "driver").mkdir()  # no file can take its name
+    with pytest.raises(OSError, match="driver"):
+        sign(place / "collbench-a")
+    assert [file.closed for file in made if file.mode == "w"] == [True]
+
+
+def test_of_a_signature_so_much_is_read_as_one_can_be_long(place: Path) -> None:
+    assert signature_of(folder_of(place, said="x" * 200)) == ("x" * 200, False)
+    assert signature_of(folder_of(place, "collbench-b", "x" * 5000)) == ("x" * 200, False)
+
+
+def test_links_are_not_followed_and_pipes_not_waited_for(place: Path) -> None:
+    (place / "secret").write_text("secret")
+    (place / "link").symlink_to(place / "secret")
+    os.mkfifo(place / "pipe")
+    with pytest.raises(OSError, match="link"):
+        opened(place / "link")
+    with opened(place / "pipe") as pipe:
+        assert pipe.read() == ""
+    with opened(place / "secret") as file:
+        assert file.read() == "secret"
+        assert not file.writable()
+
+
+def owned_by_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests: the folder belongs to neither root nor us."""
+    if os.getuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+        monkeypatch.setattr(os, "getuid", lambda: NOBODY + 1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: os.stat(folder).st_uid + 1)  # noqa: PTH116
+
+
+def test_folders_that_are_signed_are_found_in_order_and_no_others(place: Path) -> None:
+    for name in ("collbench-b", "collbench-a"):
+        folder_of(place, name, name)
+    folder_of(place, "collbench-unsigned", None)
+    folder_of(place, "collbench-odd", "\u00e9")
+    folder_of(place, "another", "me")
+    (place / "collbench-link").symlink_to(place / "collbench-a")
+    (place / "collbench-file").write_text("me")
+    with sign(folder_of(place, "collbench-c", None)):
+        assert list(signed()) == [
+            (place / "collbench-a", "collbench-a", False),
+            (place / "collbench-b", "collbench-b", False),
+            (place / "collbench-c", driver_identity(), True),
+        ]
+
+
+def test_that_a_lock_is_free_is_believed_of_ones_own_folder_and_of_roots(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody could sign as a driver that lives; only a lock that is held says something there."""
+    folder = folder_of(place)
+    assert [locked for *_, locked in signed()] == [False]
+    owned_by_another(folder, monkeypatch)
+    assert [locked for *_, locked in signed()] == [None]
+    with (folder / "driver").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert [locked for *_, locked in signed()] == [True]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of root's")
+def test_roots_folder_is_believed_by_everybody(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder_of(place)
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    assert [locked for *_, locked in signed()] == [False]
+
+
+# The folders of a launch ---------------------------------------------------------------------------------------------
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_launch_has_folders_of_its_own_and_leaves_none(place: Path) -> None:
+    with folders(PLAN, (os.getuid(), os.getgid()), "0-3") as found:
+        root = found.plan.parent
+        assert root.parent == place and root.name.startswith("collbench-")
+        assert (root / "cores").read_text() == "0-3"
+        assert msgspec.json.decode(found.plan.read_bytes(), type=Plan) == PLAN
+        assert (mode(root), mode(found.plan), mode(found.out), mode(found.relay)) == (0o711, 0o644, 0o700, 0o700)
+        assert {found.out.parent, found.relay.parent} == {root}
+        assert signature_of(root) == (driver_identity(), True)
+        (found.out / "left").write_text("by a world")
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives folders to another user")
+def test_root_gives_what_ranks_write_to_their_user(place: Path) -> None:
+    with folders(PLAN, (NOBODY, NOBODY + 1)) as found:
+        assert [(path.stat().st_uid, path.stat().st_gid) for path in (found.out, found.relay)] == [
+            (NOBODY, NOBODY + 1)
+        ] * 2
+        assert found.plan.stat().st_uid == 0
+
+
+def test_nobody_else_gives_folders_away(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    monkeypatch.setattr(os, "chown", lambda *_: pytest.fail("was called"))
+    with folders(PLAN, (NOBODY, NOBODY)):
+        pass
+
+
+def test_what_cannot_be_made_whole_is_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(plan: Any) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(msgspec.json, "encode", refuse)
+    with pytest.raises(OSError, match="No space"), folders(PLAN, (os.getuid(), os.getgid())):
+        pytest.fail("they were made")
+    assert list(place.iterdir()) == []
+    assert identity.FOLDER == "collbench-"

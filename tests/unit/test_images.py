@@ -1,0 +1,306 @@
+"""Images: their builds, asked of an engine that is made up, and what their labels say."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+from tests.unit.made_engine import MadeEngine, made_engine
+
+from collbench.errors import EngineError, ImageMissing, RequestError
+from collbench.launch.engines.docker import image_store, images
+from collbench.launch.engines.docker.build_context import Recipe, only, pack
+from collbench.launch.engines.docker.containers import Docker
+from collbench.launch.engines.docker.image_store import Resolved, inspect, labelled, resolve, run_once
+from collbench.launch.engines.fake import contents
+from collbench.launch.probe import Build, Contents
+from collbench.launch.stopping import Stopping
+from collbench.schema.manifest import Library
+
+pytest.importorskip("docker", reason="the Docker SDK for Python is not installed")
+
+HELD = msgspec.structs.replace(
+    contents("mpich"), libraries=(Library(name="MPICH", version="5", sha256="ab"),), packages={"numpy": "2"}
+)
+IMAGE = Resolved("some/image", "sha256:1")
+
+
+def query(path: str) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+
+
+def asked(made: MadeEngine, method: str, begin: str) -> list[str]:
+    return [path for how, path in made.asked if how == method and path.startswith(begin)]
+
+
+# Recipes -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_of_a_build_says_it_all() -> None:
+    recipe = Recipe(base="debian:13", no_cache=True, no_index=True, cuda="12")
+    assert images.command_of(images.prepare("mpich", recipe)) == (
+        "docker", "build", "--file", "containers/mpich.Dockerfile", "--tag", "collbench/mpich", "--build-arg",
+        "BASE=debian:13", "--build-arg", "NO_INDEX=1", "--build-arg", "CUDA=12", "--no-cache", "-",
+    )  # fmt: skip
+    assert images.command_of(images.prepare("mpich", Recipe())) == (
+        "docker", "build", "--file", "containers/mpich.Dockerfile", "--tag", "collbench/mpich", "-"
+    )  # fmt: skip
+
+
+def test_a_dockerfile_without_cuda_refuses_one(tmp_path: Path) -> None:
+    file = tmp_path / "own.Dockerfile"
+    file.write_text("ARG CUDAX\nFROM x\n")
+    with pytest.raises(
+        RequestError, match=r"--cuda 12: own\.Dockerfile has no argument CUDA\. Remove --cuda for this image"
+    ):
+        images.prepare(str(file), Recipe(cuda="12"))
+    assert images.prepare(str(file), Recipe()).arguments == {}
+
+
+def test_what_only_this_site_has_is_in_the_context(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+    (tmp_path / "b.whl").touch()
+    (tmp_path / "a.whl").touch()
+    (tmp_path / "notes.txt").touch()
+    files = images.prepare("mpich", Recipe(ca_bundle=tmp_path / "ca.pem", wheelhouse=tmp_path)).files
+    site = {name: path for name, path in files.items() if name.startswith("containers/site/")}
+    assert site == {
+        "containers/site/README.md": images.prepare("mpich", Recipe()).files["containers/site/README.md"],
+        "containers/site/ca.crt": tmp_path / "ca.pem",
+        "containers/site/wheels/a.whl": tmp_path / "a.whl", "containers/site/wheels/b.whl": tmp_path / "b.whl",
+    }  # fmt: skip
+    for recipe, said in (
+        (Recipe(ca_bundle=tmp_path / "none"), "--ca-bundle .*none: no such file"),
+        (Recipe(wheelhouse=tmp_path / "none"), r"--wheelhouse .*none: no \*\.whl in it"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            images.prepare("mpich", recipe)
+
+
+def test_a_context_holds_what_installs_collbench_its_code_and_the_dockerfile() -> None:
+    files = images.prepare("mpich", Recipe()).files
+    assert {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py"} <= set(files)
+    assert {"containers/mpich.Dockerfile", "src/collbench/__init__.py", "src/collbench/launch/engines/docker/images.py",
+            "src/collbench/timing/_loop.c", "src/collbench/cli/demo.toml"} <= set(files)  # fmt: skip
+    assert not [name for name in files if name.endswith((".so", ".pyc")) or "__pycache__" in name]
+    assert all(path.is_file() for path in files.values())
+
+
+def members(context: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=BytesIO(context)) as tar:
+        return {member.name: member for member in tar.getmembers()}
+
+
+def test_the_same_contents_are_the_same_context_whoever_packs_them_when(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "other").chmod(0o700)
+    packed = pack({"a/file": tmp_path / "one"})
+    assert packed == pack({"a/file": tmp_path / "other"})
+    (member,) = members(packed).values()
+    assert (member.uid, member.gid, member.mtime, member.uname, member.gname, member.mode) == (
+        0, 0, 0, "root", "root", 0o644
+    )  # fmt: skip
+
+
+def test_a_context_of_a_dockerfile_alone() -> None:
+    with tarfile.open(fileobj=BytesIO(only("FROM x\n"))) as tar:
+        (member,) = tar.getmembers()
+        file = tar.extractfile(member)
+        assert file is not None
+        assert (member.name, file.read()) == ("Dockerfile", b"FROM x\n")
+
+
+# Labels --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held", "more"),
+    [
+        (HELD, {"collbench.mpi": "MPICH 5", "collbench.mpi.sha256": "ab", "collbench.package.numpy": "2"}),
+        (msgspec.structs.replace(HELD, native=False, packages={}, libraries=()), {"collbench.native": "no"}),
+        (msgspec.structs.replace(HELD, vendor="torch", packages={}), {}),
+        (
+            msgspec.structs.replace(HELD, packages={}, libraries=(Library(name="M", version="1"),),
+                                    build=Build(configure=None, cuda_built=True, cuda_claimed=None)),
+            {"collbench.mpi": "M 1", "collbench.mpi.sha256": "", "collbench.mpi.configure": "",
+             "collbench.mpi.cuda": "built yes, claimed unknown"},
+        ),
+        (
+            msgspec.structs.replace(HELD, vendor="torch", packages={}, libraries=(Library(name="NCCL", version="2"),),
+                                    build=Build(configure="--x", cuda_built=False, cuda_claimed=True)),
+            {"collbench.mpi.configure": "--x", "collbench.mpi.cuda": "built no, claimed yes", "collbench.nccl": "2",
+             "collbench.nccl.sha256": ""},
+        ),
+    ],
+)  # fmt: skip
+def test_labels_say_what_an_image_holds(held: Contents, more: dict[str, str]) -> None:
+    own = {"collbench.version": held.collbench, "collbench.python": "3.11", "collbench.native": "yes"}
+    assert images.labels_of(held) == own | more
+
+
+# Builds --------------------------------------------------------------------------------------------------------------
+
+
+def building(method: str, path: str) -> tuple[int, Any] | None:
+    if path.startswith(("/containers/json", "/networks")):
+        return 200, []
+    if path.startswith("/build"):
+        return 200, {"stream": "done"}
+    return (200, {"Id": "sha256:1", "RepoDigests": ["debian@sha256:ab"]}) if path.startswith("/images/") else None
+
+
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: Recipe, answer: Any = building) -> MadeEngine:
+    def contents_of(engine: Docker, draft: Resolved, build: bool) -> Contents:
+        assert build
+        assert draft == Resolved(f"collbench/mpich:unlabelled-{engine.run}", "sha256:1")
+        return HELD
+
+    monkeypatch.setattr(images, "contents_of", contents_of)
+    with made_engine(tmp_path, answer) as made:
+        heard: list[str] = []
+        wanted = images.prepare("mpich", recipe)
+        assert images.build(Docker(made.host), wanted, heard.append, Stopping()) == HELD
+        assert heard == ["done"], "of the labels nothing is said"
+    return made
+
+
+def test_an_image_is_built_asked_what_it_holds_and_labelled_with_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = built(tmp_path, monkeypatch, Recipe(no_index=True, no_cache=True))
+    draft, final = (query(path) for path in asked(made, "POST", "/build"))
+    assert draft["t"].startswith("collbench/mpich:unlabelled-cb")
+    assert (draft["dockerfile"], json.loads(draft["buildargs"])) == ("containers/mpich.Dockerfile", {"NO_INDEX": "1"})
+    assert (draft["nocache"], draft["rm"], draft["forcerm"]) == ("True", "True", "True")
+    assert (final["t"], final["dockerfile"], final["nocache"]) == ("collbench/mpich", "Dockerfile", "False")
+    base = next(line.partition("=")[2] for line in images.prepare("mpich", Recipe()).dockerfile.read_text().splitlines()
+                if line.startswith("ARG BASE="))  # fmt: skip
+    assert json.loads(final["labels"]) == images.labels_of(HELD) | {"collbench.base": f"{base} debian@sha256:ab"}
+    (removed,) = asked(made, "DELETE", "/images/")
+    assert removed.startswith(f"/images/{draft['t']}?") and "noprune=True" in removed
+
+
+def test_a_base_of_no_registry_is_named_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def local(method: str, path: str) -> tuple[int, Any] | None:
+        return (200, {"Id": "sha256:1"}) if path.startswith("/images/") else building(method, path)
+
+    made = built(tmp_path, monkeypatch, Recipe(base="mine"), local)
+    _, final = (query(path) for path in asked(made, "POST", "/build"))
+    assert json.loads(final["labels"])["collbench.base"] == "mine sha256:1"
+
+
+def test_a_build_that_fails_says_its_last_lines(tmp_path: Path) -> None:
+    lines = "".join(f"step {number}\n\n" for number in range(12))
+
+    class Api:
+        """As much of the SDK's client as a build takes."""
+
+        def build(self, **how: Any) -> Any:
+            assert (how.pop("fileobj").read(), how.pop("timeout")) == (b"a tar", image_store.BUILD_SILENCE)
+            assert how == {
+                "custom_context": True, "dockerfile": "Dockerfile", "tag": "x/y", "buildargs": {"A": "b"},
+                "nocache": False, "labels": {"c": "d"}, "rm": True, "forcerm": True, "decode": True,
+            }  # fmt: skip
+            yield {"stream": lines}
+            yield {"status": "pulling"}
+            yield {"error": " no such package\n"}
+
+    heard: list[str] = []
+    with made_engine(tmp_path, building) as made:
+        engine = Docker(made.host)
+        engine.client.api = Api()
+        with pytest.raises(EngineError) as caught:
+            image_store.build(engine, b"a tar", "Dockerfile", "x/y", {"A": "b"}, False, {"c": "d"}, heard.append)
+    last = " | ".join(f"step {number}" for number in range(4, 12))
+    assert str(caught.value) == f"image x/y: the build failed: no such package Last lines: {last}"
+    assert heard == [f"step {number}" for number in range(12)]
+
+
+# What is on an engine ------------------------------------------------------------------------------------------------
+
+
+def test_images_are_listed_by_their_tags(tmp_path: Path) -> None:
+    there = [
+        {"Id": "sha256:0123456789abcdef", "RepoTags": ["z/late", "b/two"], "Labels": {"collbench.image": "x"}},
+        {"Id": "sha256:ffffffffffffffff", "RepoTags": ["<none>:<none>", "a/one"], "Labels": None},
+        {"Id": "sha256:eeeeeeeeeeeeeeee", "RepoTags": None},
+    ]
+    with made_engine(tmp_path, lambda method, path: (200, there) if path.startswith("/images/json") else None) as made:
+        assert images.listed(Docker(made.host)) == [
+            {"tag": "a/one", "id": "ffffffffffff"},
+            {"collbench.image": "x", "tag": "b/two", "id": "0123456789ab"},
+            {"collbench.image": "x", "tag": "z/late", "id": "0123456789ab"},
+        ]
+        assert json.loads(query(made.asked[-1][1])["filters"]) == {"label": ["collbench.image"]}
+        assert len(labelled(Docker(made.host), "x")) == 3
+
+
+def test_an_image_is_known_by_its_id_or_missing(tmp_path: Path) -> None:
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith("/images/there"):
+            return 200, {"Id": "sha256:7", "Size": 1}
+        return (404, {"message": "No such image: gone"}) if path.startswith("/images/") else None
+
+    with made_engine(tmp_path, answer) as made:
+        engine = Docker(made.host)
+        assert resolve(engine, "there") == Resolved("there", "sha256:7")
+        assert inspect(engine, "there") == {"Id": "sha256:7", "Size": 1}
+        with pytest.raises(ImageMissing) as caught:
+            resolve(engine, "gone")
+        assert str(caught.value) == f"image gone: not on this engine ({made.host})."
+
+
+def test_a_command_is_run_once_as_a_user_and_its_container_removed(tmp_path: Path) -> None:
+    states = iter(("created", "running", "exited"))
+
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith("/containers/create"):
+            return 201, {"Id": "1"}
+        if path.startswith("/containers/1/json"):
+            state = {"Status": next(states, "exited"), "ExitCode": 7}
+            return 200, {"Id": "1", "State": state, "Config": {"Tty": True}}
+        return (204, None) if method in ("POST", "DELETE") else None
+
+    with made_engine(tmp_path, answer) as made:
+        engine = Docker(made.host)
+        code, _ = run_once(engine, IMAGE, ("cat", "file"), "4:2", network_mode="none")
+        assert code == 7
+        (body,) = (body for body in made.bodies if "Image" in body)
+        assert (body["Image"], body["Cmd"], body["User"], body["Labels"]) == (
+            "sha256:1", ["cat", "file"], "4:2", engine.labels
+        )  # fmt: skip
+        assert body["Env"] == ["HOME=/tmp", "USER=collbench"]
+        host = body["HostConfig"]
+        assert (host["Init"], host["PidsLimit"], host["NetworkMode"]) == (True, 4096, "none")
+        assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
+        assert len(asked(made, "GET", "/containers/1/json")) >= 3
+        (removed,) = asked(made, "DELETE", "/containers/1")
+        assert query(removed)["force"] == query(removed)["v"] == "True"
+        assert query(asked(made, "GET", "/containers/1/logs")[0])["tail"] == "200"
+        run_once(engine, IMAGE, ("true",))
+        body = made.bodies[-1]
+        assert (body.get("User"), body.get("Env")) == (None, None), "the image's own, where none is given"
+
+
+def test_a_command_that_does_not_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith("/containers/create"):
+            return 201, {"Id": "1"}
+        if path.startswith("/containers/1/json"):
+            return 200, {"Id": "1", "State": {"Status": "running"}}
+        return (204, None) if method in ("POST", "DELETE") else None
+
+    with made_engine(tmp_path, answer) as made:
+        engine = Docker(made.host)
+        monkeypatch.setattr(image_store, "ANSWER", 0)
+        with pytest.raises(EngineError) as caught:
+            run_once(engine, IMAGE, ("sleep", "1000"))
+        assert str(caught.value) == "image some/image: cannot run sleep: it did not end within 0 s."
+        assert made.asked[-1][0] == "DELETE"

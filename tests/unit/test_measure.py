@@ -1,0 +1,329 @@
+"""One case on all ranks of the fake backend: what stands in its record, and what becomes of a case that goes wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.made_measurements import Change, Heard, case, measured, method, on_ranks, preparing
+
+from collbench import collectives
+from collbench.bindings.spec import Operation, Seen
+from collbench.collectives.case import CollectiveCase
+from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
+from collbench.machine import nvml
+from collbench.machine.confinement import distinct
+from collbench.machine.facts import rank_facts
+from collbench.run import contention
+from collbench.run.contention import Waited
+from collbench.run.failures import AgreedError
+from collbench.run.measure import measure
+from collbench.schema.gpu import Reading
+from collbench.schema.manifest import Gpu
+from collbench.schema.record import Record
+from collbench.timing.call import Stage, Stopwatch
+from collbench.timing.stops import Fixed
+
+# What is recorded ----------------------------------------------------------------------------------------------------
+
+
+def test_rank_0_has_the_record_and_the_samples_and_the_others_have_nothing() -> None:
+    (record, samples), (other, nothing) = measured(case())
+    assert samples is not None and samples.shape == (2, 3)
+    assert nothing is None
+    assert other == Record(case=case().identity, launch=0, status="ok")
+    assert (record.case, record.launch, record.status, record.reason) == (case().identity, 0, "ok", None)
+    assert record.work is not None and record.check is not None and record.samples is not None
+    assert (record.work.amount, record.work.count, record.work.bus_factor) == (16, 4, 1.0)
+    assert (record.check.wrong, record.samples.n, record.samples.invalid) == (0, 3, 0)
+    assert (record.driver, record.gate, record.cadence, record.clock) == ("python", "barrier", "isolated", "common")
+    assert (record.in_place, record.transport, record.algorithm, record.protocol) == (False, "simulated", None, None)
+    assert (record.burst, record.device, record.gpus, record.shared_gpu, record.notes) == (1, None, (), False, ())
+    assert (record.contended, record.oversubscribed) == (None, False), "virtual time waits for no processor"
+    assert record.confinement == distinct((rank_facts().confinement,) * 2)
+
+
+def test_the_watchdog_hears_of_every_step() -> None:
+    watch = Heard()
+    row = collectives.get("bcast")
+    on_ranks(1, lambda session: measure(case(ranks=1), row, session, method(1, warmup=1), watch))
+    steps = ("preparing", "checking", "warming up", "timing", "timing on the device", "checking again")
+    assert watch.said == [f"bcast 16 B on fake: {step}" for step in steps]
+
+
+def test_what_is_recorded_of_the_method_and_of_the_operation() -> None:
+    how = method(oversubscribed=True, clock="local", gate="none")
+    (record, _), _ = measured(case("allreduce", driver="native", in_place=True), how)
+    assert (record.oversubscribed, record.clock, record.gate, record.in_place) == (True, "local", "none", True)
+    assert (record.driver, record.notes) == ("python", ("driver python: the fake backend has no C function",))
+
+
+def test_the_work_is_what_moves_after_rounding_to_whole_blocks() -> None:
+    (record, _), *_ = measured(case("allgather", ranks=3, size=120))
+    assert record.work is not None
+    assert (record.work.amount, record.work.count) == (96, 8)
+    assert record.work.bus_factor == pytest.approx(2 / 3)
+
+
+def observing(seen: Callable[[int], Seen]) -> Change:
+    def observe(rank: int, operation: Operation) -> Operation:
+        def look(once: Callable[[], object]) -> Seen:
+            once()
+            return seen(rank)
+
+        return replace(operation, observe=look)
+
+    return preparing(observe)
+
+
+def test_what_the_ranks_saw_of_their_library_stands_in_the_record() -> None:
+    seen = [Seen("RING", "LL", "P2P", ("one",)), Seen("TREE", "LL", None, ("one", "two"))]
+    (record, _), _ = measured(case(), change=observing(lambda rank: seen[rank]))
+    assert (record.algorithm, record.protocol, record.transport) == ("RING, TREE", "LL", "P2P")
+    assert record.notes == ("one", "two")
+    (record, _), _ = measured(case(), change=observing(lambda rank: Seen()))
+    assert record.transport == "simulated", "what the session says, where nothing was seen"
+
+
+def test_notes_of_cramped_gpus_come_last_and_a_shared_gpu_is_marked() -> None:
+    rank = replace(rank_facts("GPU-0"), cores=frozenset({3}))
+    how = replace(method(), ranks=(rank, rank))
+    (record, _), _ = measured(case(driver="native"), how, observing(lambda rank: Seen(notes=("seen",))))
+    assert record.shared_gpu
+    assert [note.partition(":")[0] for note in record.notes] == ["driver python", "seen", "ranks 0, 1"]
+
+
+def test_the_gpus_are_looked_at_before_and_after_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = iter((210, 1980))
+    monkeypatch.setattr(nvml, "readings", lambda uuids: (Reading(uuid=uuids[0], sm_clock=next(clocks)),))
+
+    def with_gpu(session: Any) -> None:
+        if session.world.rank == 1:
+            session.gpu = Gpu(uuid="GPU-1", name="A", memory=1, bus="0")
+
+    (record, _), _ = measured(case(), change=with_gpu)
+    (state,) = record.gpus
+    assert (state.before.uuid, state.before.sm_clock, state.after.sm_clock) == ("GPU-1", 210, 1980)
+
+
+def test_where_time_is_real_waiting_for_processors_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds in which they may have waited are those between the two looks."""
+    ticks, looked = [0], [0]
+    before, given = Waited(7.0), []
+
+    def clock() -> int:
+        ticks[0] += 1_000_000
+        return ticks[0]
+
+    def now() -> Waited:
+        looked[0] = ticks[0]
+        return before
+
+    def since(first: Waited, seconds: float, world: Any) -> tuple[bool, tuple[str, ...]]:
+        given.append((first, seconds, (ticks[0] - looked[0] - 1_000_000) * 1e-9))
+        return True, ("held up",)
+
+    monkeypatch.setattr(time, "monotonic_ns", clock)
+    monkeypatch.setattr(contention, "now", now)
+    monkeypatch.setattr(contention, "since", since)
+
+    def real(session: Any) -> None:
+        session.clock = clock
+
+    ((record, _),) = measured(case(ranks=1), method(1, gate="none"), real)
+    assert (record.contended, record.notes) == (True, ("held up",))
+    ((first, seconds, passed),) = given
+    assert first is before
+    assert seconds == pytest.approx(passed) and seconds > 5e-3
+
+
+def completed(operation: Operation, fail: Callable[[], None] = lambda: None, **more: Any) -> Operation:
+    """The operation as of a library that only issues work."""
+
+    def complete() -> None:
+        fail()
+
+    return replace(operation, call=replace(operation.call, completion=Stage(complete), **more))
+
+
+def test_a_burst_is_issued_as_a_whole_and_a_graph_holds_several() -> None:
+    calls: list[int] = []
+
+    def counted(rank: int, operation: Operation) -> Operation:
+        perform = operation.call.stages[0].python
+
+        def once() -> None:
+            calls.append(rank)
+            perform()
+
+        return completed(operation, stages=(Stage(once),))
+
+    streaming = method(cadence="streaming", burst=5, launches=2)
+    (record, _), _ = measured(case(), streaming, preparing(counted))
+    assert (record.burst, record.cadence, calls.count(0)) == (5, "streaming", 3 * 5 + 2)
+    (record, _), _ = measured(case(graph=7), streaming, preparing(counted))
+    assert record.burst == 2 * 7
+
+
+def test_the_time_on_the_device_is_taken_after_the_samples() -> None:
+    def timed(rank: int, operation: Operation) -> Operation:
+        return completed(operation, stopwatch=Stopwatch(Stage(int), Stage(int), lambda: 2.0 + rank))
+
+    (record, _), _ = measured(case(), change=preparing(timed))
+    assert record.device is not None and record.device.p50 == pytest.approx(3e-3), "the slowest rank's"
+
+
+# What goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def on_rank_1(error: Exception) -> Change:
+    def fail(rank: int, operation: Operation) -> Operation:
+        if rank == 1:
+            raise error
+        return operation
+
+    return preparing(fail)
+
+
+@pytest.mark.parametrize(
+    ("asked", "how", "change", "status", "reason"),
+    [
+        (case("ps_bcast", ranks=1), {}, None, "skipped", "ps_bcast needs 2 ranks or more"),
+        (case("ps_gather", in_place=True), {}, None, "skipped", "ps_gather has no in-place form"),
+        (case(), {"cadence": "streaming"}, None, "skipped",
+         "cadence streaming: bcast on fake completes every call before it returns"),
+        (case(), {}, on_rank_1(Unsupported("no such algorithm")), "skipped", "no such algorithm"),
+        (case(), {}, on_rank_1(MemoryError("8 GiB")), "failed", "rank 1: out of memory (8 GiB)"),
+        (case(), {}, on_rank_1(LibraryError("error 5")), "failed", "rank 1: error 5"),
+    ],
+)  # fmt: skip
+def test_what_one_rank_cannot_prepare_no_rank_measures(
+    asked: CollectiveCase, how: dict[str, Any], change: Change | None, status: str, reason: str
+) -> None:
+    for record, samples in measured(asked, method(asked.ranks, **how), change or (lambda session: None)):
+        assert (record.status, record.reason, record.launch, samples) == (status, reason, 0, None)
+        assert (record.case, record.work) == (asked.identity, None)
+
+
+def refusing(error: Exception) -> Change:
+    """Rank 1's library answers the third time with an error."""
+    calls: list[int] = []
+
+    def refuse(rank: int, operation: Operation) -> Operation:
+        perform = operation.call.stages[0].python
+
+        def once() -> None:
+            perform()
+            if rank == 1:
+                calls.append(rank)
+                if len(calls) == 3:
+                    raise error
+
+        return completed(operation, stages=(Stage(once),))
+
+    return preparing(refuse)
+
+
+@pytest.mark.parametrize("error", [LibraryError("no algorithm"), RuntimeError("no algorithm")])
+def test_a_library_that_answers_at_once_refuses_the_case_on_all_ranks(error: Exception) -> None:
+    """Once in the check before, once in the only sample: the third time is the check after."""
+    found = measured(case(), method(stop=Fixed(1)), refusing(error))
+    for record, samples in found:
+        assert (record.status, record.reason, samples) == ("failed", "rank 1: no algorithm", None)
+        assert (record.case, record.launch) == (case().identity, 0)
+
+
+def test_a_library_that_performs_in_the_call_takes_the_job_along() -> None:
+    def fail() -> None:
+        raise LibraryError("another rank waits")
+
+    def broken(rank: int, operation: Operation) -> Operation:
+        return replace(operation, call=replace(operation.call, stages=(Stage(fail),)))
+
+    with pytest.raises(LibraryError, match="another rank waits"):
+        measured(case(ranks=1), change=preparing(broken))
+
+
+def test_trouble_that_the_library_met_ends_all_ranks_with_the_case_named() -> None:
+    def troubled(session: Any) -> None:
+        session.trouble = lambda: "remote error" if session.world.rank == 1 else None
+
+    with pytest.raises(AgreedError) as caught:
+        measured(case(), change=troubled)
+    assert isinstance(caught.value.error, LostRankError)
+    assert not isinstance(caught.value.error, RunError)
+    assert str(caught.value) == "rank 1: bcast 16 B on fake: remote error."
+
+
+@pytest.mark.parametrize(("fault", "when"), [("corrupt:1", "before"), ("corrupt:1@4", "after")])
+def test_a_wrong_result_says_when_it_was_seen_and_what_would_have_moved(fault: str, when: str) -> None:
+    (record, samples), (other, _) = measured(case(), fault=fault)
+    assert (record.status, record.launch, samples) == ("failed", 0, None)
+    assert record.reason == f"wrong result {when} timing: rank 1: 1 of 4 elements"
+    assert record.check is not None and record.work is not None
+    assert (record.check.wrong, record.work.amount) == (1, 16)
+    assert other == record, "all ranks know"
+
+
+def test_every_rank_with_wrong_elements_is_named_with_how_many() -> None:
+    def spoil(rank: int, operation: Operation) -> Operation:
+        perform = operation.call.stages[0].python
+
+        def once() -> None:
+            perform()
+            for part in operation.output:
+                part.array[:, :rank] = 0  # type: ignore[attr-defined]
+
+        return replace(operation, call=replace(operation.call, stages=(Stage(once),)))
+
+    (record, _), *_ = measured(case("allgather", ranks=3, size=120), change=preparing(spoil))
+    assert record.check is not None
+    assert record.check.wrong == 3 + 6
+    assert (record.reason or "").endswith(": rank 1: 3 of 24 elements, rank 2: 6 of 24 elements")
+
+
+@pytest.mark.parametrize("name", ["bcast", "barrier"])
+def test_without_checks_nothing_is_called_wrong(name: str) -> None:
+    (record, _), _ = measured(case(name), method(check=0), fault="corrupt:1")
+    assert record.status == "ok"
+    assert record.check is not None and record.check.wrong is None
+
+
+@pytest.mark.parametrize("check", [1, 2])
+def test_any_number_of_checks_is_one_before_and_one_after(check: int) -> None:
+    (record, _), _ = measured(case(), method(check=check), fault="corrupt:1")
+    assert record.status == "failed"
+
+
+def test_a_barrier_that_lets_a_rank_go_early_is_wrong() -> None:
+    (record, _), _ = measured(case("barrier"), fault="corrupt:1")
+    assert record.reason == "wrong result before timing: 1 ranks left before the last one entered"
+    assert record.check is not None and record.check.wrong == 1
+    (record, _), _ = measured(case("barrier"), method(clock="local"), fault="corrupt:1")
+    assert record.check is not None and (record.status, record.check.wrong) == ("ok", None)
+
+
+def test_samples_that_were_all_late_are_a_failure_that_says_what_helps() -> None:
+    """Each rank comes long after the announced start, because its clock jumps before every sample."""
+
+    def slow(session: Any) -> None:
+        clock, announce = session.clock, session.signals.announce
+        behind = SimpleNamespace(by=0)
+
+        def late() -> None:
+            announce()
+            behind.by += 50_000_000
+
+        session.clock = lambda: clock() + behind.by
+        session.signals = replace(session.signals, announce=late)
+
+    (record, samples), _ = measured(case(), method(gate="roundtime"), slow)
+    assert record.status == "failed"
+    assert record.reason == "all 3 samples were late at the gate: too few cores, or a busy machine. Use --gate barrier"
+    assert record.samples is not None and (record.samples.n, record.samples.invalid) == (3, 3)
+    assert samples is not None and (np.asarray(samples) < 0).all()
