@@ -129,6 +129,7 @@ def test_a_backend_of_another_package_is_measured_and_what_it_brings_stands_in_t
     assert [library.name for library in run.manifest.libraries] == ["NumPy"]
 
 
+@pytest.mark.slow
 def test_it_is_named_in_plans_and_skips_what_it_has_no_binder_for(
     install: Install, collbench: Collbench, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_backends_of_other_packages_are_listed_broken_ones_with_the_reason(
     assert "in-process ranks with simulated times" in listed, "a name of collbench's own cannot be taken"
 
 
+@pytest.mark.slow
 def test_a_broken_package_stops_nothing_else(install: Install, collbench: Collbench, tmp_path: Path) -> None:
     search = install(broken="site_nowhere:BACKEND")
     done = collbench("bcast", "--backend", "fake", "-e", "8", "-n", "2", "--out", tmp_path / "run", PYTHONPATH=search)

@@ -84,6 +84,7 @@ def test_completion_scripts(collbench: Collbench, shell: str) -> None:
     assert "_COLLBENCH_COMPLETE" in done.stdout
 
 
+@pytest.mark.slow
 def test_demo_works_without_mpi_and_says_that_it_is_simulated(collbench: Collbench, tmp_path: Path) -> None:
     done = collbench("demo", "--style", "csv", "--out", tmp_path / "run")
     assert done.returncode == 0

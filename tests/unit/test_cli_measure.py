@@ -92,6 +92,7 @@ def test_standard_output_holds_the_style_alone(collbench: Collbench, style: str)
         assert all(line.startswith("#") or line.split()[0].isdigit() for line in done.stdout.splitlines() if line)
 
 
+@pytest.mark.slow
 def test_the_fake_backend_repeats_itself(collbench: Collbench) -> None:
     documents = [json.loads(collbench("alltoall", *FAKE, *SHORT, "--style", "json").stdout) for _ in range(2)]
     assert documents[0]["records"] == documents[1]["records"]
@@ -141,6 +142,7 @@ def test_a_budget_has_floor_and_cap(collbench: Collbench) -> None:
     assert many["samples"]["n"] == 25
 
 
+@pytest.mark.slow
 def test_a_run_on_disk_shows_as_it_was_printed(collbench: Collbench, tmp_path: Path) -> None:
     run = tmp_path / "new" / "run"
     done = collbench("gather", *FAKE, *SHORT, "--out", run, "-J", tmp_path / "document.json")

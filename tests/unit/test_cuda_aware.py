@@ -120,6 +120,7 @@ def test_a_child_that_tries_is_a_world_of_its_own(monkeypatch: pytest.MonkeyPatc
     assert found["OMPI_MCA_accelerator"] == "cuda"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "found", "said"),
     [

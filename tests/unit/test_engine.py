@@ -115,6 +115,7 @@ def silence(connection: Any) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("talk", [trickle, silence])
 def test_a_whole_answer_has_a_limit(tmp_path: Path, soon: None, talk: Any) -> None:
     with raw_engine(tmp_path, talk) as made, pytest.raises(EngineError, match=r"no answer within 1 s|timed out"):
@@ -136,6 +137,7 @@ def stalling(tmp_path: Path, soon: None) -> Iterator[tuple[Docker, MadeEngine, t
         over.set()
 
 
+@pytest.mark.slow
 def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
     stalling: tuple[Docker, MadeEngine, threading.Event],
 ) -> None:
@@ -153,6 +155,7 @@ def test_an_engine_that_did_not_answer_is_asked_once_more_and_no_oftener(
     assert len(made.asked) == 2
 
 
+@pytest.mark.slow
 def test_an_engine_that_answers_again_is_asked_again(stalling: tuple[Docker, MadeEngine, threading.Event]) -> None:
     engine, _, stalled = stalling
     stalled.set()

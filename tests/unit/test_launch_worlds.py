@@ -131,6 +131,7 @@ def test_words_of_a_world_are_cut(tmp_path: Path) -> None:
         assert len(record.transport or "") < 2100
 
 
+@pytest.mark.slow
 def test_a_line_that_the_reader_would_refuse_is_one_failed_record(tmp_path: Path) -> None:
     oddity = f"""{PY} "
 import json; line = open('{tmp_path}/good/records.jsonl').readline()
@@ -172,6 +173,7 @@ def test_a_launch_that_measured_everything_and_ends_oddly_is_a_note(tmp_path: Pa
     assert heard.records[0].notes == ()
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_the_launch_has_measured(tmp_path: Path) -> None:
     prepared = made(tmp_path, "head -n 1 $here/good/records.jsonl > $out/records.jsonl\n"
                               "cp -r $here/good/samples $out; touch $here/half; sleep 60")  # fmt: skip

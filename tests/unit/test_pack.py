@@ -252,6 +252,7 @@ def test_nothing_new_is_written_where_a_packed_run_is(run: Path) -> None:
     assert contents(run) == before
 
 
+@pytest.mark.slow
 def test_the_command_packs_runs_and_says_what_that_saved(collbench: Collbench, run: Path) -> None:
     shutil.copytree(run, run.with_name("other"))
     compared = collbench("compare", run, "--by", "policy").stdout

@@ -179,6 +179,7 @@ def test_a_policy_of_another_package_is_expanded_placed_and_shown_as_commands(in
     assert any("--host cb1-1-c0:1,cb1-1-c1:2" in line for line in shown)
 
 
+@pytest.mark.slow
 def test_a_policy_of_another_package_is_listed_and_planned_by_the_program(
     install: Install, tmp_path: Path, collbench: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

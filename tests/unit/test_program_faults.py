@@ -136,6 +136,7 @@ def test_it_is_asked_for_points_in_numbers(monkeypatch: pytest.MonkeyPatch) -> N
     assert record.reason == "sh ended with exit code 1: C"
 
 
+@pytest.mark.slow
 @built
 def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bare_environment: dict[str, str]) -> None:
     plan = tmp_path / "plan.toml"

@@ -61,6 +61,7 @@ def test_told_to_stop_while_it_can(number: int) -> None:
     assert watched("polite", LONG, number) == (0, [f"stopped by {number}"])
 
 
+@pytest.mark.slow
 def test_trouble_that_the_library_met_behind_its_back() -> None:
     """None at the first look; the second cannot be had; at the third there is some. The call itself never returns."""
     assert watched("trouble", LONG) == (3, ["trouble in the test: the library lost a rank"])
@@ -153,6 +154,7 @@ def test_after_a_signal_it_is_looked_often(monkeypatch: pytest.MonkeyPatch) -> N
     assert (watchdog.stopped, ended[0]) == (signal.SIGTERM, "terminated in the test")
 
 
+@pytest.mark.slow
 def test_who_moves_is_left_alone() -> None:
     assert watched("beating", LONG) == (0, [])
 

@@ -228,6 +228,7 @@ def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Pa
         assert (done.returncode, done.stderr) == (2, said)
 
 
+@pytest.mark.slow
 @built
 def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
