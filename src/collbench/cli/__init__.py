@@ -21,6 +21,7 @@ from collbench.spelling import suggestion
 #: Command, module in this package that defines `command`, line of help.
 COMMANDS = (
     ("run", "run_plan", "Measure every case of a plan file in one world."),
+    ("suite", "suite", "Benchmarks of this machine: its processors and memory."),
     ("launch", "launch", "Start ranks on the host and in containers, as a plan says: one run."),
     ("plan", "plan", "What a launch plan amounts to: cells, order, places, time."),
     ("image", "image", "Build the images that plans name; list what is inside them."),

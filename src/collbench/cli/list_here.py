@@ -61,7 +61,7 @@ def _workloads() -> None:
     click.echo("workloads of plans")
     for name in workloads.names():
         program = workloads.get(name)
-        reason = program.needs()
+        reason = program.missing()
         click.echo(f"  {_usable(reason)} {name:<12} {program.summary}")
         if reason is not None:
             click.echo(f"      {'':<12} {reason}")

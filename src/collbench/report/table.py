@@ -30,7 +30,8 @@ class TableStyle:
         lines += [f"# {line}" for line in gpu_lines(manifest)]
         if manifest.simulated:
             lines.append("# SIMULATED: the fake backend generates its times; they say nothing about this machine")
-        if manifest.ranks == 1 and manifest.libraries and not manifest.simulated:
+        alone = manifest.ranks == 1 and bool((manifest.plan or {}).get("collectives", True))
+        if alone and manifest.libraries and not manifest.simulated:
             lines.append("# one rank communicates with nobody; start more: mpirun -n 4 collbench ...")
         return "\n".join(lines) + "\n"
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from collbench import workloads
 from collbench.bindings.spec import HostBackend, HostSession, Operation, Options, Session, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
@@ -59,6 +60,9 @@ class Alone(HostBackend):
     summary = "one rank that starts programs"
     ops: tuple[Op, ...] = ()
 
+    def __init__(self, programs: tuple[str, ...]) -> None:
+        self._programs = programs
+
     def missing(self) -> str | None:
         return None
 
@@ -77,7 +81,9 @@ class Alone(HostBackend):
         return ()
 
     def libraries(self) -> tuple[Library, ...]:
-        return ()
+        """The programs that the workloads start."""
+        started = (library for name in self._programs for library in workloads.get(name).libraries())
+        return tuple(dict.fromkeys(started))
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
         body(AloneSession(options.thread_level))

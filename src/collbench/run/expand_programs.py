@@ -34,13 +34,15 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
             has = f"{', '.join(plan.workloads) or 'a plan without workloads'} has no such axis"
             raise PlanError(f"axes: {name!r}: {has}. {suggestion(name, tuple(known)) if known else ''}".rstrip())
         for value in values:
-            _refuse_other_kind(known[name], value)
+            _refuse(known[name], value)
     return tuple(dict.fromkeys(case for row in rows for case in _cases_of_row(row, plan)))
 
 
-def _refuse_other_kind(axis: Axis, value: Value) -> None:
+def _refuse(axis: Axis, value: Value) -> None:
     if axis.neutral is not None and type(value) is not type(axis.neutral):
         raise PlanError(f"axes: {axis.name}: {value!r} has another type than the default {axis.neutral!r}.")
+    if axis.choice is not None:
+        axis.choice.check(f"axes: {axis.name}", value)
 
 
 def _cases_of_row(row: Program, plan: Plan) -> Iterator[ProgramCase]:

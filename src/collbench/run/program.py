@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -26,29 +27,33 @@ from collbench.workloads.program import Measure, Program
 Value = TypeVar("Value")
 
 
+class WrongResult(Exception):
+    """A program ran, and its result is wrong."""
+
+    def __init__(self, name: str, wrong: int) -> None:
+        super().__init__(f"wrong result: {name} counted {counted(wrong, 'wrong value')}")
+        self.wrong = wrong
+
+
 def measure_program(
     case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch
 ) -> tuple[Measured, ...]:
-    """Run the program of a case once. Returns for each measure a record, and its samples [1, n] in ns.
+    """Run the program of a case. Returns for each measure a record, and its samples [1, n] in ns.
 
-    There are `plan.iters` samples, or `plan.floor` under a time budget, because their number is set at the start.
+    There are `plan.iters` samples. Without them there are `plan.floor`, because their number is set at the start; a
+    program that is executed for each sample gets more, up to `plan.cap`, until the time budget is spent.
 
     Raises:
         Interrupted: this process was told to stop.
     """
     program = workloads.get(case.case.workload)
-    if (missing := program.needs()) is not None:
+    if (missing := program.missing()) is not None:
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
     try:
-        times = plan.warmup + (plan.floor if plan.iters is None else plan.iters)
-        output = output_of(program.argv(case.case, times), plan.timeout_seconds, watch, case.title)
-        wrong = _read(program, lambda: program.verify(case.case, output))
-        if wrong:
-            reason = f"wrong result: {program.name} counted {counted(wrong, 'wrong value')}"
-            return _without_times(case, "failed", reason, ResultCheck(wrong=wrong))
-        samples = _samples(program, case, output, times)
-        program_notes = tuple(_read(program, lambda: program.notes(output)))
+        samples, program_notes = _executed(program, case, plan, watch)
+    except WrongResult as error:
+        return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world)
@@ -66,6 +71,42 @@ def measure_program(
     return tuple(
         _filled(common, case, measure, samples[measure.name][plan.warmup :], method) for measure in program.measures
     )
+
+
+def _executed(
+    program: Program, case: ProgramCase, plan: Plan, watch: Watch
+) -> tuple[Mapping[str, Sequence[float]], tuple[str, ...]]:
+    """Seconds by measure, the warm-up among them, and what the program says for readers.
+
+    Raises:
+        ProgramFailed: it gave no result.
+        WrongResult: it gave a wrong one.
+    """
+    least = plan.warmup + (plan.floor if plan.iters is None else plan.iters)
+    if not program.repeated:
+        return _execution(program, case, least, plan.timeout_seconds, watch)
+    most = least if plan.iters is not None else plan.warmup + plan.cap
+    samples: dict[str, list[float]] = {name: [] for name in case.measures}
+    notes: dict[str, None] = {}
+    end = time.monotonic() + plan.budget_seconds
+    for taken in range(most):
+        if taken >= least and time.monotonic() > end:
+            break
+        seconds, program_notes = _execution(program, case, 1, plan.timeout_seconds, watch)
+        for name in case.measures:
+            samples[name] += seconds[name]
+        notes |= dict.fromkeys(program_notes)
+    return samples, tuple(notes)
+
+
+def _execution(
+    program: Program, case: ProgramCase, times: int, limit: float, watch: Watch
+) -> tuple[Mapping[str, Sequence[float]], tuple[str, ...]]:
+    output = output_of(program.argv(case.case, times), limit, watch, case.title)
+    wrong = _read(program, lambda: program.verify(case.case, output))
+    if wrong:
+        raise WrongResult(program.name, wrong)
+    return _samples(program, case, output, times), tuple(_read(program, lambda: program.notes(output)))
 
 
 def _without_times(

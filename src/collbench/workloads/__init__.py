@@ -12,7 +12,7 @@ from collbench.spelling import suggestion
 if TYPE_CHECKING:
     from collbench.workloads.program import Program
 
-_OTHERS = {"program", "case"}
+_OTHERS = {"program", "case", "parameters", "software"}
 
 
 @cache
@@ -30,3 +30,12 @@ def get(name: str) -> Program:
         raise RequestError(f"workload {name!r}: unknown. {suggestion(name, names())}")
     program: Program = defined(__name__, name, "WORKLOAD")
     return program
+
+
+def suites() -> dict[str, tuple[str, ...]]:
+    """Workloads by the suite that they are measured with."""
+    by_suite: dict[str, list[str]] = {}
+    for name in names():
+        if suite := get(name).suite:
+            by_suite.setdefault(suite, []).append(name)
+    return {suite: tuple(members) for suite, members in sorted(by_suite.items())}

@@ -50,6 +50,7 @@ def memory(case: Case) -> int:
 
 WORKLOAD = Program(
     name="stream",
+    suite="cpu",
     title="STREAM",
     summary="memory bandwidth by copy, scale, add and triad; the size is that of one array",
     measures=(

@@ -1,0 +1,129 @@
+"""`collbench suite [NAMES] [PARAMETER=VALUES]`: benchmarks of one machine, each a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from collbench import workloads
+from collbench.cli.measuring import carry_out
+from collbench.cli.options import OUTPUT, flags
+from collbench.errors import RequestError
+from collbench.schema.axes import Value
+from collbench.schema.plan import Plan
+from collbench.spelling import suggestion
+from collbench.workloads.program import Program
+
+
+@click.command(name="suite")
+@click.argument("words", nargs=-1, metavar="[NAMES] [PARAMETER=VALUES]...")
+@click.option("-n", "--iters", type=int, default=None, metavar="N", help="Exactly N samples, instead of a time budget.")
+@click.option(
+    "-w",
+    "--warmup_iters",
+    "warmup",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Samples that are not counted, before the first.",
+)
+@click.option("--budget", default="5s", show_default=True, metavar="TIME", help="Time for the samples of a benchmark.")
+@click.option(
+    "--floor", type=int, default=3, show_default=True, metavar="N", help="Samples at least, whatever the budget."
+)
+@click.option(
+    "-T", "--timeout", default="300s", show_default=True, metavar="TIME", help="Longest time of one execution."
+)
+@flags(OUTPUT)
+def command(
+    words: tuple[str, ...], iters: int | None, warmup: int, budget: str, floor: int, timeout: str,
+    style: str, out: Path | None, output_file: Path | None,
+) -> None:  # fmt: skip
+    """Measure benchmarks of this machine, without MPI and without an engine.
+
+    NAMES are suites or benchmarks; without any, what there is is listed. PARAMETER=VALUES is a parameter of these
+    benchmarks with values between commas: threads=1,2 measures both.
+    """
+    names = [word for word in words if "=" not in word]
+    if not words:
+        _list()
+        return
+    programs = _programs(names)
+    sizes, axes = _parameters(programs, [word for word in words if "=" in word])
+    plan = Plan(
+        title=f"suite {' '.join(words)}", workloads=tuple(program.name for program in programs), sizes=sizes, axes=axes,
+        iters=iters, warmup=warmup, budget=budget, floor=floor, timeout=timeout,
+    )  # fmt: skip
+    carry_out(plan, style, out, output_file)
+
+
+def _list() -> None:
+    for suite, names in workloads.suites().items():
+        click.echo(suite)
+        for name in names:
+            program = workloads.get(name)
+            reason = program.missing()
+            click.echo(f"  {'yes' if reason is None else 'no '} {name:<17} {program.summary}")
+            if reason is not None:
+                click.echo(f"      {'':<17} {reason}")
+            for axis in program.axes:
+                click.echo(f"      {'':<17} {axis.name}={axis.neutral}: {axis.means}")
+            if program.sizes:
+                click.echo(f"      {'':<17} size={','.join(map(str, program.sizes))}")
+
+
+def _programs(names: Sequence[str]) -> list[Program]:
+    """The benchmarks that these names stand for, each once.
+
+    Raises:
+        RequestError: a name of neither a suite nor a benchmark; none at all.
+    """
+    suites = workloads.suites()
+    if not names:
+        raise RequestError(f"no benchmark is named. There are the suites {', '.join(suites)}: see collbench suite.")
+    chosen: dict[str, None] = {}
+    for name in names:
+        if name not in suites and name not in workloads.names():
+            known = (*suites, *workloads.names())
+            raise RequestError(f"{name!r} is neither a suite nor a benchmark. {suggestion(name, known)}")
+        chosen |= dict.fromkeys(suites.get(name, (name,)))
+    return [workloads.get(name) for name in chosen]
+
+
+def _parameters(
+    programs: Sequence[Program], words: Sequence[str]
+) -> tuple[tuple[str, ...] | None, dict[str, tuple[str | int | float | bool, ...]]]:
+    """Sizes (None: those of the benchmarks) and values by parameter.
+
+    Raises:
+        RequestError: none of the benchmarks has the parameter, it is given twice, or a value has another type.
+    """
+    known = {axis.name: axis for program in programs for axis in program.axes}
+    sized = ("size",) if any(program.sizes for program in programs) else ()
+    texts: dict[str, str] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in known and name not in sized:
+            named = ", ".join(program.name for program in programs)
+            raise RequestError(f"{word}: {named} has no parameter {name!r}. {suggestion(name, (*known, *sized))}")
+        if name in texts:
+            raise RequestError(f"{word}: {name} is given twice. Write its values between commas: {name}=1,2.")
+        texts[name] = text
+    sizes = tuple(texts.pop("size").split(",")) if "size" in texts else None
+    return sizes, {name: _values(name, text, known[name].neutral) for name, text in texts.items()}
+
+
+def _values(name: str, text: str, default: Value) -> tuple[str | int | float | bool, ...]:
+    """The values between commas, each of the type of the default."""
+    kind = type(default)
+    if kind not in (int, float):
+        return tuple(text.split(","))
+    try:
+        return tuple(kind(value) for value in text.split(","))
+    except ValueError as error:
+        raise RequestError(
+            f"{name}={text}: not {'whole numbers' if kind is int else 'numbers'}, as {name}={default} is."
+        ) from error

@@ -1,0 +1,52 @@
+"""A program that a workload starts: where it is, how it is installed, and its version."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+
+from collbench.schema.manifest import Library
+
+#: How long a program may take to print its version (s).
+LIMIT = 20.0
+
+
+@dataclass(frozen=True)
+class Software:
+    """A program by the name that starts it. `package` is Debian's and Ubuntu's, which brings it.
+
+    `version` are the arguments that make it print its version, and `pattern` finds that in what it prints.
+    """
+
+    name: str
+    package: str
+    version: tuple[str, ...] = ("--version",)
+    pattern: str = r"(\d+(?:\.\d+)+)"
+
+    def missing(self) -> str | None:
+        """Why it cannot be started, and what would help; None: it can."""
+        if shutil.which(self.name) is not None:
+            return None
+        return f"{self.name} was not found; on Debian and Ubuntu: apt-get install {self.package}"
+
+    def library(self) -> Library | None:
+        """What a manifest says of it; None where it is missing. The version is empty where it does not tell."""
+        path = shutil.which(self.name)
+        return None if path is None else Library(name=self.name, version=_version(self, path), path=path)
+
+
+@cache
+def _version(software: Software, path: str) -> str:
+    argv = (path, *software.version)
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = re.search(software.pattern, done.stdout + done.stderr)
+    return match[1] if match is not None else ""

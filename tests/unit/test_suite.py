@@ -1,0 +1,139 @@
+"""`collbench suite`: names, parameters, what is missing, and programs that are executed once for each sample."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.unit.made_programs import PLAN, run_row
+
+from collbench import workloads
+from collbench.cli import suite
+from collbench.errors import PlanError, RequestError
+from collbench.run.expand_programs import program_cases
+from collbench.schema.plan import Plan
+from collbench.workloads.program import Measure, Program
+from collbench.workloads.software import Software
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> Plan:
+    """The plan that the command line stands for."""
+    plans: list[Plan] = []
+    monkeypatch.setattr(suite, "carry_out", lambda plan, *_: plans.append(plan))
+    done = CliRunner().invoke(suite.command, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (plan,) = plans
+    return plan
+
+
+def test_a_suite_is_its_benchmarks_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(monkeypatch, "cpu").workloads == workloads.suites()["cpu"]
+    named = asked(monkeypatch, "sysbench_threads", "cpu").workloads
+    assert (named[0], sorted(named)) == ("sysbench_threads", sorted(workloads.suites()["cpu"]))
+
+
+def test_parameters_have_the_type_of_their_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = asked(monkeypatch, "sysbench_memory", "size=1M,2M", "threads=1,2", "access=read", "-n", "4")
+    assert (plan["sizes"], plan.axes, plan.iters) == (("1M", "2M"), {"threads": (1, 2), "access": ("read",)}, 4)
+    assert len(program_cases(plan, 1)) == 4
+    plan = asked(monkeypatch, "sysbench_cpu")
+    assert (plan["sizes"], plan.axes, plan.warmup, plan.floor, plan.iters) == (None, {}, 1, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sysbench_cpo",), "'sysbench_cpo' is neither a suite nor a benchmark. Did you mean sysbench_cpu"),
+        (("threads=1",), "no benchmark is named. There are the suites cpu"),
+        (("sysbench_cpu", "treads=1"), "treads=1: sysbench_cpu has no parameter 'treads'. Did you mean threads"),
+        (("sysbench_cpu", "size=1M"), "size=1M: sysbench_cpu has no parameter 'size'"),
+        (("sysbench_cpu", "threads=one"), "threads=one: not whole numbers, as threads=1 is"),
+        (("sysbench_cpu", "threads="), "threads=: not whole numbers"),
+        (("sysbench_cpu", "threads=1", "threads=2"), "threads=2: threads is given twice"),
+    ],
+)
+def test_bad_requests_say_what_would_work(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        CliRunner().invoke(suite.command, words, catch_exceptions=False)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"threads": (0,)}, "axes: threads 0: must be at least 1."),
+        ({"threads": (5000,)}, "axes: threads 5000: at most 4,096."),
+        ({"access": ("sideways",)}, "axes: access 'sideways': choose one of write, read."),
+    ],
+)
+def test_values_out_of_range_are_refused(axes: dict[str, tuple[int | str, ...]], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        program_cases(Plan(workloads=("sysbench_memory",), axes=axes), 1)
+    assert str(caught.value) == message
+
+
+def test_what_is_missing_is_listed_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    text = CliRunner().invoke(suite.command, [], catch_exceptions=False).output
+    assert "no  sysbench_cpu" in text
+    assert "sysbench was not found; on Debian and Ubuntu: apt-get install sysbench" in text
+
+
+def test_the_version_of_a_program_is_that_of_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bench"
+    program.write_text("#!/bin/sh\necho bench 3.14.1 of today >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = Software("bench", "bench").library()
+    assert found is not None and (found.name, found.version, found.path) == ("bench", "3.14.1", str(program))
+    assert Software("other", "other").library() is None
+
+
+def counting(tmp_path: Path, code: int = 0) -> Program:
+    """A program that counts its executions in a file, and takes as many seconds as it was executed before."""
+    script = f"echo x >> {tmp_path}/count; wc -l < {tmp_path}/count; exit {code}"
+    return Program(
+        name="stream", title="", summary="", measures=(Measure("total", lambda case: 1, "events"),),
+        argv=lambda case, times: ("sh", "-c", script) if times == 1 else pytest.fail(f"asked for {times}"),
+        parse=lambda output: {"total": [float(output)]}, verify=lambda case, output: 2 if output == "9\n" else 0,
+        repeated=True,
+    )  # fmt: skip
+
+
+def test_a_repeated_program_is_executed_once_for_each_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((record, samples),) = run_row(monkeypatch, counting(tmp_path), replaced(iters=3, warmup=2))
+    assert record.status == "ok"
+    assert samples.tolist() == [[3 * 10**9, 4 * 10**9, 5 * 10**9]]
+
+
+@pytest.mark.parametrize(("budget", "cap", "taken"), [("0.000001s", 100, 4), ("30s", 6, 6)])
+def test_the_budget_ends_it_between_floor_and_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str, cap: int, taken: int
+) -> None:
+    plan = replaced(iters=None, warmup=1, floor=4, cap=cap, budget=budget)
+    ((record, samples),) = run_row(monkeypatch, counting(tmp_path), plan)
+    assert (record.status, samples.shape) == ("ok", (1, taken))
+
+
+def test_a_wrong_result_of_one_execution_fails_the_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((record, samples),) = run_row(monkeypatch, counting(tmp_path), replaced(iters=20))
+    assert (record.status, record.reason, samples) == ("failed", "wrong result: stream counted 2 wrong values", None)
+    assert record.check is not None and record.check.wrong == 2
+    ((record, _),) = run_row(monkeypatch, counting(tmp_path, code=3), replaced(iters=20))
+    assert record.reason is not None and "exit code 3" in record.reason
+
+
+def replaced(**keys: object) -> Plan:
+    import msgspec
+
+    return msgspec.structs.replace(PLAN, sizes=None, **keys)
+
+
+def test_what_is_missing_is_skipped_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = replace(counting(tmp_path), software=(Software("no-such-program", "nothing"),))
+    ((record, _),) = run_row(monkeypatch, program)
+    assert (record.status, record.reason) == (
+        "skipped", "no-such-program was not found; on Debian and Ubuntu: apt-get install nothing"
+    )  # fmt: skip
