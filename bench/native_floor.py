@@ -98,7 +98,7 @@ def from_record(record: dict, here: Installation, kind: str, number: int) -> Lau
         kind=kind,
         round=number,
         collective=record["case"]["workload"],
-        size=record["work"]["amount"],
+        bytes=record["work"]["amount"],
         p50=record["seconds"]["p50"],
         invalid=record["samples"]["invalid"],
         samples=record["samples"]["n"],

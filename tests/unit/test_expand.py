@@ -11,7 +11,7 @@ from collbench.run.expand import cases_of
 from collbench.schema.axes import OPS, choices_of
 from collbench.schema.choices import Situation
 from collbench.schema.dtypes import DTYPES
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, check_plan
 from collbench.schema.sizes import Sizes
 
 
@@ -122,6 +122,8 @@ def test_all_operations_are_those_of_the_backend(backend: str) -> None:
         ({"dtypes": ("",)}, PlanError, "dtype '': unknown. There are: int8"),
         ({"ops": ("add",)}, PlanError, "op 'add': unknown. There are: sum, prod, min, max, avg, all"),
         ({"ops": ("summ",)}, PlanError, r"Did you mean sum\?"),
+        ({"ops": ("summ",), "collectives": ("bcast",)}, PlanError, r"Did you mean sum\?"),
+        ({"dtypes": ("int3",), "collectives": ("barrier",)}, PlanError, "dtype 'int3': unknown"),
         ({"roots": (2,), "collectives": ("bcast",)}, PlanError, "root 2: there are 2 ranks, 0 to 1"),
         ({"roots": (0, -1), "collectives": ("bcast",)}, PlanError, "root -1: there are 2 ranks, 0 to 1"),
         ({"collectives": ("allreduse",)}, RequestError, r"Did you mean allreduce\?"),
@@ -130,7 +132,7 @@ def test_all_operations_are_those_of_the_backend(backend: str) -> None:
 )
 def test_unknown_names_are_refused(fields: dict[str, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
-        cases_of(plan(**fields), "fake", 2)
+        cases_of(check_plan(plan(**fields)), "fake", 2)
 
 
 def test_an_unknown_backend_is_refused_with_the_nearest() -> None:

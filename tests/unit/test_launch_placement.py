@@ -316,7 +316,7 @@ def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Li
     asked = LaunchPlan(workloads=("stream",), images=("openmpi",), sizes=("8", "1G"), device=device)
     cases = {cell: cases_in(asked, cell) for cell in expand(asked, lambda engine: with_gpus(1, 4, 1)).cells}
     refuse_too_large(asked, cases, free=4 << 30)
-    with pytest.raises(PlanError, match=r"stream size=1073741824 needs 3\.00 GiB of memory, and 3\.00 GiB are free"):
+    with pytest.raises(PlanError, match=r"stream size=1G needs 3\.00 GiB of memory, and 3\.00 GiB are free"):
         refuse_too_large(asked, cases, free=3 << 30)
 
 

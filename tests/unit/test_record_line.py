@@ -88,3 +88,16 @@ def test_more_cases_than_are_remembered_are_read(first: Record, monkeypatch: pyt
         case = first.case.having(size=size)
         assert records.decode(records.encode(msgspec.structs.replace(first, case=case))).case == case
     assert len(records._CASES) <= 2
+
+
+def test_a_case_with_a_long_text_is_read_and_not_remembered(first: Record) -> None:
+    line = records.encode(first).replace(b'{"case":{', b'{"case":{' + b" " * records.LONGEST_CASE, 1)
+    before = dict(records._CASES)
+    assert records.decode(line) == first
+    assert before == records._CASES
+
+
+def test_launches_of_an_older_schema_share_their_case(stored_run: Path) -> None:
+    line = (stored_run / "records.jsonl").read_bytes().splitlines()[0]
+    assert b'"schema":1' in line.replace(b" ", b"")
+    assert records.decode(line).case is records.decode(line).case

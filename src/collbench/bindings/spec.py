@@ -239,7 +239,7 @@ class Backend(Protocol):
         """Number of ranks that `run` will start."""
 
     def dtypes(self) -> tuple[str, ...]:
-        """Names of the dtypes that it can move (`schema.case.DTYPES`)."""
+        """Names of the dtypes that it can move (`schema.dtypes.DTYPES`)."""
 
     def libraries(self) -> tuple[Library, ...]:
         """The libraries that move the data."""

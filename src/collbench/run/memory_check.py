@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from collbench import collectives
+from collbench import collectives, workloads
 from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.bindings.spec import Session, allgather
 from collbench.collectives.case import CollectiveCase
@@ -17,8 +17,12 @@ from collbench.workloads.case import ProgramCase
 
 
 def programs_do_not_fit(cases: tuple[ProgramCase, ...]) -> DoesNotFit | None:
-    """Why the program that allocates the most does not fit here; None where it does. Programs run one by one."""
-    largest, free = max(cases, key=lambda case: case.memory, default=None), available_bytes()
+    """Why the program that allocates the most does not fit here; None where it does. Programs run one by one.
+
+    One that cannot run here is skipped later, with the reason.
+    """
+    able = [case for case in cases if workloads.get(case.case.workload).missing() is None]
+    largest, free = max(able, key=lambda case: case.memory, default=None), available_bytes()
     if largest is None or free is None or largest.memory <= free * USABLE_SHARE:
         return None
     return DoesNotFit(

@@ -112,7 +112,7 @@ AXES: dict[str, Axis] = {
             "op", "what", "the reduction", words=_after(""),
             choice=Choice(
                 "ops", ("sum",), row=lambda row: row.reduces, nested=-1,
-                values=axis_values.named("op", OPS, lambda backend: backend.ops, {}),
+                values=axis_values.named(OPS, lambda backend: backend.ops, {}), check=axis_values.name_of("op", OPS),
                 flag=Flag(("-o", "--op"), f"Reduction: {', '.join(OPS)}, or all.", "OP", commas=True),
             ),
         ),
@@ -120,7 +120,8 @@ AXES: dict[str, Axis] = {
             "dtype", "what", "the type of an element", "", words=_after(""),
             choice=Choice(
                 "dtypes", ("float32",), row=lambda row: row.moves_data, nested=-2,
-                values=axis_values.named("dtype", DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
+                values=axis_values.named(DTYPES, lambda backend: backend.dtypes(), DTYPE_ALIASES),
+                check=axis_values.name_of("dtype", (*DTYPES, *DTYPE_ALIASES)),
                 flag=Flag(("-d", "--datatype"), "int8 to uint64, float16, bfloat16, float32, float64 (or half, float, "
                           "double), or all.", "TYPE", commas=True),
             ),

@@ -19,23 +19,29 @@ _IMAGE = re.compile(
 
 
 def named(
-    axis: str, known: Iterable[str], everything: Callable[[Library], Iterable[str]], aliases: Mapping[str, str]
+    known: Iterable[str], everything: Callable[[Library], Iterable[str]], aliases: Mapping[str, str]
 ) -> Callable[[Any, Situation], tuple[str, ...]]:
-    """Values that are names, in any case of letters; `all` is whatever the backend has."""
+    """Values that are names, in any case of letters; `all` is whatever the backend has. `name_of` checked them."""
     proper = {name: name for name in known} | dict(aliases)
 
     def values(asked: Any, situation: Situation) -> tuple[str, ...]:
         names: list[str] = []
-        for name in asked:
-            if name.lower() == "all":
-                names.extend(everything(situation.backend))
-            elif name.lower() in proper:
-                names.append(proper[name.lower()])
-            else:
-                raise PlanError(f"{axis} {name!r}: unknown. {suggestion(name.lower(), (*proper, 'all'))}")
+        for name in map(str.lower, asked):
+            names.extend(everything(situation.backend) if name == "all" else (proper[name],))
         return tuple(dict.fromkeys(names))
 
     return values
+
+
+def name_of(axis: str, known: Iterable[str]) -> Callable[[str, Any], None]:
+    """A check that a value is one of these names, in any case of letters, or `all`."""
+    names = (*known, "all")
+
+    def check(key: str, value: Any) -> None:
+        if value.lower() not in names:
+            raise PlanError(f"{axis} {value!r}: unknown. {suggestion(value.lower(), names)}")
+
+    return check
 
 
 def roots(asked: Any, situation: Situation) -> tuple[int, ...]:

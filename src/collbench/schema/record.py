@@ -219,9 +219,8 @@ def _decode_current(line: bytes, what: str) -> Record | None:
         except msgspec.DecodeError:
             return None
         refuse_odd(case, what)
-        if len(_CASES) >= MOST_CASES:
-            _CASES.clear()
-        _CASES[head] = case
+        if len(head) <= LONGEST_CASE:
+            _remember(_CASES, head, case)
     record = _DECODER.decode(_BLANK_CASE + rest)
     if record.case != _BLANK:  # a second case in the line
         return None
@@ -231,9 +230,17 @@ def _decode_current(line: bytes, what: str) -> Record | None:
 
 _BLANK_CASE = _CASE + msgspec.json.encode(_BLANK) + _NEXT
 
-#: Cases that were read, by their text, and how many are remembered: a cache, which changes no answer.
+#: Cases that were read, by their text and by themselves: caches, which change no answer. So many are remembered, none
+#: with a longer text (bytes), which could fill the memory.
 _CASES: dict[bytes, Case] = {}
-MOST_CASES = 1 << 18
+_EQUAL: dict[Case, Case] = {}
+MOST_CASES, LONGEST_CASE = 1 << 18, 1 << 14
+
+
+def _remember(cache: dict[Any, Case], key: object, case: Case) -> None:
+    if len(cache) >= MOST_CASES:
+        cache.clear()
+    cache[key] = case
 
 
 def _decode_other(line: bytes, what: str) -> Record:
@@ -242,7 +249,12 @@ def _decode_other(line: bytes, what: str) -> Record:
     if not isinstance(document, dict):
         raise RunReadError(f"{what}: not a record.")
     record = msgspec.convert(migrate(document, what), Record)
-    refuse_odd(record.case, what)
+    case = _EQUAL.get(record.case)
+    if case is None:
+        case = record.case
+        refuse_odd(case, what)
+        _remember(_EQUAL, case, case)
+    msgspec.structs.force_setattr(record, "case", case)
     return record
 
 

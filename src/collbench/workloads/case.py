@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from collbench.schema.case import Case
+from collbench.units import format_size
 
 
 class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,6 +22,8 @@ class ProgramCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def title(self) -> str:
-        """`stream size=67108864`."""
+        """`stream size=64M`."""
         settings = {**self.case.what, **self.case.how}
+        if "size" in settings:
+            settings["size"] = format_size(self.case["size"])
         return " ".join((self.case.workload, *(f"{name}={value}" for name, value in settings.items())))
