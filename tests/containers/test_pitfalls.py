@@ -94,7 +94,7 @@ def test_more_ranks_than_cores_take_a_word_and_are_marked(
     plan = plan.replace("iters = 20", f"iters = 3\nranks = [{ranks}]")
     code, _, err = ended(launch(plan))
     assert code == 2
-    assert "say oversubscribe = true" in err
+    assert "set oversubscribe = true" in err
     found = records_of(launch, tmp_path, plan + "oversubscribe = true\n")
     assert len(found) == 8
     assert all(record.status == "ok" and record.oversubscribed for record in found)
