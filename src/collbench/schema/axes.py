@@ -220,6 +220,7 @@ AXES: dict[str, Axis] = {
         Axis("engine", "where", "what the ranks were started in", "host"),
         Axis(
             "image", "where", "the image, on the host the environment beside it", implies=SOFTWARE,
+            label=lambda value: str(value or "none"),
             choice=Choice("images", check=axis_values.image_name),
         ),
         Axis(
