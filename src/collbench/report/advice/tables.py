@@ -27,16 +27,22 @@ def tables(advices: Sequence[Advised], results: Sequence[GuidelineResult], cauti
 
 def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
-    columns = ("factor", "choice", *(f"at {format_size(at.size)}" for at in sizes))
+    varying = question.varying
+    columns = ("factor", "choice", *(f"at {format_size(at.size)}" for at in sizes)) if varying else ()
     rows = [
         (factor, value, *(_cheapest(question, at, factor, value) for at in sizes))
-        for factor in (*question.varying, "all together")
+        for factor in ((*varying, "all together") if varying else ())
         for value in _values(question, factor)
     ]
-    if not question.varying:
-        rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
     disturbed = disturbances(cell for cells in question.cells.values() for cell in cells.values())
-    notes = (*sentences(advised), *disturbed, *cautions, *_of_many(question), *_below_best(sizes), _LEGEND)
+    notes = (
+        *sentences(advised),
+        *disturbed,
+        *cautions,
+        *_of_many(question),
+        *_below_best(sizes),
+        *([_LEGEND] if varying else []),
+    )
     return Table(advised.title, columns, tuple(rows), notes)
 
 
