@@ -34,7 +34,7 @@ def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
         for factor in ((*varying, "all together") if varying else ())
         for value in _values(question, factor)
     ]
-    disturbed = disturbances(cell for cells in question.cells.values() for cell in cells.values())
+    disturbed = disturbances([cell for cells in question.cells.values() for cell in cells.values()])
     notes = (
         *sentences(advised),
         *disturbed,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collbench.analysis import environment
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell, Observed
-from collbench.report.cells import image_and_place
+from collbench.report.cells import image_and_place, late_samples
 from collbench.report.remarks import OVERSUBSCRIBED
 from collbench.report.tables import Table
 from collbench.schema.manifest import Image, Manifest
@@ -85,9 +85,8 @@ def _disturbed(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     contended = sum(cell.contended for cell in cells)
     if contended:
         yield f"Tasks waited for a CPU during {contended} of {launches} measurements (/proc/pressure/cpu)."
-    late, samples = sum(cell.late for cell in cells), sum(cell.samples for cell in cells)
-    if late:
-        yield f"{late} of {samples} samples ({late / samples:.1%}) began late at the gate and are excluded."
+    if late := late_samples(cells):
+        yield f"{late}."
     slowed = sorted({reason for cell in cells for reason in cell.slowed})
     if slowed:
         yield f"GPUs were throttled: {', '.join(slowed)}."
