@@ -43,6 +43,7 @@ def test_a_step_that_is_given_leaves_the_host_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("factor", "value", "left"),
     [("engine", "docker", 2), ("engine", "host", 1), ("affinity", "near", 3), ("in-place", "false", 3),
+     ("in-place", "no", 3),
      ("dtype", "float32", 3), ("policy", "single strict", 1), ("policy", "single", 2), ("isolation", "none", 1),
      ("graph", "0", 3)],
 )  # fmt: skip
@@ -172,3 +173,13 @@ def test_one_option_alone_is_no_table_of_choices(here: Collbench, tmp_path: Path
     run = write_run(tmp_path / "run", {copying(4096): spread(1e-6, 7)})
     out = here("advise", run).out
     assert "Only one option was measured: host." in out and "best" not in out and "factor" not in out
+
+
+@pytest.mark.parametrize("value", ["yes", "true", "True"])
+def test_booleans_are_yes_and_no(here: Collbench, tmp_path: Path, value: str) -> None:
+    run = write_run(tmp_path / "run", {made_case(in_place=place): spread(1e-6, 7) for place in (False, True)})
+    assert here("advise", run, "--given", f"in-place={value}").code == 0
+    assert "where in-place is no, yes." in here("advise", run, "--given", "in-place=maybe").err
+    assert "no > yes" in here("compare", run, "--by", "in-place").out
+    found = here("compare", run, "--by", "in-place", "--between", f"{value},no")
+    assert found.code == 0 and "yes > no" in found.out

@@ -83,3 +83,26 @@ def test_a_check_says_what_its_launches_can_detect(compare: Collbench, tmp_path:
     told = compare(write_run(tmp_path / "run", cells), "--by", "image", "--fail-on", "slower").err
     assert "10 slower, 10 cells with 6 launches a side (enough where many cells differ; " in told
     assert "if only one of the 10 did, this would take 7 launches to detect)" in told
+
+
+def test_sizes_without_a_column_are_named(here: Collbench, tmp_path: Path) -> None:
+    sizes = [1024 << step for step in range(7)]
+    cells = {made_case(image=image, size=size): spread(1e-6, 7) for image in "ab" for size in sizes}
+    out = here("advise", write_run(tmp_path / "seven", cells)).out
+    assert "* the table has room for 6 of 7 sizes; measured too: 8K (--style json has all)" in out.splitlines()
+    fewer = {case: times for case, times in cells.items() if case["size"] != 8192}
+    assert "has room for" not in here("advise", write_run(tmp_path / "six", fewer)).out
+
+
+def test_guidelines_that_hold_are_not_under_a_heading_of_violated_ones(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(size=size): spread(size * 1e-9, 7) for size in (1024, 4096)}
+    lines = here("advise", write_run(tmp_path / "run", cells)).out.splitlines()
+    assert lines[lines.index("performance guidelines") + 1] == "* 1 checked: 1 hold, 0 violated, 0 undecided"
+
+
+def test_the_answer_of_a_report_names_the_library_of_the_most_isolated_option(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(*place, image="mpich", op=op): spread(time) for op in ("sum", "max")
+             for place, time in ((("host", None), 1e-6), (("multi", "strict"), 2e-6))}  # fmt: skip
+    assert here("report", write_run(tmp_path / "run", cells), "-o", tmp_path / "r.md").code == 0
+    text = " ".join((tmp_path / "r.md").read_text(encoding="utf-8").replace("|", " ").split())
+    assert "The most isolated option (mpich, multi strict) takes 2.00x" in text

@@ -9,7 +9,7 @@ from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RequestError
-from collbench.schema.axes import AXES, STEPS, Axis, axis_of, step_order
+from collbench.schema.axes import AXES, STEPS, SYNONYMS, Axis, axis_of, step_order
 from collbench.schema.case import Case
 from collbench.schema.policy import PolicyOrder, policy_order
 from collbench.spelling import suggestion
@@ -119,8 +119,8 @@ def parse_given(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]
 
 
 def _is(words: list[str], wanted: str) -> bool:
-    """The host has no step, so it remains whatever step is given."""
-    return wanted in words or (wanted in STEPS and words == [_NO_STEP])
+    """`true` and `false` stand for yes and no; the host has no step, so it remains whatever step is given."""
+    return wanted in words or SYNONYMS.get(wanted.lower()) in words or (wanted in STEPS and words == [_NO_STEP])
 
 
 def _library_of(observed: Observed) -> str:
@@ -153,7 +153,7 @@ def _chosen(case: Case, axis: Axis) -> str:
     value = case[axis.name]
     if value == axis.neutral and axis.name != "policy":
         return ""
-    return "yes" if value is True else str(value)
+    return axis.label(value)
 
 
 def _question(case: Case) -> Case:

@@ -9,7 +9,7 @@ from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS, Factor, of_fact
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RequestError
-from collbench.schema.axes import AXES, Value, axis_of
+from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in
 
 #: Facts of the measuring that can make two numbers of one case incomparable, and the axes of the case that set them.
@@ -118,8 +118,8 @@ def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Ite
 
 
 def _named(label: str, name: str) -> bool:
-    """A side by its whole name, or by its policy at every step."""
-    return name in (label, label.split(" ")[0])
+    """A side by its whole name, or by its policy at every step; `true` and `false` for yes and no."""
+    return name in (label, label.split(" ")[0]) or SYNONYMS.get(name.lower()) == label
 
 
 def _side(case: Case) -> tuple[object, ...]:
