@@ -9,7 +9,7 @@ from tests.unit.conftest import Collbench
 from tests.unit.made_runs import made_case, made_record, spread, write_run
 
 from collbench.schema.case import Case, case_of
-from collbench.schema.record import Record, Samples
+from collbench.schema.record import Record, Samples, Work
 
 STREAM = case_of("stream", {"driver": "native", "measure": "copy"})
 
@@ -70,9 +70,17 @@ def test_few_late_samples_in_every_cell_are_not_mentioned(here: Collbench, tmp_p
 def test_the_column_of_the_paper_is_defined(compare: Collbench, tmp_path: Path, style: str) -> None:
     run = write_run(tmp_path / "run", {made_case(image=image): spread(1e-6) for image in "ab"})
     found = compare(run, "--by", "image", "--style", style)
-    legend = "* paper's Diff%: (base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017); where the other"
+    legend = "* paper's Diff%: (base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017); "
     assert legend in (found.err if style == "csv" else found.out)
-    assert "negative of times and positive of rates" in found.out + found.err
+    assert "(2017); of times negative where the other side is slower" in found.out + found.err
+
+
+def test_of_rates_the_legend_of_the_paper_has_the_other_sign(compare: Collbench, tmp_path: Path) -> None:
+    work = Work(amount=1e9, unit="bytes", shown="rate")
+    cells = {STREAM.having(block=block): [made_record(STREAM.having(block=block), launch, 1e-3, work=work)
+             for launch in range(7)] for block in (1, 2)}  # fmt: skip
+    out = compare(write_run(tmp_path / "run", cells), "--by", "block").out
+    assert "(2017); of rates positive where the other side is slower" in out
 
 
 def test_a_check_says_what_its_launches_can_detect(compare: Collbench, tmp_path: Path) -> None:

@@ -127,14 +127,17 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
         f"difference: {how}; positive: the other side is slower",
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
         *([f"p adjusted: for the {family} cells that were compared together"] if family > 1 else []),
-        *([_PAPER] if any(comparison.paper_diff is not None for comparison in rows) else []),
+        *_paper(rows),
     ]
 
 
-_PAPER = (
-    "paper's Diff%: (base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017); where the other side is "
-    "slower, it is negative of times and positive of rates"
-)
+def _paper(rows: Sequence[Comparison]) -> list[str]:
+    """The definition of the column, with its sign: of times, of rates, or of both where they share a table."""
+    signs = {"rate": "of rates positive", "time": "of times negative"}
+    shown = {comparison.pair.base.work.shown for comparison in rows if comparison.paper_diff is not None}
+    listed = ", ".join(signs[kind] for kind in sorted(shown))
+    formula = "(base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017)"
+    return [f"paper's Diff%: {formula}; {listed} where the other side is slower"] if shown else []
 
 
 def of_launches(rows: Sequence[Comparison]) -> list[str]:
