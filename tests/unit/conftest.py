@@ -21,12 +21,18 @@ Collbench = Callable[..., Answer]
 
 
 @pytest.fixture
-def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collbench:
-    """`compare(*arguments)`: the command in this process."""
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Collbench:
+    """`here("advise", ...)`: a command in this process."""
 
     def call(*arguments: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["collbench", "compare", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["collbench", *map(str, arguments)])
         code = run_command(speaks=True)
         return Answer(code, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def compare(here: Collbench) -> Collbench:
+    """`compare(*arguments)`: the command in this process."""
+    return lambda *arguments: here("compare", *arguments)

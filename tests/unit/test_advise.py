@@ -167,7 +167,7 @@ def test_the_headline_names_the_choice_and_the_price_of_isolation(tmp_path: Path
     (advice,) = advice_on(ladder(tmp_path / "run"))
     assert headline(complete([advice], True)[0]) == (
         "allreduce sum float32, 2 ranks, 1K: take host. "
-        "The most isolated option (single strict) takes 3.00x (3.00 .. 3.00) the time of the best at 1K."
+        "The most isolated option (mpich, single strict) takes 3.00x (3.00 .. 3.00) the time of the best at 1K."
     )
 
 

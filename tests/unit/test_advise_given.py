@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.advised_runs import US, advice_on, ladder
+from tests.unit.conftest import Collbench
 from tests.unit.made_runs import (
     Entry,
     experiment,
@@ -25,7 +26,7 @@ from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.recovery import recoveries
 from collbench.errors import RequestError
 from collbench.report.advice.sentences import complete, sentences
-from collbench.schema.case import Case
+from collbench.schema.case import Case, case_of
 
 
 def test_what_is_given_leaves_the_rest_to_choose(tmp_path: Path) -> None:
@@ -42,6 +43,7 @@ def test_a_step_that_is_given_leaves_the_host_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("factor", "value", "left"),
     [("engine", "docker", 2), ("engine", "host", 1), ("affinity", "near", 3), ("in-place", "false", 3),
+     ("in-place", "no", 3),
      ("dtype", "float32", 3), ("policy", "single strict", 1), ("policy", "single", 2), ("isolation", "none", 1),
      ("graph", "0", 3)],
 )  # fmt: skip
@@ -149,3 +151,35 @@ def test_runs_of_different_machines_do_not_advise_together_unless_told_to(tmp_pa
     with pytest.raises(RequestError, match=r"cpu EPYC 7003 against Xeon.*--ignore cpu"):
         merged([observe(one), observe(other)])
     assert merged([observe(one), observe(other)], frozenset({"cpu"})).cells
+
+
+def copying(block: int) -> Case:
+    """A case of a program with an axis of its own."""
+    return case_of("dd", {"measure": "copy", "block": block, "driver": "native"})
+
+
+def test_an_axis_of_a_workloads_own_can_be_given(here: Collbench, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {copying(block): spread(1e-6, 7) for block in (4096, 65536)})
+    found = here("advise", run, "--given", "block=4096")
+    assert found.code == 0 and "block 4096" in found.out and "block 65536" not in found.out
+    assert "block is 4096, 65536" in here("advise", run, "--given", "block=1").err
+    assert here("report", run, "--given", "block=4096", "-o", tmp_path / "report.md").code == 0
+    unknown = here("advise", run, "--given", "zzz=1").err
+    listed = unknown.partition("There are: ")[2].rstrip(".\n").split(", ")
+    assert "block" in listed and len(listed) == len(set(listed))
+
+
+def test_one_option_alone_is_no_table_of_choices(here: Collbench, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {copying(4096): spread(1e-6, 7)})
+    out = here("advise", run).out
+    assert "Only one option was measured: host." in out and "best" not in out and "factor" not in out
+
+
+@pytest.mark.parametrize("value", ["yes", "true", "True"])
+def test_booleans_are_yes_and_no(here: Collbench, tmp_path: Path, value: str) -> None:
+    run = write_run(tmp_path / "run", {made_case(in_place=place): spread(1e-6, 7) for place in (False, True)})
+    assert here("advise", run, "--given", f"in-place={value}").code == 0
+    assert "where in-place is no, yes." in here("advise", run, "--given", "in-place=maybe").err
+    assert "no > yes" in here("compare", run, "--by", "in-place").out
+    found = here("compare", run, "--by", "in-place", "--between", f"{value},no")
+    assert found.code == 0 and "yes > no" in found.out

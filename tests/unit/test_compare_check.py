@@ -107,7 +107,11 @@ def test_launches_too_few_for_so_many_cells_fail_the_check_and_say_how_many_it_t
     compare: Collbench, tmp_path: Path
 ) -> None:
     """One cell of 30 is twice as slow: 6 blocks cannot tell, 8 can."""
-    for launches, said in ((6, "30 with 6 launches, where a verdict on one cell of 30 needs 8"), (8, "1 slower")):
+    few = (
+        "30 cells with 6 launches a side (enough where many cells differ; "
+        "if only one of the 30 did, this would take 8 launches to detect)"
+    )
+    for launches, said in ((6, few), (8, "1 slower")):
         medians: dict[Case, Sequence[Entry]] = {}
         for size in range(30):
             host, multi = (made_case(*at, image="a", size=8 * size + 8) for at in (("host",), ("multi", "strict")))

@@ -131,7 +131,7 @@ def test_images_meet_place_by_place_and_size_by_size(tmp_path: Path) -> None:
 def test_every_field_that_may_differ_is_a_question(tmp_path: Path, by: str, one: Any, other: Any) -> None:
     cases = [made_case(**{by.replace("-", "_"): value}) for value in (other, one)]
     [pair] = pairs_of(tmp_path, by, *cases)
-    names = [str(value).lower() if isinstance(value, bool) else str(value) for value in (one, other)]
+    names = [("no", "yes")[value] if isinstance(value, bool) else str(value) for value in (one, other)]
     assert [pair.base_name, pair.other_name] == names
     assert not alike(pair, True).refused
 

@@ -168,13 +168,17 @@ def test_the_new_workload_is_measured_and_compared_by_its_own_axis(
     ]
     assert all(map(right, records))
     assert {(record["samples"]["n"], record["work"]["shown"]) for record in records} == {(10, "rate")}
-    for command in (("compare", run, "--by", "block"), ("advise", run), ("show", run)):
+    for command, said in (
+        (("compare", run, "--by", "block"), "4096 > 65536"),
+        (("advise", run, "--given", "block=4096"), "block 4096"),
+        (("show", run), "block 4096"),
+    ):
         told = subprocess.run(
             [sys.executable, *extended, *command],
             env=bare_environment, capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
         assert (told.returncode, told.stderr) == (0, "")
-        assert "dd" in told.stdout and "block 4096" in told.stdout
+        assert "dd" in told.stdout and said in told.stdout
 
 
 def test_the_check_of_the_new_workload() -> None:

@@ -71,6 +71,12 @@ FACTORS = {factor.name: factor for factor in _PLACES} | {
 }
 
 
+def of_fact(name: str) -> Factor:
+    """A fact of the environment as the factor, with those that come with it."""
+    implied = SOFTWARE | {"launcher"} if name in ("library", "library-file") else frozenset({name})
+    return Factor(name, (), implied, lambda case: "", lambda case: 0)
+
+
 def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) -> Factor:
     """The factor of that name. With `more`, a fact of the environment may be one; `own` are axes of workloads.
 
@@ -83,7 +89,6 @@ def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) ->
     if spelled in (axis.replace("_", "-") for axis in own):
         return _of_axis(axis_of(spelled.replace("-", "_")))
     if spelled in more:
-        implied = SOFTWARE | {"launcher"} if spelled in ("library", "library-file") else frozenset({spelled})
-        return Factor(spelled, (), implied, lambda case: "", lambda case: 0)
+        return of_fact(spelled)
     known = (*FACTORS, *own, *more)
     raise RequestError(f"--by {name!r}: unknown. {suggestion(spelled, known)}")

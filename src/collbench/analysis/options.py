@@ -9,7 +9,7 @@ from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RequestError
-from collbench.schema.axes import AXES, STEPS, Axis, step_order
+from collbench.schema.axes import AXES, STEPS, SYNONYMS, Axis, axis_of, step_order
 from collbench.schema.case import Case
 from collbench.schema.policy import PolicyOrder, policy_order
 from collbench.spelling import suggestion
@@ -99,27 +99,28 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     return [Question(case, cells, _varying(cells)) for case, cells in grouped.items()]
 
 
-def parse_given(texts: Iterable[str]) -> dict[str, str]:
-    """`policy=single` as a factor and its value.
+def parse_given(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:
+    """`policy=single` as a factor and its value; `own` are axes of workloads.
 
     Raises:
         RequestError: not of this form, or no such factor.
     """
+    known = tuple(dict.fromkeys((*FACTORS, *OF_COMPARE, *(name.replace("_", "-") for name in own))))
     given = {}
     for text in texts:
         factor, equals, value = text.partition("=")
         factor = factor.strip().replace("_", "-")
         if not equals or not value.strip():
             raise RequestError(f"--given {text!r}: write FACTOR=VALUE, as in policy=single.")
-        if factor not in {*FACTORS, *OF_COMPARE}:
-            raise RequestError(f"--given {text!r}: unknown factor. {suggestion(factor, (*FACTORS, *OF_COMPARE))}")
+        if factor not in known:
+            raise RequestError(f"--given {text!r}: unknown factor. {suggestion(factor, known)}")
         given[factor] = value.strip()
     return given
 
 
 def _is(words: list[str], wanted: str) -> bool:
-    """The host has no step, so it remains whatever step is given."""
-    return wanted in words or (wanted in STEPS and words == [_NO_STEP])
+    """`true` and `false` stand for yes and no; the host has no step, so it remains whatever step is given."""
+    return wanted in words or SYNONYMS.get(wanted.lower()) in words or (wanted in STEPS and words == [_NO_STEP])
 
 
 def _library_of(observed: Observed) -> str:
@@ -135,7 +136,7 @@ def _words(case: Case, option: Option, factor: str) -> list[str]:
     """What a value may be called: its word among options, the axis's own, its name as a side of `--by`."""
     axis = factor.replace("-", "_")
     words = [option[factor]] if factor in FACTORS else []
-    words += [AXES[axis].label(case[axis])] if axis in AXES else []
+    words += [axis_of(axis).label(case[axis])] if axis in AXES or factor not in FACTORS else []
     words += [OF_COMPARE[factor].label(case)] if factor in OF_COMPARE else []
     return list(dict.fromkeys(word for word in words if word))
 
@@ -152,7 +153,7 @@ def _chosen(case: Case, axis: Axis) -> str:
     value = case[axis.name]
     if value == axis.neutral and axis.name != "policy":
         return ""
-    return "yes" if value is True else str(value)
+    return axis.label(value)
 
 
 def _question(case: Case) -> Case:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from collbench.analysis import environment
-from collbench.analysis.factors import FACTORS, Factor
+from collbench.analysis.factors import FACTORS, Factor, of_fact
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RequestError
-from collbench.schema.axes import AXES
+from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in
 
 #: Facts of the measuring that can make two numbers of one case incomparable, and the axes of the case that set them.
@@ -61,7 +61,7 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
         RequestError: no case in common, several where one is needed, or another environment.
     """
     dropped = (factor.axes if factor else ()) + _axes(ignored, base, other)
-    base_cells, other_cells = _keyed(base, dropped), _keyed(other, dropped)
+    base_cells, other_cells = _keyed(base, dropped, factor), _keyed(other, dropped, factor)
     common = [key for key in base_cells if key in other_cells]
     if not common:
         raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(base_cells, other_cells)}.")
@@ -118,32 +118,45 @@ def _opposed(cells: list[Cell], factor: Factor, between: tuple[str, ...]) -> Ite
 
 
 def _named(label: str, name: str) -> bool:
-    """A side by its whole name, or by its policy at every step."""
-    return name in (label, label.split(" ")[0])
+    """A side by its whole name, or by its policy at every step; `true` and `false` for yes and no."""
+    return name in (label, label.split(" ")[0]) or SYNONYMS.get(name.lower()) == label
 
 
 def _side(case: Case) -> tuple[object, ...]:
     return (case.where.image, case.where.on_host, case["backend"])
 
 
-def _axes(ignored: frozenset[str], *runs: Observed) -> tuple[str, ...]:
-    """The axes of the table and of these runs that are to be ignored."""
+def axes_by_name(*runs: Observed) -> dict[str, str]:
+    """The axes of the table and of these runs, by the names that are typed."""
     known = {*AXES, *(name for run in runs for name in names_in(run.cells))}
-    return tuple(sorted(name for name in known if name.replace("_", "-") in ignored))
+    return {name.replace("_", "-"): name for name in sorted(known)}
 
 
-def _keyed(observed: Observed, dropped: tuple[str, ...]) -> dict[Case, Cell]:
+def _axes(ignored: frozenset[str], *runs: Observed) -> tuple[str, ...]:
+    return tuple(axis for name, axis in axes_by_name(*runs).items() if name in ignored)
+
+
+def _keyed(observed: Observed, dropped: tuple[str, ...], factor: Factor | None) -> dict[Case, Cell]:
     keyed: dict[Case, Cell] = {}
     for cell in observed.cells.values():
         key = cell.case.without(dropped)
         if key in keyed:
-            first, second = ({name: same.case[name] for name in dropped} for same in (keyed[key], cell))
-            raise RequestError(
-                f"{observed.name} has several cells where one is needed: {first} and {second}. "
-                "Compare within one run (collbench compare RUN --by ...), or do not ignore what distinguishes them."
-            )
+            raise _several(observed.name, keyed[key].case, cell.case, dropped, factor)
         keyed[key] = cell
     return keyed
+
+
+def _several(run: str, first: Case, second: Case, dropped: tuple[str, ...], factor: Factor | None) -> RequestError:
+    """Two cells of a run that differ only in what is left out of account."""
+    differing = [name for name in dropped if first[name] != second[name]]
+    listed = "; ".join(f"{axis.spelled} {axis.label(first[axis.name])} and {axis.label(second[axis.name])}"
+                       for axis in map(axis_of, differing))  # fmt: skip
+    by = f"--by {factor.name if factor else 'FACTOR'}"
+    return RequestError(
+        f"{run} has several cells of one case, which differ in {listed}. Between two runs, or a run and a baseline, "
+        f"only one can be compared. {by} within one run compares its sides: collbench compare RUN {by}, without a "
+        "second run and without --baseline."
+    )
 
 
 def _apart(base: dict[Case, Cell], other: dict[Case, Cell]) -> str:
@@ -154,15 +167,21 @@ def _apart(base: dict[Case, Cell], other: dict[Case, Cell]) -> str:
     for name in names_in([*base, *other]):
         of_base, of_other = ({key[name] for key in keys} for keys in (base, other))
         if not of_base & of_other:
-            axes[name.replace("_", "-")] = f"{_values(of_base)} against {_values(of_other)}"
+            axes[name] = f"{_values(name, of_base)} against {_values(name, of_other)}"
     if not axes:
         return "every value occurs in both, but no combination of values does"
-    listed = "; ".join(f"{name} {values}" for name, values in axes.items())
-    return f"{listed}. To compare anyway: {' '.join(f'--ignore {name}' for name in axes)}"
+    spelled = [name.replace("_", "-") for name in axes]
+    listed = "; ".join(f"{name} {values}" for name, values in zip(spelled, axes.values(), strict=True))
+    without = [[key.without(tuple(axes)) for key in keys] for keys in (base, other)]
+    if any(len(set(keys)) < len(keys) for keys in without):
+        return f"{listed}. To ignore this would leave several cells of one case, so these runs cannot be compared"
+    if not set(without[0]) & set(without[1]):
+        return f"{listed}. Without this the cases differ too, so these runs cannot be compared"
+    return f"{listed}. To compare anyway: {' '.join(f'--ignore {name}' for name in spelled)}"
 
 
-def _values(values: set[object]) -> str:
-    return ", ".join(sorted(map(str, values))[:4])
+def _values(axis: str, values: Iterable[Value]) -> str:
+    return ", ".join(sorted(map(axis_of(axis).label, values))[:4])
 
 
 def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...]) -> RequestError:
@@ -182,6 +201,12 @@ def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...
     return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {sides}{hint}")
 
 
+def _explaining(apart: set[str]) -> str:
+    """The fact that is the likeliest factor, of those with which all others come; empty where no fact explains all."""
+    likely = sorted(apart, key=lambda name: (_QUESTIONS.index(name) if name in _QUESTIONS else len(_QUESTIONS), name))
+    return next((name for name in likely if apart <= of_fact(name).implied), "")
+
+
 def _checked(pairs: list[Pair], differences: dict[str, str], factor: Factor, ignored: frozenset[str]) -> list[Pair]:
     """The pairs, each with what else its sides differ in besides the factor.
 
@@ -193,10 +218,11 @@ def _checked(pairs: list[Pair], differences: dict[str, str], factor: Factor, ign
     wrong = {name: text for name, text in differences.items() if name not in mentioned | factor.implied | ignored}
     if wrong:
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())
-        likely = next((name for name in _QUESTIONS if name in wrong), next(iter(wrong)))
+        apart = {name for name in differences if name not in mentioned | ignored}
+        likely = "" if factor.axes else _explaining(apart)
         raise RequestError(
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
-            f"To compare by one of these: --by {likely}. To compare anyway: --ignore {','.join(wrong)}"
+            f"{likely and f'To compare by one of these: --by {likely}. '}To compare anyway: --ignore {','.join(wrong)}"
         )
     remarks = tuple(f"{name}: {text}" for name, text in differences.items() if name not in factor.implied)
     axes = (*factor.axes, *_axes(ignored))

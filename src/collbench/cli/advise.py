@@ -15,6 +15,7 @@ from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import tables
 from collbench.report.comparison import NOT_INTERLEAVED
+from collbench.schema.case import own_axes
 
 
 @click.command(name="advise")
@@ -38,11 +39,11 @@ def command(
 
     Several runs of one machine are taken together: the libraries in which they differ are choices.
     """
-    wanted = parse_given(given)
     first, *others = map(read, runs)
     for other in others if in_blocks else ():
         refuse_not_in_turns(first, other)
     observed = merged([first, *others], names(ignored), in_blocks)
+    wanted = parse_given(given, own_axes(observed.cells))
     advices = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
     guidelines = check(observed, margin)
     cautions = () if observed.interleaved else (NOT_INTERLEAVED,)

@@ -41,7 +41,7 @@ class Share(click.ParamType[float]):
         match = _PERCENT.fullmatch(str(value).strip())
         share = float(match[1]) / (100 if match[2] else 1) if match else 1.0
         if share >= 1:
-            self.fail(f"{value!r} is not a share below 100 %. Write 2% or 0.02.", param, ctx)
+            self.fail(f"{value!r} is not a percentage from 0 to below 100. Write 2% or 0.02.", param, ctx)
         return share
 
 

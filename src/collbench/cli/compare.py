@@ -13,13 +13,13 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed
-from collbench.analysis.pairs import METHODS, Pair, across, refuse_not_in_turns, within, without_partner
+from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_in_turns, within, without_partner
 from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
-from collbench.schema.case import Case, own_axes
+from collbench.schema.case import own_axes
 from collbench.spelling import suggestion
 from collbench.units import counted
 
@@ -73,7 +73,8 @@ def command(
     A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch.
     """
     if save_baseline is not None:
-        return _save(runs, save_baseline)
+        asked = {"--by": by, "--between": between, "--ignore": ignored, "--fail-on": fail_on, "--baseline": baseline}
+        return _save(runs, save_baseline, [flag for flag, value in asked.items() if value])
     if len(runs) == 1 and baseline is None:
         pairing = _within_run(runs[0], by, between, names(ignored), in_blocks)
     elif between:
@@ -98,9 +99,8 @@ class Pairing(NamedTuple):
 
 
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
-    """The names, if each of them is that of a field, a fact or a way of measuring."""
-    fields = [name.replace("_", "-") for name in Case.__struct_fields__]
-    known = {*fields, *METHODS, *(name for run in runs for name in facts(run, run.cells))}
+    """The names, if each of them is that of an axis, a fact or a way of measuring."""
+    known = {*axes_by_name(*runs), *METHODS, *(name for run in runs for name in facts(run, run.cells))}
     for name in sorted(ignored - known):
         raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(known))}")
     return ignored
@@ -168,7 +168,10 @@ def _left_out(number: int, why: str) -> None:
         click.echo(harmless(f"collbench: left out: {counted(number, 'cell')} {why}."), err=True)
 
 
-def _save(runs: tuple[Path, ...], path: Path) -> int:
+def _save(runs: tuple[Path, ...], path: Path, unused: Sequence[str]) -> int:
+    """Write the baseline; `unused` are flags of a comparison, which does not take place."""
+    if unused:
+        raise RequestError(f"--save-baseline writes the whole run and compares nothing: leave out {', '.join(unused)}.")
     if len(runs) != 1:
         raise RequestError("--save-baseline keeps one run; name one.")
     observed = read(runs[0])

@@ -9,6 +9,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
 from collbench.analysis.planning import fewest_launches
+from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.
 FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
@@ -23,8 +24,8 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doub
     `doubts`, such as samples files that do not agree with their records. What both sides skipped fails no check.
     """
     comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
-    counted = Counter[str](comparison.verdict for comparison in comparisons)
-    reasons = [f"{counted[verdict]} {verdict}" for verdict in FAILING[fail_on] if counted[verdict]]
+    verdicts = Counter[str](comparison.verdict for comparison in comparisons)
+    reasons = [f"{verdicts[verdict]} {verdict}" for verdict in FAILING[fail_on] if verdicts[verdict]]
     counts = {what: sum(map(holds, comparisons)) for what, holds in _UNMEASURED.items()}
     counts = {"failed": counts.pop("failed"), "missing": missing, **counts}
     reasons += [f"{number} {what}" for what, number in counts.items() if number]
@@ -85,4 +86,7 @@ def _undecidable(comparisons: Sequence[Comparison]) -> list[str]:
         return []
     needed = max(fewest_launches(comparison.cells, comparison.blocks) for comparison in short)
     fewest = min(min(comparison.launches) for comparison in short)
-    return [f"{len(short)} with {fewest} launches, where a verdict on one cell of {short[0].cells} needs {needed}"]
+    return [
+        f"{counted(len(short), 'cell')} with {fewest} launches a side (enough where many cells differ; if only one of "
+        f"the {short[0].cells} did, this would take {needed} launches to detect)"
+    ]

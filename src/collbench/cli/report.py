@@ -16,6 +16,7 @@ from collbench.errors import RequestError, RunWriteError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.paper import PAPERS, paper
+from collbench.schema.case import own_axes
 
 #: By the suffix of the file's name.
 FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
@@ -47,10 +48,11 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
-    wanted = parse_given(given)
+    observed = [read(run) for run in runs]
+    wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
     published = paper(against) if against else None
-    chapters = [chapter(read(run), wanted, margin, number, pages, published) for number, run in enumerate(runs)]
+    chapters = [chapter(run, wanted, margin, number, pages, published) for number, run in enumerate(observed)]
     _write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
     click.echo(f"{harmless(str(output))}: {output.stat().st_size / 1e6:.1f} MB")
 

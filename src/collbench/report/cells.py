@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.observations import Cell
-from collbench.report.headings import heading
+from collbench.report.headings import heading, operation
 from collbench.report.remarks import OVERSUBSCRIBED, SHARED_GPU
+from collbench.schema.case import Case
+from collbench.units import format_size
 
 #: The share of late samples above which a caution mentions them.
 LATE = 0.1
@@ -15,13 +17,14 @@ LATE = 0.1
 SIGNS = {"inconclusive": " ?", "same": " =", "negligible": " ="}
 
 
-def heading_of(cells: Sequence[Cell]) -> str:
-    """The heading of cells of one table, with the drivers that were really used."""
+def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
+    """The heading of cells of one table, with the drivers that were really used; `common`: what their cases share."""
     used = {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
-    return heading(cells[0].case, used)
+    with_ranks = len({cell.case.where.ranks for cell in cells}) == 1
+    return heading(common or cells[0].case, used, with_ranks)
 
 
-def cautions(cells: Iterable[Cell]) -> list[str]:
+def cautions(cells: Sequence[Cell]) -> list[str]:
     """What a reader of the table must know, each with the places that it applies to; and why cells failed."""
     places: dict[str, set[str]] = {}
     launches = contended = 0
@@ -30,7 +33,7 @@ def cautions(cells: Iterable[Cell]) -> list[str]:
         contended += cell.contended
         for line in [*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell)]:
             places.setdefault(line, set()).add(image_and_place(cell))
-    lines = [f"{line} ({', '.join(sorted(where))})" for line, where in places.items()]
+    lines = [f"{line} ({', '.join(sorted(where))})" for line, where in places.items()] + often_late(cells)
     if contended:
         lines.append(f"tasks waited for a CPU during {contended} of {launches} measurements")
     return lines
@@ -42,9 +45,37 @@ def image_and_place(cell: Cell) -> str:
     return f"{where.image or ''} {where.text}".strip()
 
 
-def disturbances(cells: Iterable[Cell]) -> list[str]:
+def disturbances(cells: Sequence[Cell]) -> list[str]:
     """What disturbed these cells, each line once."""
-    return list(dict.fromkeys(line for cell in cells for line in _disturbed(cell)))
+    return list(dict.fromkeys(line for cell in cells for line in _disturbed(cell))) + often_late(cells)
+
+
+def late_samples(cells: Sequence[Cell]) -> str:
+    """`0.3 % of the samples began late at the gate and are excluded; at most 44 % (2M, mpich host)`; empty if none."""
+    late, samples = sum(cell.late for cell in cells), sum(cell.samples for cell in cells)
+    if not late:
+        return ""
+    worst = max(cells, key=_late)
+    names: tuple[Callable[[Cell], str], ...] = (lambda cell: operation(cell.case), lambda cell: cell.case["driver"])
+    words = [name(worst) for name in names if len(set(map(name, cells))) > 1]
+    words += [format_size(worst.case["size"])] if "size" in worst.case.what else []
+    where = ", ".join((*words, image_and_place(worst)))
+    most = f"; at most {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
+    return f"{_percent(late / samples)} of the samples began late at the gate and are excluded{most}"
+
+
+def often_late(cells: Sequence[Cell]) -> list[str]:
+    """The line of `late_samples`, if in one of these cells many were."""
+    return [late_samples(cells)] if any(_late(cell) > LATE for cell in cells) else []
+
+
+def _late(cell: Cell) -> float:
+    return cell.late / cell.samples if cell.samples else 0.0
+
+
+def _percent(share: float) -> str:
+    """`44 %`, `0.3 %`; one decimal below 10 %."""
+    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %" if share >= 0.001 else "< 0.1 %"
 
 
 def _disturbed(cell: Cell) -> list[str]:
@@ -57,9 +88,6 @@ def _disturbed(cell: Cell) -> list[str]:
         lines.append(SHARED_GPU)
     if cell.slowed:
         lines.append(f"a GPU was throttled: {', '.join(sorted(cell.slowed))}")
-    late = cell.late / cell.samples if cell.samples else 0.0
-    if late > LATE:
-        lines.append(f"{late:.0%} of the samples began late at the gate and are excluded")
     if cell.repeated:
         lines.append("a launch was recorded twice; the first record counts")
     return lines

@@ -17,6 +17,7 @@ from collbench.report.headings import heading_key, place_order
 from collbench.report.rates import rate_heading, rate_text
 from collbench.report.style import format_us
 from collbench.report.tables import Table, without_empty
+from collbench.schema.case import Case, names_in
 from collbench.schema.record import Work
 from collbench.units import format_size
 
@@ -27,23 +28,32 @@ COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
     """A table for each collective, dtype, driver and number of ranks."""
-    ordered = sorted(comparisons, key=_order)
+    common = {id(comparison): _common(comparison.pair) for comparison in comparisons}
+    keys = {name: heading_key(case) for name, case in common.items()}
+    ordered = sorted(comparisons, key=lambda comparison: (keys[id(comparison)], _order(comparison)))
     result = []
-    for _, group in groupby(ordered, key=lambda comparison: heading_key(comparison.pair.base.case)):
+    for _, group in groupby(ordered, key=lambda comparison: keys[id(comparison)]):
         rows = list(group)
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
         notes = (*_explained(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
         body = tuple(_row(comparison, with_engine) for comparison in rows)
-        result.append(without_empty(Table(heading_of(unique), COLUMNS, body, notes)))
+        result.append(without_empty(Table(heading_of(unique, common[id(rows[0])]), COLUMNS, body, notes)))
     return result
+
+
+def _common(pair: Pair) -> Case:
+    """What is measured on both sides, without what they differ in; the number of ranks is of the base."""
+    base, other = pair.base.case, pair.other.case
+    differing = [name for name in names_in((base, other)) if name != "ranks" and base[name] != other[name]]
+    return base.without(differing) if differing else base
 
 
 def _order(comparison: Comparison) -> tuple[object, ...]:
     base, other = comparison.pair.base.case, comparison.pair.other.case
     places = (base.where.image or "", place_order(base), place_order(other))
-    return (heading_key(base), *places, comparison.pair.other_name, base["size"])
+    return (*places, comparison.pair.other_name, base["size"])
 
 
 def _row(comparison: Comparison, with_engine: bool) -> tuple[str, ...]:
@@ -117,7 +127,17 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
         f"difference: {how}; positive: the other side is slower",
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
         *([f"p adjusted: for the {family} cells that were compared together"] if family > 1 else []),
+        *_paper(rows),
     ]
+
+
+def _paper(rows: Sequence[Comparison]) -> list[str]:
+    """The definition of the column, with its sign: of times, of rates, or of both where they share a table."""
+    signs = {"rate": "of rates positive", "time": "of times negative"}
+    shown = {comparison.pair.base.work.shown for comparison in rows if comparison.paper_diff is not None}
+    listed = ", ".join(signs[kind] for kind in sorted(shown))
+    formula = "(base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017)"
+    return [f"paper's Diff%: {formula}; {listed} where the other side is slower"] if shown else []
 
 
 def of_launches(rows: Sequence[Comparison]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from collbench.report.remarks import cautions
-from collbench.report.style import Group, group_of, not_of_mpi
+from collbench.report.style import Group, group_of, library_names, not_of_mpi
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.sizes import Sizes
@@ -89,9 +89,8 @@ class NcclTestsStyle:
     def _header(self, record: Record) -> str:
         manifest = self._manifest
         assert manifest is not None
-        libraries = ", ".join(f"{library.name} {library.version}" for library in manifest.libraries)
         lines = [
-            f"# collbench version {manifest.collbench} in the style of nccl-tests; library: {libraries}"
+            f"# collbench version {manifest.collbench} in the style of nccl-tests; library: {library_names(manifest)}"
             + ("; SIMULATED times" if manifest.simulated else ""),
             f"# Collective test starting: {_program(record.case.workload)}",
             _settings(manifest, record),

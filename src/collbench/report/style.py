@@ -43,6 +43,11 @@ def group_of(record: Record) -> Group:
     return Group(record.case.without(("size", "in_place")), record.launch)
 
 
+def library_names(manifest: Manifest) -> str:
+    """`Open MPI 5.0.11, MPICH 5.0.2`: each once, though several images have it."""
+    return ", ".join(dict.fromkeys(f"{library.name} {library.version}" for library in manifest.libraries))
+
+
 def not_of_mpi(record: Record) -> str:
     """A comment in place of a program's record, for which styles of collective benchmarks lack columns; else empty."""
     if record.case["backend"]:

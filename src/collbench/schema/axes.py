@@ -37,8 +37,15 @@ SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id
 STEPS = (None, "visible", "net", "ipc", "limits", "strict")
 
 
+#: Booleans as labels, and what else they may be called.
+YES, NO = "yes", "no"
+SYNONYMS = {"true": YES, "false": NO}
+
+
 def _label(value: Value) -> str:
-    return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return YES if value else NO
+    return "default" if value is None else str(value)
 
 
 def _order(value: Value) -> Any:
@@ -92,7 +99,7 @@ def step_order(step: str | None) -> int:
 
 
 def _after(word: str) -> Callable[[Value], str]:
-    return lambda value: f"{word}{value}" if value not in (None, "") else ""
+    return lambda value: f"{word}{_label(value)}" if value not in (None, "") else ""
 
 
 def _if_true(words: str) -> Callable[[Value], str]:
@@ -220,6 +227,7 @@ AXES: dict[str, Axis] = {
         Axis("engine", "where", "what the ranks were started in", "host"),
         Axis(
             "image", "where", "the image, on the host the environment beside it", implies=SOFTWARE,
+            label=lambda value: str(value or "none"),
             choice=Choice("images", check=axis_values.image_name),
         ),
         Axis(

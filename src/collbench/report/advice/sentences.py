@@ -78,7 +78,7 @@ def headline(advised: Advised) -> str:
     cost = None if option is None else _cost(last.sizes[-1], option)
     if option is None or cost is None:
         return text
-    return f"{text} The most isolated option ({advice.question.place(option)}) {cost}."
+    return f"{text} The most isolated option ({_with_library(advice.question, option)}) {cost}."
 
 
 def _take(advice: Advice, sizes: Range) -> str:
@@ -146,8 +146,12 @@ def _isolated(advice: Advice, sizes: Range) -> str:
     option, last = _most_isolated(sizes), sizes.sizes[-1]
     assert option is not None
     cost = _cost(last, option) or f"is the fastest at {format_size(last.size)}"
-    library = f"{option['library']}, " if option["library"] else ""
-    return f"{_span(sizes)}: the most isolated option ({library}{advice.question.place(option)}) {cost}."
+    return f"{_span(sizes)}: the most isolated option ({_with_library(advice.question, option)}) {cost}."
+
+
+def _with_library(question: Question, option: Option) -> str:
+    """`mpich, single strict`."""
+    return ", ".join(filter(None, (option["library"], question.place(option))))
 
 
 def _cost(at: AtSize, option: Option) -> str | None:

@@ -27,16 +27,23 @@ def tables(advices: Sequence[Advised], results: Sequence[GuidelineResult], cauti
 
 def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
-    columns = ("factor", "choice", *(f"at {format_size(at.size)}" for at in sizes))
+    varying = question.varying
+    columns = ("factor", "choice", *(f"at {format_size(at.size)}" for at in sizes)) if varying else ()
     rows = [
         (factor, value, *(_cheapest(question, at, factor, value) for at in sizes))
-        for factor in (*question.varying, "all together")
+        for factor in ((*varying, "all together") if varying else ())
         for value in _values(question, factor)
     ]
-    if not question.varying:
-        rows = [("", question.name(option), *("best" for _ in sizes)) for option in question.options]
-    disturbed = disturbances(cell for cells in question.cells.values() for cell in cells.values())
-    notes = (*sentences(advised), *disturbed, *cautions, *_of_many(question), *_below_best(sizes), _LEGEND)
+    disturbed = disturbances([cell for cells in question.cells.values() for cell in cells.values()])
+    notes = (
+        *sentences(advised),
+        *disturbed,
+        *cautions,
+        *_of_many(question),
+        *_not_shown(advised),
+        *_below_best(sizes),
+        *([_LEGEND] if varying else []),
+    )
     return Table(advised.title, columns, tuple(rows), notes)
 
 
@@ -47,6 +54,18 @@ def _of_many(question: Question) -> list[str]:
         if many > MANY
         else []
     )
+
+
+def _not_shown(advised: Advised) -> list[str]:
+    """Why columns of measured sizes are missing."""
+    sizes = advised.advice.sizes
+    shown = _chosen(sizes)
+    left_out = ", ".join(format_size(at.size) for at in sizes if at not in shown)
+    if not left_out or not advised.advice.question.varying:
+        return []
+    return [
+        f"the table has room for {len(shown)} of {len(sizes)} sizes; measured too: {left_out} (--style json has all)"
+    ]
 
 
 def _below_best(sizes: Sequence[AtSize]) -> list[str]:
@@ -115,7 +134,7 @@ def guideline_tables(results: Sequence[GuidelineResult]) -> list[Table]:
         f"{len(results)} checked: {states['held']} hold, {states['violated']} violated, {states['undecided']} undecided"
     )
     columns = ("guideline", "image", "place", "ranks", "size (B)", "against", "times as long")
-    return [Table("performance guidelines that are violated", columns if rows else (), rows, (note,))]
+    return [Table("performance guidelines", columns if rows else (), rows, (note,))]
 
 
 def _violation(result: GuidelineResult) -> tuple[str, ...]:

@@ -1,0 +1,116 @@
+"""What stands above and below the tables of compare and advise: headings, late samples, legends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.conftest import Collbench
+from tests.unit.made_runs import made_case, made_record, spread, write_run
+
+from collbench.schema.case import Case, case_of
+from collbench.schema.record import Record, Samples, Work
+
+STREAM = case_of("stream", {"driver": "native", "measure": "copy"})
+
+
+@pytest.mark.parametrize(
+    ("factor", "base", "other", "heading"),
+    [
+        ("op", made_case(op="max"), made_case(op="sum"), "allreduce float32, backend mpi"),
+        ("dtype", made_case(), made_case(dtype="float64"), "allreduce sum, backend mpi"),
+        ("measure", STREAM, STREAM.having(measure="triad"), "stream, driver native"),
+        ("block", STREAM.having(block=4096), STREAM.having(block=65536), "stream copy, driver native"),
+        ("backend", made_case(), made_case(backend="nccl"), "allreduce sum float32, driver native"),
+        ("driver", made_case(), made_case(driver="python"), "allreduce sum float32, backend mpi, driver native/python"),
+    ],
+)
+def test_no_heading_contains_a_value_of_the_compared_factor(
+    compare: Collbench, tmp_path: Path, factor: str, base: Case, other: Case, heading: str
+) -> None:
+    run = write_run(tmp_path / "run", {base: spread(1e-6), other: spread(2e-6)})
+    assert compare(run, "--by", factor).out.splitlines()[0].startswith(heading)
+
+
+def test_tables_whose_bases_differ_in_the_factor_alone_are_one(compare: Collbench, tmp_path: Path) -> None:
+    cases = [made_case(op=op, size=size) for op, size in (("max", 8), ("sum", 8), ("min", 16), ("sum", 16))]
+    out = compare(write_run(tmp_path / "run", {case: spread(1e-6) for case in cases}), "--by", "op").out
+    assert out.count("allreduce float32") == 1 and "max > sum" in out and "min > sum" in out
+
+
+def _late(case: Case, number: int, late: int) -> list[Record]:
+    return [made_record(case, launch, 1e-6, samples=Samples(n=number, invalid=late, warmup=5)) for launch in range(10)]
+
+
+@pytest.mark.parametrize("command", [("advise",), ("compare", "--by", "image")])
+def test_late_samples_are_pooled_and_the_worst_cell_is_named(
+    here: Collbench, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    cells = {made_case(image=image, size=size): _late(made_case(image=image, size=size), number, late)
+             for image, size, number, late in
+             (("a", 1024, 9000, 9), ("b", 1024, 9000, 9), ("a", 4096, 100, 44), ("b", 4096, 100, 20))}  # fmt: skip
+    name, *flags = command
+    out = here(name, write_run(tmp_path / "run", cells), *flags).out
+    assert " ".join(out.split()).count("began late") == 1
+    said = "* 0.5 % of the samples began late at the gate and are excluded; at most 44 % (4K, a host)"
+    assert said in out.splitlines()
+
+
+def test_few_late_samples_in_every_cell_are_not_mentioned(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(image=image): _late(made_case(image=image), 100, 9) for image in "ab"}
+    run = write_run(tmp_path / "run", cells)
+    assert "began late" not in here("advise", run).out
+    assert here("report", run, "-o", tmp_path / "r.txt").code == 0
+    assert "9.0 % of the samples began late at the gate and are excluded; at most 9.0 % (1K, a host)." in " ".join(
+        (tmp_path / "r.txt").read_text().split()
+    )
+
+
+@pytest.mark.parametrize("style", ["table", "csv"])
+def test_the_column_of_the_paper_is_defined(compare: Collbench, tmp_path: Path, style: str) -> None:
+    run = write_run(tmp_path / "run", {made_case(image=image): spread(1e-6) for image in "ab"})
+    found = compare(run, "--by", "image", "--style", style)
+    legend = "* paper's Diff%: (base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017); "
+    assert legend in (found.err if style == "csv" else found.out)
+    assert "(2017); of times negative where the other side is slower" in found.out + found.err
+
+
+def test_of_rates_the_legend_of_the_paper_has_the_other_sign(compare: Collbench, tmp_path: Path) -> None:
+    work = Work(amount=1e9, unit="bytes", shown="rate")
+    cells = {STREAM.having(block=block): [made_record(STREAM.having(block=block), launch, 1e-3, work=work)
+             for launch in range(7)] for block in (1, 2)}  # fmt: skip
+    out = compare(write_run(tmp_path / "run", cells), "--by", "block").out
+    assert "(2017); of rates positive where the other side is slower" in out
+
+
+def test_a_check_says_what_its_launches_can_detect(compare: Collbench, tmp_path: Path) -> None:
+    """Every cell is slower, and yet too few launches are a failure of the check: not a contradiction."""
+    sizes = [8 << step for step in range(10)]
+    cells = {made_case(image=image, size=size): spread(1e-6 * slower, 6)
+             for image, slower in (("a", 1), ("b", 2)) for size in sizes}  # fmt: skip
+    told = compare(write_run(tmp_path / "run", cells), "--by", "image", "--fail-on", "slower").err
+    assert "10 slower, 10 cells with 6 launches a side (enough where many cells differ; " in told
+    assert "if only one of the 10 did, this would take 7 launches to detect)" in told
+
+
+def test_sizes_without_a_column_are_named(here: Collbench, tmp_path: Path) -> None:
+    sizes = [1024 << step for step in range(7)]
+    cells = {made_case(image=image, size=size): spread(1e-6, 7) for image in "ab" for size in sizes}
+    out = here("advise", write_run(tmp_path / "seven", cells)).out
+    assert "* the table has room for 6 of 7 sizes; measured too: 8K (--style json has all)" in out.splitlines()
+    fewer = {case: times for case, times in cells.items() if case["size"] != 8192}
+    assert "has room for" not in here("advise", write_run(tmp_path / "six", fewer)).out
+
+
+def test_guidelines_that_hold_are_not_under_a_heading_of_violated_ones(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(size=size): spread(size * 1e-9, 7) for size in (1024, 4096)}
+    lines = here("advise", write_run(tmp_path / "run", cells)).out.splitlines()
+    assert lines[lines.index("performance guidelines") + 1] == "* 1 checked: 1 hold, 0 violated, 0 undecided"
+
+
+def test_the_answer_of_a_report_names_the_library_of_the_most_isolated_option(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(*place, image="mpich", op=op): spread(time) for op in ("sum", "max")
+             for place, time in ((("host", None), 1e-6), (("multi", "strict"), 2e-6))}  # fmt: skip
+    assert here("report", write_run(tmp_path / "run", cells), "-o", tmp_path / "r.md").code == 0
+    text = " ".join((tmp_path / "r.md").read_text(encoding="utf-8").replace("|", " ").split())
+    assert "The most isolated option (mpich, multi strict) takes 2.00x" in text
