@@ -185,6 +185,8 @@ def test_the_check_of_the_new_workload() -> None:
     assert (row.parse(line * 2), row.verify(case, line * 2)) == ({"copy": [7.3e-05, 7.3e-05]}, 0)
     assert row.verify(case, line + line.replace("8192", "4096")) == 1
     assert row.parse("dd: out of space\n") == {"copy": []}
+    assert row.refuses(case) is None
+    assert row.refuses(case.having(block=0)) == "block must be at least 1"
 
 
 def test_the_meaning_of_the_new_collective_is_its_oracle() -> None:
