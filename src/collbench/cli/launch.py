@@ -96,7 +96,7 @@ def command(
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
-    loaded = load_launch_plan(path)
+    loaded = load_launch_plan(path, plan)
     flags = {"engine": engine, "docker_host": docker_host}
     loaded = msgspec.structs.replace(loaded, **{name: text for name, text in flags.items() if text is not None})
     stopping = Stopping()

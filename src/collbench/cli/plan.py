@@ -27,7 +27,7 @@ def command(plan: str | None) -> None:
         _list()
         return
     path = find_plan(plan)
-    loaded = load_launch_plan(path)
+    loaded = load_launch_plan(path, plan)
     expanded = expand(loaded)
     title = in_one_line(loaded.title or path.stem)
     launches = counted(loaded.launches, "launch", "launches")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -10,6 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError, UnitError
 from collbench.schema.axes import AXES, choices_of
+from collbench.schema.plan_values import mistake_in
 from collbench.schema.sizes import Sizes, sizes_in_bytes
 from collbench.spelling import suggestion
 from collbench.units import parse_duration
@@ -162,41 +165,60 @@ def _check_numbers(plan: Plan) -> None:
 Kind = TypeVar("Kind", bound=Plan)
 
 
-def load_plan(path: Path) -> Plan:
-    """Read a TOML plan.
+@contextlib.contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Errors of a plan name its file."""
+    try:
+        yield
+    except (PlanError, UnitError) as error:
+        raise PlanError(f"plan {path}: {error}") from error
+
+
+def load_plan(path: Path, asked: str = "") -> Plan:
+    """Read a TOML plan. `asked` is how the user named it.
 
     Raises:
-        PlanError: as `load_plan_of`.
+        PlanError: as `read_document` and `plan_from`; it is a launch plan.
     """
-    return load_plan_of(Plan, path)
+    document = read_document(path)
+    if "images" in document:
+        raise PlanError(f"plan {path}: is a launch plan (it has images). Use: collbench launch {asked or path}")
+    return plan_from(document, Plan, path)
 
 
-def load_plan_of(kind: type[Kind], path: Path) -> Kind:
-    """Read a plan of a kind: TOML, or JSON where the file is named so.
+def read_document(path: Path) -> dict[str, Any]:
+    """What a plan's file holds: TOML, or JSON where it is named so.
 
     Raises:
-        PlanError: no such file, not TOML, an unknown key (with the nearest known one), a value of the wrong kind.
+        PlanError: no such file, or not TOML.
     """
     import tomllib
 
     try:
         text = path.read_text(encoding="utf-8-sig")
-        document = msgspec.json.decode(text, type=dict) if path.suffix == ".json" else tomllib.loads(text)
+        return msgspec.json.decode(text, type=dict) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise PlanError(f"plan {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         language = "JSON" if path.suffix == ".json" else "TOML"
         raise PlanError(f"plan {path}: not {language}: {error}.") from error
+
+
+def plan_from(document: dict[str, Any], kind: type[Kind], path: Path) -> Kind:
+    """The plan of a kind in a document.
+
+    Raises:
+        PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
+    """
     _refuse_unknown(document, kind, str(path))
     if isinstance(document.get("sizes"), dict):
         _refuse_unknown(document["sizes"], Sizes, f"{path}, sizes")
     try:
         plan = msgspec.convert(document, kind)
-        check_plan(plan)
     except msgspec.ValidationError as error:
-        raise PlanError(f"plan {path}: {error}.") from error
-    except (PlanError, UnitError) as error:
-        raise PlanError(f"plan {path}: {error}") from error
+        raise PlanError(f"plan {path}: {mistake_in(document, kind) or error}.") from error
+    with named_in_errors(path):
+        check_plan(plan)
     return plan
 
 
