@@ -279,7 +279,7 @@ def test_one_entry_makes_a_flag_and_a_check(
     _, (record,) = start(extended, bare_environment, "allreduce", "--backend", "chunked", *flags)
     assert right(record) and "chunk" not in record["case"]["how"]
     done, (record,) = start(extended, bare_environment, "allreduce", "--backend", "fake", "--chunk", "64", *flags)
-    assert done.stderr == "collbench: backend fake does not use --chunk.\n"
+    assert done.stderr == "collbench: ignored: backend fake does not use --chunk.\n"
     assert "chunk" not in record["case"]["how"]
     asked = chunks.read_text(encoding="utf-8")
     for changed, message in (("chunks = [-1]", "chunks -1: must be at least 0."), ("chunks = []", "the list is empty"),

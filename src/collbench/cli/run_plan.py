@@ -40,4 +40,4 @@ def command(
     source = click.get_current_context().get_parameter_source("timeout")
     if source is not None and source.name != "DEFAULT":
         loaded = msgspec.structs.replace(loaded, timeout=timeout)
-    carry_out(loaded, style, out, output_file, ranks, fault)
+    carry_out(loaded, style, out, output_file, ranks, fault, plan_file=path)

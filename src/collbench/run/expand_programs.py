@@ -26,9 +26,8 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     """The cases of all workloads, each once.
 
     Raises:
-        PlanError: more than one rank; an axis that none of the workloads has; a value of another type than its default;
-            a case that its workload refuses, or of which it cannot tell the memory or the work.
-        RequestError: an unknown workload.
+        PlanError: an unknown workload; more than one rank; an axis that none of the workloads has; a value of another
+            type than its default; a case that its workload refuses, or of which it cannot tell the memory or the work.
     """
     rows = [workloads.get(name) for name in plan.workloads]
     if rows and ranks != 1:

@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from collbench.errors import PlanError, UnitError
+from collbench.errors import BackendUnavailable, PlanError, UnitError
 from collbench.schema.axes import AXES, choices_of
 from collbench.schema.plan_values import mistake_in
 from collbench.schema.sizes import Sizes, sizes_in_bytes
 from collbench.spelling import suggestion
-from collbench.units import parse_duration
+from collbench.units import as_typed, parse_duration
 
 #: A time-out or a budget longer than eleven days is a typing error (s).
 LONGEST = 1e6
 
 #: Operations of a burst are issued before the first is waited for.
 MOST_BURST = 1000
+
+#: Samples of a case at most, where a plan says nothing.
+USUAL_CAP = 10_000
 
 #: Every sample of a case is held by its rank until the case is done.
 MOST_SAMPLES = 10_000_000
@@ -71,7 +74,7 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     iters: int | None = None
     budget: str | float = "0.25s"
     floor: int = 20
-    cap: int = 10_000
+    cap: int = USUAL_CAP
     timeout: str | float = "300s"
     burst: int = 20
     share_gpu: bool = False
@@ -114,7 +117,8 @@ def check_plan(plan: Plan) -> Plan:
         raise PlanError("collectives: the list is empty, and so is workloads; nothing would be measured.")
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
         if not 0 < seconds <= LONGEST:
-            raise PlanError(f"{name} {getattr(plan, name)}: must be longer than 0 s, and at most {LONGEST:g} s.")
+            asked = as_typed(getattr(plan, name))
+            raise PlanError(f"{name} {asked}: must be longer than 0 s, and at most {LONGEST:g} s.")
     sizes_in_bytes(plan["sizes"])
     return plan
 
@@ -155,10 +159,11 @@ def _check_numbers(plan: Plan) -> None:
         raise PlanError(f"burst {plan.burst}: at most {MOST_BURST}.")
     if plan["cudagraph"] > 1 and plan.cadence != "streaming":
         raise PlanError(
-            f"cudagraph {plan['cudagraph']} (-G): several launches a sample are not isolated; use 1, or cadence "
-            "streaming."
+            f"cudagraph {plan['cudagraph']}: several launches a sample are not isolated; use 1, or cadence streaming."
         )
     if plan.cap < plan.floor:
+        if plan.cap == USUAL_CAP:
+            raise PlanError(f"floor {plan.floor}: is above the usual cap of {plan.cap}; raise cap too.")
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 
 
@@ -166,12 +171,16 @@ Kind = TypeVar("Kind", bound=Plan)
 
 
 @contextlib.contextmanager
-def named_in_errors(path: Path) -> Iterator[None]:
-    """Errors of a plan name its file."""
+def named_in_errors(path: Path | None) -> Iterator[None]:
+    """Errors of a plan name its file, where there is one."""
     try:
         yield
-    except (PlanError, UnitError) as error:
-        raise PlanError(f"plan {path}: {error}") from error
+    except (PlanError, UnitError, BackendUnavailable) as error:
+        if path is None:
+            raise
+        raise (BackendUnavailable if isinstance(error, BackendUnavailable) else PlanError)(
+            f"plan {path}: {error}"
+        ) from error
 
 
 def load_plan(path: Path, asked: str = "") -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from collbench.errors import RequestError
+from collbench.errors import PlanError, RequestError
 from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
@@ -24,14 +24,14 @@ def get(name: str) -> Program:
     """A workload, whether it can run here or not.
 
     Raises:
-        RequestError: no such workload, and the message names the most similar one; or its file is broken.
+        PlanError: no such workload, and the message names the most similar one; or its file is broken.
     """
     if name not in names():
-        raise RequestError(f"workload {name!r}: unknown. {suggestion(name, names())}")
+        raise PlanError(f"workload {name!r}: unknown. {suggestion(name, names())}")
     try:
         program: Program = defined(__name__, name, "WORKLOAD")
     except RequestError as error:
-        raise RequestError(f"workload {name!r}: {error}") from error
+        raise PlanError(f"workload {name!r}: {error}") from error
     return program
 
 
