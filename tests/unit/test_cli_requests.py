@@ -71,7 +71,7 @@ def message_of(done: CompletedProcess[str]) -> str:
         ),
         ([*FAKE, "-G", "1"], r"cudagraph 1: fake has no CUDA graphs; use nccl"),
         ([*FAKE, "-G", "-1"], "cudagraph -1: must be at least 0"),
-        ([*FAKE, "-G", "2"], "cudagraph 2 .* not isolated; use 1, or cadence streaming"),
+        ([*FAKE, "-G", "2"], "cudagraph 2: .* not isolated; use 1, or cadence streaming"),
         ([*FAKE, "-R", "2"], "'2' is not one of '0', '1'"),
         ([*FAKE, "--burst", "0"], "burst 0: must be at least 1"),
         ([*FAKE, "--burst", "1001"], "burst 1001: at most 1000"),
