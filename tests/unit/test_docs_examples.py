@@ -284,7 +284,7 @@ def test_one_entry_makes_a_flag_and_a_check(
     asked = chunks.read_text(encoding="utf-8")
     for changed, message in (("chunks = [-1]", "chunks -1: must be at least 0."), ("chunks = []", "the list is empty"),
                              ("chunk = [1]", "unknown key 'chunk'. Did you mean chunks?"),
-                             ('chunks = ["1K"]', "Expected `int`, got `str`")):  # fmt: skip
+                             ('chunks = ["1K"]', 'chunks: expected a whole number, not the string "1K"')):  # fmt: skip
         chunks.write_text(re.sub("chunks = .*", changed, asked), encoding="utf-8")
         refused = told(extended, bare_environment, "run", str(chunks))
         assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
