@@ -100,6 +100,8 @@ def command(
     loaded = load_launch_plan(path, plan)
     flags = {"engine": engine, "docker_host": docker_host}
     loaded = msgspec.structs.replace(loaded, **{name: text for name, text in flags.items() if text is not None})
+    if engine is not None:
+        engines.get(engine)  # an unknown one is not the plan's mistake
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:
