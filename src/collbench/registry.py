@@ -24,8 +24,15 @@ def modules_of(path: Iterable[str], others: Container[str] = (), packages: bool 
 
 
 def defined(package: str, module: str, name: str) -> Any:
-    """What a module of the package defines under that name."""
-    return getattr(importlib.import_module(f"{package}.{module}"), name)
+    """What a module of the package defines under that name.
+
+    Raises:
+        RequestError: the module cannot be imported, or does not define it.
+    """
+    try:
+        return getattr(importlib.import_module(f"{package}.{module}"), name)
+    except Exception as error:  # whatever a module raises that somebody else put there
+        raise _unloadable(f"{package}.{module}", error) from error
 
 
 def entry_points_of(group: str) -> dict[str, tuple[EntryPoint, ...]]:
@@ -51,4 +58,8 @@ def loaded(points: tuple[EntryPoint, ...]) -> Any:
     try:
         return point.load()
     except Exception as error:  # somebody else's module: whatever it raises
-        raise RequestError(f"{point.value} cannot be loaded: {type(error).__name__}: {error}.") from error
+        raise _unloadable(point.value, error) from error
+
+
+def _unloadable(what: str, error: Exception) -> RequestError:
+    return RequestError(f"{what} cannot be loaded: {type(error).__name__}: {error}.")

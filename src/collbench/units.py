@@ -14,6 +14,9 @@ from collbench.errors import UnitError
 #: The largest size in bytes; more would not fit a pointer.
 LARGEST_SIZE = 2**62
 
+#: Characters of a number that a message quotes.
+LONGEST_QUOTE = 40
+
 _SIZE = re.compile(r"(?P<number>[0-9]{1,40}(?:\.[0-9]{1,40})?)\s*(?P<prefix>[kKmMgGtT]?)(?P<unit>i?[bB])?")
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>ns|us|ms|s|m|min|h)?")
@@ -34,8 +37,17 @@ def parse_size(text: str | int) -> int:
     if size.denominator != 1:
         raise UnitError(f"size {str(text)!r}: not a whole number of bytes.")
     if size > LARGEST_SIZE:
-        raise UnitError(f"size {str(text).strip()[:20]!r}: larger than any memory ({format_size(LARGEST_SIZE)}).")
+        raise UnitError(f"size {_short(str(text).strip())!r}: larger than any memory ({format_size(LARGEST_SIZE)}).")
     return size.numerator
+
+
+def as_typed(text: str | float) -> str:
+    """`-1` for -1.0, as it stands in a plan."""
+    return text if isinstance(text, str) else f"{text:.15g}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}..."
 
 
 def format_size(size: int) -> str:
@@ -69,7 +81,7 @@ def parse_duration(text: str | float, what: str = "time") -> float:
     elif match is not None:
         seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
     if not 0.0 <= seconds < math.inf:
-        raise UnitError(f"{what} {str(text)!r}: not a duration. Write 0.5s, 200ms or 2m.")
+        raise UnitError(f"{what} {as_typed(text)!r}: not a duration. Write 0.5s, 200ms or 2m.")
     return seconds
 
 

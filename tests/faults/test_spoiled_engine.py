@@ -72,4 +72,4 @@ def test_a_second_signal_when_the_engine_stalls_in_the_middle_of_a_launch(
     started.engine.remove(*left)
     assert process.returncode == 130, err
     assert all(left)
-    assert "interrupted. Containers may be left; collbench launch --sweep removes them. 0 records are in" in err
+    assert "interrupted. Containers may be left; collbench launch --sweep removes them. Nothing was recorded yet" in err

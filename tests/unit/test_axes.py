@@ -99,4 +99,4 @@ def test_flags_that_mean_nothing_are_named(
     command = make_command(name)
     with command.make_context(name, ["--backend", "fake", *arguments]) as context:
         command.invoke(context)
-    assert notices == [f"{owner} does not use {', '.join(flags)}." for owner, flags in unused.items() if flags]
+    assert notices == [f"ignored: {owner} does not use {', '.join(flags)}." for owner, flags in unused.items() if flags]

@@ -6,8 +6,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from click.testing import CliRunner
+
+from collbench.cli import cli
+from collbench.cli.sink import TerminalSink
 
 Collbench = Callable[..., CompletedProcess[str]]
 
@@ -63,19 +69,24 @@ def message_of(done: CompletedProcess[str]) -> str:
             ["allreduce", "--backend", "nccl", "--device", "cpu"],
             r"nccl has its data on the GPU .* There are: fake, mpi,",
         ),
-        ([*FAKE, "-G", "1"], r"cudagraph 1 \(-G\): fake has no CUDA graphs; use nccl"),
+        ([*FAKE, "-G", "1"], r"cudagraph 1: fake has no CUDA graphs; use nccl"),
         ([*FAKE, "-G", "-1"], "cudagraph -1: must be at least 0"),
-        ([*FAKE, "-G", "2"], "cudagraph 2 .* not isolated; use 1, or cadence streaming"),
+        ([*FAKE, "-G", "2"], "cudagraph 2: .* not isolated; use 1, or cadence streaming"),
         ([*FAKE, "-R", "2"], "'2' is not one of '0', '1'"),
         ([*FAKE, "--burst", "0"], "burst 0: must be at least 1"),
         ([*FAKE, "--burst", "1001"], "burst 1001: at most 1000"),
         ([*FAKE, "--staging", "mapped"], "'mapped' is not one of 'pageable', 'pinned', 'both'"),
-        ([*FAKE, "-z", "0"], "cadence streaming .* leave the flag out"),
+        ([*FAKE, "-z", "0"], "cadence streaming: fake completes .* use cadence isolated, or nccl"),
         ([*FAKE, "-z", "1", "--cadence", "streaming"], "contradict each other"),
         ([*FAKE, "--ranks", "0"], "--ranks 0: the fake backend runs 1 to 256 ranks"),
         ([*FAKE, "--fault", "explode"], "write corrupt:RANK, raise:RANK or hang:RANK"),
         ([*FAKE, "--fault", "corrupt:4", "-n", "3", "-e", "8"], "there are 4 ranks, 0 to 3"),
         (["run", "none.toml"], "plan none.toml: no such file, and no plan of this name"),
+        (["completion"], r"^collbench: completion: choose one of bash, zsh, fish\.$"),
+        ([*FAKE, "--floor", "20000"], r"floor 20000: is above the usual cap of 10000; raise cap too\.$"),
+        ([*FAKE, "-e", "4"], r"-e 4: is below -b, which is 8 by default; give -b too\.$"),
+        ([*FAKE, "-b", "9" * 24], f"size '{'9' * 24}': larger than any memory"),
+        ([*FAKE, "-b", f"{'9' * 39}.{'0' * 9}"], f"size '{'9' * 39}\\.\\.\\.\\.': larger than any memory"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
     ],
 )
@@ -98,7 +109,7 @@ def test_more_memory_than_there_is(collbench: Collbench, size: str) -> None:
     done = collbench(*FAKE, "-b", size, "-e", size)
     assert done.returncode == 2
     need = int(size[:-1]) * 8
-    assert re.search(rf"4 ranks on \S+ need {need}\.00 TiB, and .* are free. Lower -e", message_of(done))
+    assert re.search(rf"4 ranks on \S+ need {need}\.00 TiB, and .* are free. Lower the sizes", message_of(done))
 
 
 @pytest.mark.parametrize(("arguments", "buffers"), [(("--in-place",), 4), (("--driver", "python"), 8)])
@@ -112,6 +123,9 @@ def test_memory_is_what_the_buffers_take(collbench: Collbench, arguments: tuple[
     [
         ('backends = ["mpi", "fake"]', "the times of fake are simulated"),
         ("check = 2", "check 2: 0 or 1"),
+        ("budget = -1", "budget '-1': not a duration"),
+        ("budget = 0", "budget 0: must be longer than 0 s"),
+        ("floor = 20000", "floor 20000: is above the usual cap of 10000; raise cap too"),
         ('timeout = "3000000h"', "timeout 3000000h: must be longer than 0 s, and at most 1e\\+06 s"),
     ],
 )
@@ -122,6 +136,47 @@ def test_plans_that_are_refused(collbench: Collbench, tmp_path: Path, line: str,
     done = collbench("run", path)
     assert done.returncode == 2
     assert re.search(message, message_of(done))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('collectives = ["allreduse"]', "collective 'allreduse': unknown. Did you mean allreduce?"),
+        ('collectives = ["bcast"]\nroots = [9]', "root 9: there are 4 ranks, 0 to 3."),
+        ('collectives = ["bcast"]\nbackends = ["fakee"]', "backend 'fakee': unknown. Did you mean fake?"),
+        ('collectives = ["allreduce"]\nops = ["xor"]', "op 'xor': unknown. There are: sum, prod, min, max, avg, all."),
+        ('collectives = ["allreduce"]\ncudagraph = 1', "cudagraph 1: fake has no CUDA graphs; use nccl."),
+        ('collectives = ["allreduce"]\ncadence = "streaming"',
+         "cadence streaming: fake completes every call before it returns; use cadence isolated, "
+         "or nccl or torch-nccl."),
+        ('collectives = ["bcast"]\n[axes]\nblock = [1]', "axes: 'block': a plan without workloads has no such axis."),
+        ('workloads = ["streem"]', "workload 'streem': unknown. Did you mean stream?"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_plan_is_said_with_its_file_and_without_flags(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    path = tmp_path / "plan.toml"
+    backend = "" if line.startswith("workloads") or "backends" in line else 'backends = ["fake"]\n'
+    path.write_text(backend + line, encoding="utf-8")
+    refused = CliRunner().invoke(cli, ["run", str(path)])
+    assert str(refused.exception) == f"plan {path}: {message}"
+
+
+@pytest.mark.parametrize("command", ["plan", "launch"])
+def test_what_is_wrong_in_a_launch_plan_is_said_with_its_file(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text('images = ["openmpi"]\ncollectives = ["bcast"]\npolicies = ["host"]\nroots = [9]\nranks = [2]\n')
+    refused = CliRunner().invoke(cli, [command, str(path)])
+    assert str(refused.exception).startswith(f"plan {path}: root 9: there are 2 ranks")
+
+
+def test_nothing_was_recorded(tmp_path: Path) -> None:
+    sink = TerminalSink("table", tmp_path / "run")
+    sink._writer = cast("Any", SimpleNamespace(count=0, directory=tmp_path / "run"))
+    assert sink.saved() == " Nothing was recorded."
+    sink._writer = cast("Any", SimpleNamespace(count=1, directory=tmp_path / "run"))
+    assert sink.saved().startswith(" 1 record is in ")
 
 
 def test_the_plan_is_not_overwritten(collbench: Collbench, tmp_path: Path) -> None:

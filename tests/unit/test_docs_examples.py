@@ -189,6 +189,8 @@ def test_the_check_of_the_new_workload() -> None:
     assert (row.parse(line * 2), row.verify(case, line * 2)) == ({"copy": [7.3e-05, 7.3e-05]}, 0)
     assert row.verify(case, line + line.replace("8192", "4096")) == 1
     assert row.parse("dd: out of space\n") == {"copy": []}
+    assert row.refuses(case) is None
+    assert row.refuses(case.having(block=0)) == "block must be at least 1"
 
 
 def test_the_meaning_of_the_new_collective_is_its_oracle() -> None:
@@ -281,12 +283,12 @@ def test_one_entry_makes_a_flag_and_a_check(
     _, (record,) = start(extended, bare_environment, "allreduce", "--backend", "chunked", *flags)
     assert right(record) and "chunk" not in record["case"]["how"]
     done, (record,) = start(extended, bare_environment, "allreduce", "--backend", "fake", "--chunk", "64", *flags)
-    assert done.stderr == "collbench: backend fake does not use --chunk.\n"
+    assert done.stderr == "collbench: ignored: backend fake does not use --chunk.\n"
     assert "chunk" not in record["case"]["how"]
     asked = chunks.read_text(encoding="utf-8")
     for changed, message in (("chunks = [-1]", "chunks -1: must be at least 0."), ("chunks = []", "the list is empty"),
                              ("chunk = [1]", "unknown key 'chunk'. Did you mean chunks?"),
-                             ('chunks = ["1K"]', "Expected `int`, got `str`")):  # fmt: skip
+                             ('chunks = ["1K"]', 'chunks: expected a whole number, not the string "1K"')):  # fmt: skip
         chunks.write_text(re.sub("chunks = .*", changed, asked), encoding="utf-8")
         refused = told(extended, bare_environment, "run", str(chunks))
         assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr

@@ -199,7 +199,7 @@ def test_ranks_that_do_not_share_a_clock_have_no_common_start(
     error = refused(made, plan(gate="roundtime"))
     assert isinstance(error, RequestError)
     assert str(error) == (
-        "gate roundtime: the ranks do not share a clock (several hosts, or a time namespace). Use --gate barrier."
+        "gate roundtime: the ranks do not share a clock (several hosts, or a time namespace). Use gate barrier."
     )
     made(MadeBackend())
     assert [record.status for record in carried_out(plan(gate="barrier")).records] == ["ok", "ok"]

@@ -40,7 +40,7 @@ MANY = [f"site/i{number}" for number in range(400)]
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("", "missing required field `images`"),
+        ("", "is a plan for one world (a launch plan has images). Use: collbench run"),
         ('images = ["openmpi"]\npolicy = ["single"]', "unknown key 'policy'. Did you mean policies"),
         ('images = ["openmpi"]\npolicies = ["packed:0"]', "policy 'packed:0': not a name of a policy. Write single"),
         ('images = ["openmpi"]\npolicies = ["single; x"]', "policy 'single; x': not a name of a policy"),

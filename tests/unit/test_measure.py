@@ -324,6 +324,6 @@ def test_samples_that_were_all_late_are_a_failure_that_says_what_helps() -> None
 
     (record, samples), _ = measured(case(), method(gate="roundtime"), slow)
     assert record.status == "failed"
-    assert record.reason == "all 3 samples were late at the gate: too few cores, or a busy machine. Use --gate barrier"
+    assert record.reason == "all 3 samples were late at the gate: too few cores, or a busy machine. Use gate barrier"
     assert record.samples is not None and (record.samples.n, record.samples.invalid) == (3, 3)
     assert samples is not None and (np.asarray(samples) < 0).all()

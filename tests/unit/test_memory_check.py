@@ -116,7 +116,7 @@ def test_the_machine_that_is_too_small_is_named(
         world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value), prepare=prepare
     )
     assert str(does_not_fit(session, facts, (case(size=64),), Unwatched())) == (
-        f"size 64 B: the buffers of {said}, and 4.00 KiB are free. Lower -e/--maxbytes or the ranks per host."
+        f"size 64 B: the buffers of {said}, and 4.00 KiB are free. Lower the sizes or the ranks per host."
     )
     assert counts == [1], "to see what is held a block of one element is enough"
 

@@ -13,7 +13,7 @@ from collbench import workloads
 from collbench.cli import suite
 from collbench.errors import PlanError, RequestError
 from collbench.run.expand_programs import program_cases
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, check_plan
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.software import Software
 
@@ -40,6 +40,12 @@ def test_parameters_have_the_type_of_their_default(monkeypatch: pytest.MonkeyPat
     assert len(program_cases(plan, 1)) == 4
     plan = asked(monkeypatch, "sysbench_cpu")
     assert (plan["sizes"], plan.axes, plan.warmup, plan.floor, plan.iters) == (None, {}, 1, 3, None)
+
+
+def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no flag that could raise the cap."""
+    assert check_plan(asked(monkeypatch, "sysbench_cpu", "--floor", "20000")).cap == 20_000
+    assert asked(monkeypatch, "sysbench_cpu").cap == Plan(workloads=("sysbench_cpu",)).cap
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +16,17 @@ from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import rank_facts
+from collbench.report.remarks import cautions
 from collbench.run import contention
 from collbench.run.alone import AloneSession
 from collbench.run.expand_programs import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.schema.axes import Axis
+from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
+from collbench.schema.record import Record, Work
 from collbench.schema.store import read_run
+from collbench.schema.summary import summarise
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.programs import stream as stream_program
 
@@ -256,11 +261,54 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
         assert "# stream triad 64K: not a collective; --style table prints it" in told.stdout
 
 
-@built
-def test_a_size_that_no_array_has_fails_and_says_why(collbench: Any, tmp_path: Path) -> None:
+def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text('workloads = ["stream"]\nsizes = ["81", "80"]\niters = 2\n', encoding="utf-8")
-    done = collbench("run", plan)
-    assert done.returncode == 1
-    assert "! failed at 81: " in done.stdout and "use a multiple of 8" in done.stdout
-    assert done.stdout.count("triad") == 1
+    plan.write_text('workloads = ["stream"]\nsizes = ["80", "81"]\niters = 2\n', encoding="utf-8")
+    done = collbench("run", plan, "--out", tmp_path / "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "workload stream size=81: the size must be a multiple of 8 bytes" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("size", ["1", "9", "100"])
+def test_stream_refuses_sizes_that_are_no_whole_elements(size: str) -> None:
+    plan = Plan(workloads=("stream",), sizes=("8", size))
+    message = rf"^workload stream size={size}: the size must be a multiple of 8 bytes, and at least 8\.$"
+    with pytest.raises(PlanError, match=message):
+        plan_experiment(check_plan(plan), Options(), ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        ({"refuses": lambda case: 1 // 0}, "refuses"),
+        ({"memory": lambda case: 1 // 0}, "memory"),
+        ({"measures": (Measure("all", lambda case: 1 // 0),)}, "amount of all"),
+    ],
+)
+def test_a_workload_that_cannot_tell_about_a_case(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], asked: str
+) -> None:
+    monkeypatch.setattr(workloads, "get", lambda name: replace(other(), **fields))
+    with pytest.raises(PlanError) as refused:
+        program_cases(Plan(workloads=("other",)), 1)
+    assert str(refused.value).startswith(
+        f"workload other mode=fast level=6: its {asked} raised ZeroDivisionError: integer division"
+    )
+
+
+def test_an_error_of_argv_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    def argv(case: Any, times: int) -> Any:
+        raise KeyError("blocks")
+
+    found = run_row(monkeypatch, row_with(argv))
+    assert {(record.status, record.reason) for record, _ in found} == {
+        ("failed", "workload stream size=80: its argv raised KeyError: 'blocks'")
+    }
+
+
+def test_no_work_of_a_program_is_not_called_empty_calls() -> None:
+    case = Case(workload="other", what={"measure": "all", "size": 1}, where=Where(ranks=1))
+    seconds = summarise(np.array([1000, 1000]))
+    record = Record(case=case, launch=0, status="ok", work=Work(amount=0, unit="bytes", shown="rate"), seconds=seconds)
+    assert cautions([record]) == []

@@ -43,24 +43,19 @@ def get(name: str) -> Backend:
     """The backend of that name, usable here or not.
 
     Raises:
-        BackendUnavailable: there is none, and the message names the nearest; or that of another package is broken.
+        BackendUnavailable: there is none, and the message names the nearest; or it is broken.
     """
-    if name in _own():
-        own: Backend = defined(__name__, name.replace("-", "_"), "BACKEND")
-        return own
-    if name not in _added():
+    module = name.replace("-", "_")
+    if name not in _own() and name not in _added():
         raise BackendUnavailable(f"backend {name!r}: unknown. {suggestion(name, names())}")
-    return _of_another_package(name, _added()[name])
-
-
-def _of_another_package(name: str, points: tuple[EntryPoint, ...]) -> Backend:
     try:
-        backend: Backend = loaded(points)
+        backend: Backend = defined(__name__, module, "BACKEND") if name in _own() else loaded(_added()[name])
     except RequestError as error:
         raise BackendUnavailable(f"backend {name!r}: {error}") from error
     mistake = _mistake_in(backend, name)
     if mistake is not None:
-        raise BackendUnavailable(f"backend {name!r}: {points[0].value} is not a Backend of that name: {mistake}.")
+        source = f"{__name__}.{module}:BACKEND" if name in _own() else _added()[name][0].value
+        raise BackendUnavailable(f"backend {name!r}: {source} is not a Backend of that name: {mistake}.")
     return backend
 
 
@@ -78,7 +73,7 @@ def _mistake_in(backend: Any, name: str) -> str | None:
 
 
 def every() -> tuple[Backend, ...]:
-    """All backends, usable here or not, without those of other packages that are broken."""
+    """All backends, usable here or not, without those that are broken."""
     working = []
     for name in names():
         try:

@@ -35,7 +35,9 @@ def make_command(name: str) -> click.Command:
     ) -> None:
         plan = plan_of(name, style, typed)
         notices = [
-            f"{owner} does not use {', '.join(unused)}." for owner, unused in _unused(row, plan).items() if unused
+            f"ignored: {owner} does not use {', '.join(unused)}."
+            for owner, unused in _unused(row, plan).items()
+            if unused
         ]
         carry_out(plan, style, out, output_file, ranks, fault, notices)
 
@@ -79,6 +81,8 @@ def _sizes(low: str, high: str | None, factor: int | None, step: str | None) -> 
         raise RequestError("-i/--stepbytes and -f/--stepfactor: use one of them.")
     if high is None:
         high = "4M" if parse_size(low) <= parse_size("4M") else low
+    if low == "8" and parse_size(high) < 8:
+        raise RequestError(f"-e {high}: is below -b, which is 8 by default; give -b too.")
     return Sizes(min=low, max=high, factor=2 if factor is None else factor, step=step)
 
 

@@ -28,6 +28,7 @@ from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Manifest
+from collbench.schema.plan import named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter, read_manifest
 
@@ -96,11 +97,13 @@ def command(
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
-    loaded = load_launch_plan(path)
+    loaded = load_launch_plan(path, plan)
     flags = {"engine": engine, "docker_host": docker_host}
     loaded = msgspec.structs.replace(loaded, **{name: text for name, text in flags.items() if text is not None})
+    if engine is not None:
+        engines.get(engine)  # an unknown one is not the plan's mistake
     stopping = Stopping()
-    with stopping.listening():
+    with stopping.listening(), named_in_errors(path):
         if dry_run:
             show_commands(loaded, stopping.check)
             return
@@ -125,7 +128,9 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
         run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
-        if writer.lost() is None:
+        if writer.lost() is None and writer.count == 0:
+            error.add_note(f" Nothing was recorded yet; continue: --resume {writer.directory}")
+        elif writer.lost() is None:
             error.add_note(f" {writer.count} records are in {writer.directory}; continue: --resume {writer.directory}")
         elif not isinstance(error, RunWriteError):  # its message says so
             error.add_note(f" {writer.standing()}")

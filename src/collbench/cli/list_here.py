@@ -60,11 +60,15 @@ def _workloads() -> None:
 
     click.echo("workloads of plans")
     for name in workloads.names():
-        program = workloads.get(name)
-        reason = program.missing()
-        click.echo(f"  {_usable(reason)} {name:<12} {program.summary}")
+        summary = ""
+        try:
+            program = workloads.get(name)
+            summary, reason = program.summary, program.missing()
+        except RequestError as error:
+            reason = str(error)
+        click.echo(harmless(f"  {_usable(reason)} {name:<12} {summary}".rstrip()))
         if reason is not None:
-            click.echo(f"      {'':<12} {reason}")
+            click.echo(harmless(f"      {'':<12} {reason}"))
 
 
 def _policies() -> None:

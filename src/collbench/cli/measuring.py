@@ -13,7 +13,7 @@ from collbench.cli.sink import TerminalSink
 from collbench.errors import RequestError, RunWriteError
 from collbench.machine import launcher
 from collbench.run.experiment import perform, plan_experiment
-from collbench.schema.plan import Plan, check_plan
+from collbench.schema.plan import Plan, check_plan, named_in_errors
 
 
 def carry_out(
@@ -24,10 +24,11 @@ def carry_out(
     ranks: int | None = None,
     fault: str | None = None,
     notices: Iterable[str] = (),
+    plan_file: Path | None = None,
 ) -> None:
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
-    `notices` are printed first, unless the plan is refused.
+    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`.
 
     Raises:
         CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
@@ -36,7 +37,8 @@ def carry_out(
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
     options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault)
-    experiment = plan_experiment(plan, options, tuple(sys.argv))
+    with named_in_errors(plan_file):
+        experiment = plan_experiment(plan, options, tuple(sys.argv))
     speaks = launcher.detect().rank == 0
     for notice in notices if speaks else ():
         click.echo(f"collbench: {notice}", err=True)

@@ -13,6 +13,7 @@ from collbench.launch.placing import Box, Placement
 from collbench.launch.shipped import find_plan, plans, source_tree
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.plan import named_in_errors
 from collbench.units import counted
 
 
@@ -27,8 +28,9 @@ def command(plan: str | None) -> None:
         _list()
         return
     path = find_plan(plan)
-    loaded = load_launch_plan(path)
-    expanded = expand(loaded)
+    loaded = load_launch_plan(path, plan)
+    with named_in_errors(path):
+        expanded = expand(loaded)
     title = in_one_line(loaded.title or path.stem)
     launches = counted(loaded.launches, "launch", "launches")
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {launches} each, seed {loaded.seed}")

@@ -34,10 +34,10 @@ def command(
     import msgspec
 
     path = find_plan(plan)
-    loaded = load_plan(path)
+    loaded = load_plan(path, plan)
     if output_file is not None and output_file.resolve() == path.resolve():
         raise RequestError(f"-J {output_file}: would overwrite the plan. Name another file.")
     source = click.get_current_context().get_parameter_source("timeout")
     if source is not None and source.name != "DEFAULT":
         loaded = msgspec.structs.replace(loaded, timeout=timeout)
-    carry_out(loaded, style, out, output_file, ranks, fault)
+    carry_out(loaded, style, out, output_file, ranks, fault, plan_file=path)

@@ -126,6 +126,8 @@ class TerminalSink:
         if self._writer is None:
             return "" if self._speaks or self._out is None else f" What was measured before is in {self._out}."
         n, where = self._writer.count, self._writer.directory
+        if n == 0:
+            return " Nothing was recorded."
         return f" {counted(n, 'record is', 'records are')} in {where}: collbench show {where}"
 
     @contextlib.contextmanager

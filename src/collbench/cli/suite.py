@@ -12,7 +12,7 @@ from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, flags
 from collbench.errors import RequestError
 from collbench.schema.axes import Value
-from collbench.schema.plan import Plan
+from collbench.schema.plan import USUAL_CAP, Plan
 from collbench.spelling import suggestion
 from collbench.workloads.program import Program
 
@@ -55,7 +55,8 @@ def command(
     sizes, axes = _parameters(programs, [word for word in words if "=" in word])
     plan = Plan(
         title=f"suite {' '.join(words)}", workloads=tuple(program.name for program in programs), sizes=sizes, axes=axes,
-        iters=iters, warmup=warmup, budget=budget, floor=floor, timeout=timeout,
+        iters=iters, warmup=warmup, budget=budget, floor=floor,
+        cap=max(floor, USUAL_CAP), timeout=timeout,
     )  # fmt: skip
     carry_out(plan, style, out, output_file)
 

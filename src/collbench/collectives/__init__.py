@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from collbench.errors import RequestError
+from collbench.errors import PlanError
 from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
@@ -38,10 +38,10 @@ def get(spelling: str) -> Collective:
     """The row of a collective.
 
     Raises:
-        RequestError: no such collective; the message names the nearest.
+        PlanError: no such collective; the message names the nearest.
     """
     name = find(spelling)
     if name is None:
-        raise RequestError(f"collective {spelling!r}: unknown. {suggestion(spelling, names())}")
+        raise PlanError(f"collective {spelling!r}: unknown. {suggestion(spelling, names())}")
     row: Collective = defined(__name__, name, "ROW")
     return row

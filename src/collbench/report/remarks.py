@@ -32,7 +32,7 @@ def cautions(rows: list[Record]) -> list[str]:
     if any(record.shared_gpu for record in measured):
         lines.append(SHARED_GPU)
     lines += _of_gpus(measured)
-    empty = len({r.case["size"] for r in measured if r.work is not None and r.work.amount == 0 < r.case["size"]})
+    empty = len({r.case["size"] for r in measured if _is_empty(r)})
     if empty:
         lines.append(
             f"{empty} of the sizes asked for hold less than one element a block and round to 0 bytes: empty calls"
@@ -42,6 +42,11 @@ def cautions(rows: list[Record]) -> list[str]:
         where = "all sizes" if len(contended) == len(measured) else _sizes(contended)
         lines.append(f"tasks waited for a CPU while these were measured: {where}")
     return lines
+
+
+def _is_empty(record: Record) -> bool:
+    """Whether a size of a collective was rounded to nothing."""
+    return record.work is not None and record.work.amount == 0 < record.case["size"] and bool(record.case["dtype"])
 
 
 def _sizes(rows: list[Record]) -> str:

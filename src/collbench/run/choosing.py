@@ -5,7 +5,7 @@ from __future__ import annotations
 from collbench import backends, collectives
 from collbench.bindings.spec import Backend, Roles
 from collbench.collectives.case import CollectiveCase
-from collbench.errors import RequestError
+from collbench.errors import PlanError
 from collbench.machine import launcher
 from collbench.schema.plan import Plan
 
@@ -21,7 +21,7 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
     """The backends to measure, none without collectives, and of those that the plan allows to be missing the reason.
 
     Raises:
-        RequestError: simulated and real ones are mixed, whether they are usable here or not.
+        PlanError: simulated and real ones are mixed, whether they are usable here or not.
         BackendUnavailable: one is missing that must not be, or all are.
     """
     if not plan.collectives:
@@ -30,7 +30,7 @@ def chosen_backends(plan: Plan) -> tuple[tuple[Backend, ...], dict[str, str]]:
     simulated = [name for name in names if backends.get(name).simulated]
     if simulated and (plan.workloads or len(simulated) < len(names)):
         made_up = ", ".join(simulated)
-        raise RequestError(f"backends: the times of {made_up} are simulated; measure them in a separate run.")
+        raise PlanError(f"backends: the times of {made_up} are simulated; measure them in a separate run.")
     absent: dict[str, str] = {}
     if plan.unusable == "skip":
         absent = {name: reason for name in names if (reason := backends.missing(name)) is not None}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from collbench import backends, collectives
 from collbench.bindings.spec import Backend
 from collbench.collectives.case import CollectiveCase, collective_case
-from collbench.errors import RequestError
+from collbench.errors import PlanError
 from collbench.schema.axes import choices_of
 from collbench.schema.choices import Situation
 from collbench.schema.plan import Plan
@@ -18,18 +18,18 @@ def refuse_cadence(plan: Plan, names: Iterable[str]) -> None:
     """What none of these backends can do.
 
     Raises:
-        RequestError: streaming, where every call is complete when it returns; a graph, where there is none.
+        PlanError: streaming, where every call is complete when it returns; a graph, where there is none.
     """
     chosen = [backends.get(name) for name in names]
     if not plan.collectives:
         return
     if plan.cadence == "streaming" and not any(backend.streams for backend in chosen):
-        raise RequestError(
-            f"cadence streaming (-z 0): {_listed(chosen)} completes every call before it returns; leave the flag "
-            "out, or use nccl or torch-nccl."
+        raise PlanError(
+            f"cadence streaming: {_listed(chosen)} completes every call before it returns; use cadence isolated, or "
+            "nccl or torch-nccl."
         )
     if plan["cudagraph"] and not any("graph" in backend.axes for backend in chosen):
-        raise RequestError(f"cudagraph {plan['cudagraph']} (-G): {_listed(chosen)} has no CUDA graphs; use nccl.")
+        raise PlanError(f"cudagraph {plan['cudagraph']}: {_listed(chosen)} has no CUDA graphs; use nccl.")
 
 
 def _listed(chosen: list[Backend]) -> str:
@@ -40,8 +40,8 @@ def cases_of(plan: Plan, backend: str, ranks: int) -> tuple[CollectiveCase, ...]
     """The cases of one backend, each once.
 
     Raises:
-        PlanError: an unknown dtype or operation, or a root that is no rank.
-        RequestError: an unknown collective or backend.
+        PlanError: an unknown collective, dtype or operation, or a root that is no rank.
+        BackendUnavailable: an unknown backend.
     """
     rows = [collectives.get(name) for name in plan.collectives]
     operations = plan.burst if plan.cadence == "streaming" else 1

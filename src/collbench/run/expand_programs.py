@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import msgspec
 
 from collbench import workloads
 from collbench.errors import PlanError
@@ -16,13 +19,15 @@ from collbench.units import parse_size
 from collbench.workloads.case import ProgramCase
 from collbench.workloads.program import Program
 
+Told = TypeVar("Told")
+
 
 def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     """The cases of all workloads, each once.
 
     Raises:
-        PlanError: more than one rank; an axis that none of the workloads has; a value of another type than its default.
-        RequestError: an unknown workload.
+        PlanError: an unknown workload; more than one rank; an axis that none of the workloads has; a value of another
+            type than its default; a case that its workload refuses, or of which it cannot tell the memory or the work.
     """
     rows = [workloads.get(name) for name in plan.workloads]
     if rows and ranks != 1:
@@ -58,5 +63,21 @@ def _cases_of_row(row: Program, plan: Plan) -> Iterator[ProgramCase]:
             how={name: value for name, value in settings.items() if name in how},
             where=Where(ranks=1),
         )
-        measures = tuple(measure.name for measure in row.measures)
-        yield ProgramCase(case=case, measures=measures, memory=row.memory(case))
+        yield _taken(row, ProgramCase(case=case, measures=tuple(measure.name for measure in row.measures)))
+
+
+def _taken(row: Program, case: ProgramCase) -> ProgramCase:
+    """With its memory, where the workload takes it."""
+    reason = _told(case, "refuses", row.refuses)
+    if reason is not None:
+        raise PlanError(f"workload {case.title}: {reason}.")
+    for measure in row.measures:
+        _told(case, f"amount of {measure.name}", measure.amount)
+    return msgspec.structs.replace(case, memory=_told(case, "memory", row.memory))
+
+
+def _told(case: ProgramCase, field: str, tell: Callable[[Case], Told]) -> Told:
+    try:
+        return tell(case.case)
+    except Exception as error:  # somebody else's function: whatever it raises
+        raise PlanError(f"workload {case.title}: its {field} raised {type(error).__name__}: {error}.") from error

@@ -230,7 +230,7 @@ def _refuse(
         return WorldMismatch("the ranks were given different requests; start them all with the same command line.")
     if experiment.plan.gate == "roundtime" and not have_common_clock(ranks):
         reason = "the ranks do not share a clock (several hosts, or a time namespace)"
-        return RequestError(f"gate roundtime: {reason}. Use --gate barrier.")
+        return RequestError(f"gate roundtime: {reason}. Use gate barrier.")
     if (differs := binding.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))

@@ -51,7 +51,7 @@ def does_not_fit(
             return DoesNotFit(
                 f"size {format_bytes(max(largest.values()))}: the buffers of {len(on_host)} ranks on {host} "
                 f"need {format_bytes(total)}, and {format_bytes(free)} are free. "
-                "Lower -e/--maxbytes or the ranks per host."
+                "Lower the sizes or the ranks per host."
             )
     return None
 

@@ -102,7 +102,11 @@ def _executed(
 def _execution(
     program: Program, case: ProgramCase, times: int, limit: float, watch: Watch
 ) -> tuple[Mapping[str, Sequence[float]], tuple[str, ...]]:
-    output = output_of(program.argv(case.case, times), limit, watch, case.title)
+    try:
+        argv = program.argv(case.case, times)
+    except Exception as error:  # somebody else's function: whatever it raises
+        raise ProgramFailed(f"workload {case.title}: its argv raised {type(error).__name__}: {error}") from error
+    output = output_of(argv, limit, watch, case.title)
     wrong = _read(program, lambda: program.verify(case.case, output))
     if wrong:
         raise WrongResult(program.name, wrong)

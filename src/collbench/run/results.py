@@ -62,7 +62,7 @@ def fill_results(
     n = matrix.shape[1]
     samples = Samples(n=n, invalid=n - len(valid), warmup=method.warmup)
     if len(valid) == 0:
-        reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use --gate barrier"
+        reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use gate barrier"
         return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), matrix
     in_time = matrix.max(axis=0) > 0
     gpus = tuple(rank.gpu for rank in method.ranks)

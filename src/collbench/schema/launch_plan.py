@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from collbench.errors import PlanError
 from collbench.schema.axes import choices_of
-from collbench.schema.plan import Plan, check_values, load_plan_of
+from collbench.schema.plan import Plan, check_values, named_in_errors, plan_from, read_document
 
 Affinity = Literal["near", "far"]
 
@@ -60,17 +60,26 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Plan(**{name: getattr(self, name) for name in Plan.__struct_fields__})
 
 
-def load_launch_plan(path: Path) -> LaunchPlan:
-    """Read a TOML launch plan.
+def load_launch_plan(path: Path, asked: str = "") -> LaunchPlan:
+    """Read a TOML launch plan. `asked` is how the user named it.
 
     Raises:
-        PlanError: as `load_plan_of`; a name that is none, or a number out of range.
+        PlanError: as `read_document` and `plan_from`; no images; a name that is none, or a number out of range.
     """
-    plan = load_plan_of(LaunchPlan, path)
-    try:
+    document = read_document(path)
+    if "images" not in document:
+        _refuse_without_images(document, path, asked or str(path))
+    plan = plan_from(document, LaunchPlan, path)
+    with named_in_errors(path):
         return check_launch_plan(plan)
-    except PlanError as error:
-        raise PlanError(f"plan {path}: {error}") from error
+
+
+def _refuse_without_images(document: dict[str, Any], path: Path, asked: str) -> None:
+    """A plan for `collbench run`, or one that lacks them; a key that neither knows is refused elsewhere."""
+    if set(document) <= set(Plan.__struct_fields__) and document:
+        raise PlanError(f"plan {path}: is a plan for one world (a launch plan has images). Use: collbench run {asked}")
+    if set(document) <= set(LaunchPlan.__struct_fields__):
+        raise PlanError(f'plan {path}: lacks images; a launch plan names them, such as images = ["openmpi"].')
 
 
 def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:

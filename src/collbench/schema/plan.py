@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from collbench.errors import PlanError, UnitError
+from collbench.errors import BackendUnavailable, PlanError, UnitError
 from collbench.schema.axes import AXES, choices_of
+from collbench.schema.plan_values import mistake_in
 from collbench.schema.sizes import Sizes, sizes_in_bytes
 from collbench.spelling import suggestion
-from collbench.units import parse_duration
+from collbench.units import as_typed, parse_duration
 
 #: A time-out or a budget longer than eleven days is a typing error (s).
 LONGEST = 1e6
 
 #: Operations of a burst are issued before the first is waited for.
 MOST_BURST = 1000
+
+#: Samples of a case at most, where a plan says nothing.
+USUAL_CAP = 10_000
 
 #: Every sample of a case is held by its rank until the case is done.
 MOST_SAMPLES = 10_000_000
@@ -68,7 +74,7 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     iters: int | None = None
     budget: str | float = "0.25s"
     floor: int = 20
-    cap: int = 10_000
+    cap: int = USUAL_CAP
     timeout: str | float = "300s"
     burst: int = 20
     share_gpu: bool = False
@@ -111,7 +117,8 @@ def check_plan(plan: Plan) -> Plan:
         raise PlanError("collectives: the list is empty, and so is workloads; nothing would be measured.")
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
         if not 0 < seconds <= LONGEST:
-            raise PlanError(f"{name} {getattr(plan, name)}: must be longer than 0 s, and at most {LONGEST:g} s.")
+            asked = as_typed(getattr(plan, name))
+            raise PlanError(f"{name} {asked}: must be longer than 0 s, and at most {LONGEST:g} s.")
     sizes_in_bytes(plan["sizes"])
     return plan
 
@@ -152,51 +159,75 @@ def _check_numbers(plan: Plan) -> None:
         raise PlanError(f"burst {plan.burst}: at most {MOST_BURST}.")
     if plan["cudagraph"] > 1 and plan.cadence != "streaming":
         raise PlanError(
-            f"cudagraph {plan['cudagraph']} (-G): several launches a sample are not isolated; use 1, or cadence "
-            "streaming."
+            f"cudagraph {plan['cudagraph']}: several launches a sample are not isolated; use 1, or cadence streaming."
         )
     if plan.cap < plan.floor:
+        if plan.cap == USUAL_CAP:
+            raise PlanError(f"floor {plan.floor}: is above the usual cap of {plan.cap}; raise cap too.")
         raise PlanError(f"cap {plan.cap}: is below floor {plan.floor}; lower the floor too.")
 
 
 Kind = TypeVar("Kind", bound=Plan)
 
 
-def load_plan(path: Path) -> Plan:
-    """Read a TOML plan.
+@contextlib.contextmanager
+def named_in_errors(path: Path | None) -> Iterator[None]:
+    """Errors of a plan name its file, where there is one."""
+    try:
+        yield
+    except (PlanError, UnitError, BackendUnavailable) as error:
+        if path is None:
+            raise
+        raise (BackendUnavailable if isinstance(error, BackendUnavailable) else PlanError)(
+            f"plan {path}: {error}"
+        ) from error
+
+
+def load_plan(path: Path, asked: str = "") -> Plan:
+    """Read a TOML plan. `asked` is how the user named it.
 
     Raises:
-        PlanError: as `load_plan_of`.
+        PlanError: as `read_document` and `plan_from`; it is a launch plan.
     """
-    return load_plan_of(Plan, path)
+    document = read_document(path)
+    if "images" in document:
+        raise PlanError(f"plan {path}: is a launch plan (it has images). Use: collbench launch {asked or path}")
+    return plan_from(document, Plan, path)
 
 
-def load_plan_of(kind: type[Kind], path: Path) -> Kind:
-    """Read a plan of a kind: TOML, or JSON where the file is named so.
+def read_document(path: Path) -> dict[str, Any]:
+    """What a plan's file holds: TOML, or JSON where it is named so.
 
     Raises:
-        PlanError: no such file, not TOML, an unknown key (with the nearest known one), a value of the wrong kind.
+        PlanError: no such file, or not TOML.
     """
     import tomllib
 
     try:
         text = path.read_text(encoding="utf-8-sig")
-        document = msgspec.json.decode(text, type=dict) if path.suffix == ".json" else tomllib.loads(text)
+        return msgspec.json.decode(text, type=dict) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise PlanError(f"plan {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         language = "JSON" if path.suffix == ".json" else "TOML"
         raise PlanError(f"plan {path}: not {language}: {error}.") from error
+
+
+def plan_from(document: dict[str, Any], kind: type[Kind], path: Path) -> Kind:
+    """The plan of a kind in a document.
+
+    Raises:
+        PlanError: an unknown key (with the nearest known one), a value of the wrong kind or out of range.
+    """
     _refuse_unknown(document, kind, str(path))
     if isinstance(document.get("sizes"), dict):
         _refuse_unknown(document["sizes"], Sizes, f"{path}, sizes")
     try:
         plan = msgspec.convert(document, kind)
-        check_plan(plan)
     except msgspec.ValidationError as error:
-        raise PlanError(f"plan {path}: {error}.") from error
-    except (PlanError, UnitError) as error:
-        raise PlanError(f"plan {path}: {error}") from error
+        raise PlanError(f"plan {path}: {mistake_in(document, kind) or error}.") from error
+    with named_in_errors(path):
+        check_plan(plan)
     return plan
 
 

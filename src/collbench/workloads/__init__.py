@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from collbench.errors import RequestError
+from collbench.errors import PlanError, RequestError
 from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
@@ -24,18 +24,25 @@ def get(name: str) -> Program:
     """A workload, whether it can run here or not.
 
     Raises:
-        RequestError: no such workload; the message names the most similar one.
+        PlanError: no such workload, and the message names the most similar one; or its file is broken.
     """
     if name not in names():
-        raise RequestError(f"workload {name!r}: unknown. {suggestion(name, names())}")
-    program: Program = defined(__name__, name, "WORKLOAD")
+        raise PlanError(f"workload {name!r}: unknown. {suggestion(name, names())}")
+    try:
+        program: Program = defined(__name__, name, "WORKLOAD")
+    except RequestError as error:
+        raise PlanError(f"workload {name!r}: {error}") from error
     return program
 
 
 def suites() -> dict[str, tuple[str, ...]]:
-    """Workloads by the suite that they are measured with."""
+    """Workloads by the suite that they are measured with, without those that are broken."""
     by_suite: dict[str, list[str]] = {}
     for name in names():
-        if suite := get(name).suite:
+        try:
+            suite = get(name).suite
+        except RequestError:  # `get` says why to those who ask for it
+            continue
+        if suite:
             by_suite.setdefault(suite, []).append(name)
     return {suite: tuple(members) for suite, members in sorted(by_suite.items())}

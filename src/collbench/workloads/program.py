@@ -38,6 +38,10 @@ def _needs_little(case: Case) -> int:
     return 0
 
 
+def _takes_all(case: Case) -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Program:
     """A workload, whose executions give a record for each measure.
@@ -51,7 +55,8 @@ class Program:
     `verify(case, output)` how many results are wrong; `notes(output)` is what a reader of the numbers must know. These
     read what the program printed, and may raise on output that they cannot read. A wrong result fails the case,
     whatever its times are. `memory(case)` are the bytes that the program allocates; a case for which there are not so
-    many is refused before anything is measured.
+    many is refused before anything is measured. `refuses(case)` says why no execution can take a case (None: one can);
+    a plan with such a case is refused.
     """
 
     name: str
@@ -66,6 +71,7 @@ class Program:
     axes: tuple[Axis, ...] = ()
     notes: Callable[[str], Sequence[str]] = _nothing
     memory: Callable[[Case], int] = _needs_little
+    refuses: Callable[[Case], str | None] = _takes_all
     suite: str = ""
     software: tuple[Software, ...] = ()
     repeated: bool = False

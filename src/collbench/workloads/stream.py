@@ -42,6 +42,12 @@ def notes(output: str) -> Sequence[str]:
     return (f"kernels compiled by {json.loads(output)['compiler']}",)
 
 
+def refuses(case: Case) -> str | None:
+    """An element is a double."""
+    size: int = case["size"]
+    return None if size >= 8 and size % 8 == 0 else "the size must be a multiple of 8 bytes, and at least 8"
+
+
 def memory(case: Case) -> int:
     """Three arrays of the size of the case."""
     size: int = case["size"]
@@ -65,5 +71,6 @@ WORKLOAD = Program(
     needs=needs,
     notes=notes,
     memory=memory,
+    refuses=refuses,
     sizes=("64M",),
 )
