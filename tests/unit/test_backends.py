@@ -153,14 +153,26 @@ def test_it_is_named_in_plans_and_skips_what_it_has_no_binder_for(
 
 
 @pytest.mark.parametrize("member", ["variables", "packages"])
-def test_one_word_for_a_tuple_would_put_the_whole_environment_into_manifests(
-    shown: Callable[..., None], monkeypatch: pytest.MonkeyPatch, member: str
+@pytest.mark.parametrize("names", ["THREADS_", ("",), None, ("THREADS_", 3)])
+def test_what_would_put_the_whole_environment_into_manifests_is_refused(
+    shown: Callable[..., None], monkeypatch: pytest.MonkeyPatch, member: str, names: object
 ) -> None:
     shown(**{NAME: VALUE})
-    monkeypatch.setattr(backends.get(NAME), member, "THREADS_")
-    with pytest.raises(BackendUnavailable, match="its variables and packages must be tuples"):
+    monkeypatch.setattr(backends.get(NAME), member, names)
+    with pytest.raises(BackendUnavailable, match="its variables and packages must be tuples of names"):
         backends.get(NAME)
-    assert "T" not in (*backends.variables(), *backends.packages())
+    assert not {"T", ""} & {*backends.variables(), *backends.packages()}
+
+
+def test_a_backend_that_cannot_say_what_it_lacks_spoils_no_message_about_another(
+    shown: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown(**{NAME: VALUE})
+    monkeypatch.setattr(backends.get(NAME), "missing", lambda: 1 // 0)
+    assert backends.missing(NAME) == "ZeroDivisionError: integer division or modulo by zero"
+    monkeypatch.setattr(backends.get("nccl"), "missing", lambda: "no GPU")
+    with pytest.raises(BackendUnavailable, match=r"backend nccl: no GPU. Usable here: (?!.*threads)"):
+        backends.usable("nccl")
 
 
 @pytest.mark.parametrize(

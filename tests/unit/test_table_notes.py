@@ -114,3 +114,21 @@ def test_the_answer_of_a_report_names_the_library_of_the_most_isolated_option(he
     assert here("report", write_run(tmp_path / "run", cells), "-o", tmp_path / "r.md").code == 0
     text = " ".join((tmp_path / "r.md").read_text(encoding="utf-8").replace("|", " ").split())
     assert "The most isolated option (mpich, multi strict) takes 2.00x" in text
+
+
+def test_a_report_has_the_notes_that_advise_prints(here: Collbench, tmp_path: Path) -> None:
+    sizes = [1024 << step for step in range(7)]
+    cells = {made_case(image=image, size=size): spread(1e-6, 7) for image in "ab" for size in sizes}
+    run = write_run(tmp_path / "run", cells)
+    printed = {line for line in here("advise", run).out.splitlines() if line.startswith("* ")}
+    assert here("report", run, "-o", tmp_path / "r.md").code == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    notes = [line for line in printed if "has room for" in line or "times the time of the best" in line]
+    assert len(notes) == 2
+    assert all(note.removeprefix("* ") in text.replace("\\", "") for note in notes)
+
+
+def test_undecided_options_are_not_told_apart_as_base_and_other(here: Collbench) -> None:
+    out = here("advise", Path(__file__).parents[2] / "results" / "one-container").out
+    assert "Undecided: 5 options at 8 (more than 1000 more launches)" in out
+    assert "launches of the base" not in out

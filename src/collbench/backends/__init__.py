@@ -67,8 +67,9 @@ def _mistake_in(backend: Any, name: str) -> str | None:
         return f"it lacks {', '.join(lacking)}"
     if backend.name != name:
         return f"its name is {backend.name}"
-    if isinstance(backend.variables, str) or isinstance(backend.packages, str):
-        return "its variables and packages must be tuples"  # else every letter would be a prefix
+    for names in (backend.variables, backend.packages):
+        if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+            return "its variables and packages must be tuples of names"  # an empty prefix would record every variable
     return None
 
 
@@ -89,6 +90,8 @@ def missing(name: str) -> str | None:
         return get(name).missing()
     except BackendUnavailable as error:
         return str(error)
+    except Exception as error:  # somebody else's backend: whatever it raises
+        return f"{type(error).__name__}: {error}"
 
 
 def usable(name: str) -> Backend:
@@ -97,10 +100,9 @@ def usable(name: str) -> Backend:
     Raises:
         BackendUnavailable: unknown, or not usable; the message says why and what is.
     """
-    backend = get(name)
-    reason = backend.missing()
+    backend, reason = get(name), missing(name)
     if reason is not None:
-        others = [other.name for other in every() if other.name != name and other.missing() is None]
+        others = [other.name for other in every() if other.name != name and missing(other.name) is None]
         raise BackendUnavailable(
             f"backend {name}: {reason}. Usable here: {', '.join(others) or 'none'}. See: collbench doctor"
         )

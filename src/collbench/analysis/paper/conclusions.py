@@ -131,7 +131,7 @@ def _judged(number: int, claims: list[tuple[Claim, Comparison]], missing: list[s
         return Judgement(number, "refuted", f"{against} of {total} cells contradict it", evidence)
     if support == total and not missing:
         return Judgement(number, "confirmed", f"all {total} cells support it", evidence)
-    open_ = f"{total - support} are inconclusive" if support < total else ""
+    open_ = f"{total - support} undecided" if support < total else ""
     words = (f"{support} of {total} cells support it", open_, absent)
     return Judgement(number, "undecided", "; ".join(word for word in words if word), evidence)
 

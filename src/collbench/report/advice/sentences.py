@@ -216,7 +216,7 @@ def _undecided(advice: Advice) -> list[str]:
         comparisons = at.undecided.values()
         counts = sorted(filter(None, map(_launches_more, comparisons)))
         reasons = [_from_to(counts[0], counts[-1])] if counts else []
-        reasons += sorted({other.why.removeprefix("needs ") for other in comparisons if not _launches_more(other)})
+        reasons += sorted({_reason(other) for other in comparisons if not _launches_more(other)})
         planned |= bool(counts)
         if reasons:
             key = (counted(len(comparisons), "option"), "; ".join(reasons))
@@ -224,6 +224,12 @@ def _undecided(advice: Advice) -> list[str]:
     lines = [f"{options} at {', '.join(sizes)} ({why})" for (options, why), sizes in listed.items()]
     meaning = " With so many more launches, a verdict has a probability of 80 %." if planned else ""
     return [f"Undecided: {'; '.join(lines)}.{meaning}"] if lines else []
+
+
+def _reason(comparison: Comparison) -> str:
+    """Why it is undecided, without slow launches: they have a sentence of their own, which names the options."""
+    about_slow = "" if comparison.slow is None else f"; {comparison.slow.text}"
+    return comparison.why.removesuffix(about_slow).removeprefix("needs ")
 
 
 def _launches_more(comparison: Comparison) -> int | None:

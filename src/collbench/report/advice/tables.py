@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from collbench.analysis.advise import AtSize
 from collbench.analysis.guidelines import GuidelineResult
@@ -22,10 +23,16 @@ MOST_SIZES = 6
 
 def tables(advices: Sequence[Advised], results: Sequence[GuidelineResult], cautions: Sequence[str] = ()) -> list[Table]:
     """A table of costs for each operation, with the answer and cautions as its notes; then violated guidelines."""
-    return [*(_costs_table(advised, cautions) for advised in advices), *guideline_tables(results)]
+    return [*(_with_answer(costs(advised), advised, cautions) for advised in advices), *guideline_tables(results)]
 
 
-def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
+def _with_answer(table: Table, advised: Advised, cautions: Sequence[str]) -> Table:
+    cells = [cell for cells in advised.advice.question.cells.values() for cell in cells.values()]
+    return replace(table, notes=(*sentences(advised), *disturbances(cells), *cautions, *table.notes))
+
+
+def costs(advised: Advised) -> Table:
+    """What each choice costs, by size, with notes on how to read it."""
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
     varying = question.varying
     columns = ("factor", "choice", *(f"at {format_size(at.size)}" for at in sizes)) if varying else ()
@@ -34,11 +41,7 @@ def _costs_table(advised: Advised, cautions: Sequence[str]) -> Table:
         for factor in ((*varying, "all together") if varying else ())
         for value in _values(question, factor)
     ]
-    disturbed = disturbances([cell for cells in question.cells.values() for cell in cells.values()])
     notes = (
-        *sentences(advised),
-        *disturbed,
-        *cautions,
         *_of_many(question),
         *_not_shown(advised),
         *_below_best(sizes),

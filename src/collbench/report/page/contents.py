@@ -15,7 +15,7 @@ from collbench.analysis.pairs import within
 from collbench.analysis.paper.reference import Paper
 from collbench.errors import RequestError
 from collbench.report.advice.sentences import Advised, complete, headline, sentences
-from collbench.report.advice.tables import guideline_tables, tables
+from collbench.report.advice.tables import costs, guideline_tables
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.environment import about, misleading
@@ -128,8 +128,7 @@ def _section(stored: StoredSamples | None, group: list[Advised], places: list[Co
         drawn += bars(questions_of_group, largest, name, title)
     single = len(group) == 1
     lines = tuple(text if single else f"{advised.title}: {text}" for advised in group for text in sentences(advised))
-    costs = tuple(replace(table, notes=table.notes[-1:]) for table in tables(group, []))  # the others are `lines`
-    return Section(title, lines, costs, tuple(drawn), tuple(folded))
+    return Section(title, lines, tuple(map(costs, group)), tuple(drawn), tuple(folded))
 
 
 def _strips(stored: StoredSamples, question: Question, name: str, title: str) -> list[Figure]:
