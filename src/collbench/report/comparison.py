@@ -74,11 +74,8 @@ def _sides(pair: Pair, with_engine: bool) -> str:
     engines = dict.fromkeys(where.engine for where in (base, other) if not where.on_host)
     names = f"{pair.base_name} > {pair.other_name}"
     words = []
-    if (
-        engines
-        and (with_engine or base.engine != other.engine)
-        and not set(engines) & {pair.base_name, pair.other_name}
-    ):
+    differs = with_engine or base.engine != other.engine
+    if engines and differs and not set(engines) & set(names.split()):
         words.append(" and ".join(engines))
     if base.text == other.text and not base.on_host:
         words.append(base.text)
