@@ -80,6 +80,11 @@ def test_values_out_of_range_are_refused(axes: dict[str, tuple[int | str, ...]],
     assert str(caught.value) == message
 
 
+def test_a_size_below_a_block_would_never_end_and_is_refused() -> None:
+    with pytest.raises(PlanError, match="sysbench_memory size=8.*no event in it"):
+        program_cases(Plan(workloads=("sysbench_memory",), sizes=("8",)), 1)
+
+
 def test_what_is_missing_is_listed_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     text = CliRunner().invoke(suite.command, [], catch_exceptions=False).output

@@ -7,23 +7,53 @@ for them is the sample; the events that it counted are compared with those asked
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
+from collbench.schema.axes import Axis
+from collbench.schema.case import Case
 from collbench.workloads.parameters import parameter
+from collbench.workloads.program import Measure, Program
 from collbench.workloads.software import Software
-
-SYSBENCH = Software("sysbench", "sysbench")
-
-THREADS = parameter("threads", 1, "threads of the program", least=1, most=4096)
 
 _TIME = re.compile(r"^ *total time: +([0-9.]+)s$", re.MULTILINE)
 _EVENTS = re.compile(r"^ *total number of events: +([0-9]+)$", re.MULTILINE)
 _VERSION = re.compile(r"^sysbench ([0-9]+)\.", re.MULTILINE)
 
 
-def command(test: str, threads: int, events: int, *options: str) -> Sequence[str]:
-    """One execution of a test, which ends after so many events."""
-    return ("sysbench", test, f"--threads={threads}", f"--events={events}", "--time=0", *options, "run")
+def benchmark(
+    test: str, summary: str, *axes: Axis, events: Callable[[Case], int], options: Callable[[Case], Sequence[str]],
+    threads: int = 1, measure: Measure | None = None, sizes: tuple[str, ...] = (),
+) -> Program:  # fmt: skip
+    """A benchmark that is a test of sysbench, with a fixed number of events; `options` are the test's own.
+
+    The work of a sample is these events, unless a `measure` says otherwise.
+    """
+
+    def argv(case: Case, times: int) -> Sequence[str]:
+        limits = (f"--threads={case['threads']}", f"--events={events(case)}", "--time=0")
+        return ("sysbench", test, *limits, *options(case), "run")
+
+    def refuses(case: Case) -> str | None:
+        return None if events(case) else f"no event in it, and {test} without a limit has no end"
+
+    def verify(case: Case, output: str) -> int:
+        return abs(events_in(output) - events(case))
+
+    return Program(
+        name=f"sysbench_{test}",
+        suite="cpu",
+        title=f"sysbench {test}",
+        summary=summary,
+        measures=(measure or Measure("total", events, "events"),),
+        argv=argv,
+        parse=lambda output: {"total": [seconds(output)]},
+        verify=verify,
+        refuses=refuses,
+        software=(Software("sysbench", "sysbench"),),
+        repeated=True,
+        sizes=sizes,
+        axes=(parameter("threads", threads, "threads of the program", least=1, most=4096), *axes),
+    )
 
 
 def seconds(output: str) -> float:
@@ -35,7 +65,7 @@ def seconds(output: str) -> float:
     return float(_only(_TIME, output, "total time"))
 
 
-def events(output: str) -> int:
+def events_in(output: str) -> int:
     """Events that were performed.
 
     Raises:
@@ -52,8 +82,3 @@ def _only(pattern: re.Pattern[str], output: str, what: str) -> str:
     if match is None:
         raise ValueError(f"no line {what!r}")
     return match[1]
-
-
-def total(output: str) -> Mapping[str, Sequence[float]]:
-    """The only sample, of the measure `total`."""
-    return {"total": [seconds(output)]}
