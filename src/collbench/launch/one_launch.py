@@ -67,9 +67,9 @@ def run_launch(
         try:
             user = engines.get(launch.cell.engine).user()
             storage = stacked.enter_context(storage_of(launch.cell, plan.folder, user))
-            at = stacked.enter_context(
-                folders(inner_plan(plan, launch.cell, storage.folder if storage else ""), user, cores)
-            )
+            inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
+            inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
+            at = stacked.enter_context(folders(inner, user, cores))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))
         world = world_of(launch, stack, placement, session.run, at, storage)

@@ -85,7 +85,7 @@ def _place(cell: LaunchCell, parent: str) -> str | None:
 
 
 def refuse_other_device(cells: Iterable[LaunchCell], parent: str, engine_root: str) -> None:
-    """The files of containers lie below `engine_root`, those of the host below `parent`: on one device?
+    """Whether the files of containers, below `engine_root`, and those of the host, below `parent`, are on one device.
 
     Raises:
         EngineError: on two, both of which are named.
@@ -94,7 +94,7 @@ def refuse_other_device(cells: Iterable[LaunchCell], parent: str, engine_root: s
     if not compared:
         return
     try:
-        there, here = os.stat(engine_root).st_dev, os.stat(parent).st_dev
+        there, here = Path(engine_root).stat().st_dev, Path(parent).stat().st_dev
     except OSError as error:
         raise EngineError(
             f"storage: {error.filename}: {error.strerror}; set folder to a folder of the host."

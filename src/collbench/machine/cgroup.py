@@ -59,7 +59,7 @@ def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
 
 
 def cpu_weight(root: Path = Path("/")) -> int | None:
-    """The weight of the innermost group against its neighbours: `cpu.shares` of version 1, `cpu.weight` of version 2."""
+    """The weight of the innermost group against its neighbours: `cpu.shares` (version 1) or `cpu.weight` (2)."""
     for unified, folder in _groups(root, "cpu"):
         weight = _read(folder / ("cpu.weight" if unified else "cpu.shares")) or ""
         if weight.isdecimal():

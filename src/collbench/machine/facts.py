@@ -146,7 +146,7 @@ def cpu_stall_seconds() -> float | None:
 
 @dataclass(frozen=True)
 class CoreTimes:
-    """Seconds since boot that some cores were used, by programs and by the kernel; `steal` by other virtual machines."""
+    """Seconds since boot that cores were used, by programs and by the kernel; `steal`: by other virtual machines."""
 
     cores: int
     user: float

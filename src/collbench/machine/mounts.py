@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,17 +61,16 @@ def disks(root: Path = Path("/")) -> tuple[Disk, ...]:
     """The block devices that have hardware behind them, by name."""
     known = []
     blocks = root / "sys/block"
-    names = sorted(os.listdir(blocks)) if blocks.is_dir() else []
-    for name in names:
-        if not (blocks / name / "device").exists():  # loop devices, RAM disks
+    for block in sorted(blocks.iterdir()) if blocks.is_dir() else ():
+        if not (block / "device").exists():  # loop devices, RAM disks
             continue
-        queue = blocks / name / "queue"
+        queue = block / "queue"
         rotational = _read(queue / "rotational")
         scheduler = re.search(r"\[(.+)\]", _read(queue / "scheduler") or "")
         known.append(
             Disk(
-                name=name,
-                model=_read(blocks / name / "device/model"),
+                name=block.name,
+                model=_read(block / "device/model"),
                 rotational=None if rotational is None else rotational == "1",
                 scheduler=scheduler[1] if scheduler else None,
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import shutil
 import tempfile
 import time
@@ -33,6 +32,9 @@ class WrongResult(Exception):
         self.wrong = wrong
 
 
+_NO_TIME = CpuTime(user=0.0, system=0.0, wall=0.0)
+
+
 @dataclass
 class Executed:
     """What the executions of a case gave: seconds by measure, the warm-up among them, and what its check measured.
@@ -43,7 +45,7 @@ class Executed:
     samples: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
-    cpu: CpuTime = CpuTime(user=0.0, system=0.0, wall=0.0)
+    cpu: CpuTime = _NO_TIME
     beneath: str | None = None
 
 
@@ -173,7 +175,7 @@ def executed(program: Program, case: ProgramCase, plan: Plan, watch: Watch) -> E
 @contextlib.contextmanager
 def _folder(parent: str) -> Iterator[Path]:
     """An empty folder, which is removed with everything in it."""
-    where = parent or os.getcwd()
+    where = parent or str(Path.cwd())
     try:
         folder = Path(tempfile.mkdtemp(prefix="collbench-files-", dir=where))
     except OSError as error:

@@ -127,7 +127,7 @@ def _check_workers(plan: LaunchPlan) -> None:
     if plan.workers and plan["roots"] != (0,):
         raise PlanError(f"roots {list(plan['roots'])}: with workers the server is rank 0, and so is every root.")
     if plan.workers and plan.benchmarks:
-        raise PlanError("workers and workloads: a program runs on one rank. Launch the workloads with ranks = [1].")
+        raise PlanError("workers and benchmarks: a program runs on one rank. Launch the workloads with ranks = [1].")
 
 
 def _check_images(plan: LaunchPlan) -> None:
