@@ -150,7 +150,7 @@ def test_plans_that_are_refused(collbench: Collbench, tmp_path: Path, line: str,
          "cadence streaming: fake completes every call before it returns; use cadence isolated, "
          "or nccl or torch-nccl."),
         ('collectives = ["bcast"]\n[axes]\nblock = [1]', "axes: 'block': a plan without workloads has no such axis."),
-        ('workloads = ["streem"]', "workload 'streem': unknown. Did you mean stream?"),
+        ('benchmarks = ["streem"]', "workload 'streem': unknown. Did you mean stream?"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_plan_is_said_with_its_file_and_without_flags(

@@ -246,7 +246,7 @@ def test_a_run_holds_cells_of_several_engines() -> None:
     assert ([image.id for image in experiment.images], len(experiment.environments)) == (["sha256:4711"], 1)
 
 
-PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), workloads=("stream",), images=("bare",), launches=1)
+PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), benchmarks=("stream",), images=("bare",), launches=1)
 BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is not installed"})}
 
 

@@ -51,7 +51,7 @@ def test_the_environment_beside_an_image_holds_the_same_library(environment: Pat
 
 
 def test_programs_take_an_environment_whatever_library_it_holds(environment: Path) -> None:
-    plan = msgspec.structs.replace(PLAN, collectives=(), workloads=("stream",), images=("bare",),
+    plan = msgspec.structs.replace(PLAN, collectives=(), benchmarks=("stream",), images=("bare",),
                                    environments={"bare": str(environment)})  # fmt: skip
     assert looked(plan, {"bare": ""}).by_image["bare"].reference == str(environment)
     assert looked(plan, {}).by_image["bare"].reference == str(environment)

@@ -52,7 +52,7 @@ MANY = [f"site/i{number}" for number in range(400)]
         ('images = []', "images: the list is empty"),
         ('images = ["openmpi"]\nranks = [0]', "ranks 0: must be from 1 to 256"),
         ('images = ["openmpi"]\nworkers = [2]\nranks = [2]', "ranks and workers: both say how large"),
-        ('images = ["openmpi"]\nworkers = [2]\nworkloads = ["stream"]', "workers and workloads: a program runs on"),
+        ('images = ["openmpi"]\nworkers = [2]\nbenchmarks = ["stream"]', "workers and benchmarks: a program runs on"),
         ('images = ["openmpi"]\nworkers = [2]\nroots = [1]', "with workers the server is rank 0"),
         ('images = ["openmpi"]\nworkers = [256]', "workers 256: must be from 1 to 255"),
         ('images = ["openmpi"]\ncores_per_rank = 0', "cores_per_rank 0: must be from 1 to 256"),

@@ -36,16 +36,18 @@ def test_a_suite_is_its_benchmarks_each_once(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_parameters_have_the_type_of_their_default(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = asked(monkeypatch, "sysbench_memory", "size=1M,2M", "threads=1,2", "access=read", "-n", "4")
-    assert (plan["sizes"], plan.axes, plan.iters) == (("1M", "2M"), {"threads": (1, 2), "access": ("read",)}, 4)
+    assert (plan.iters, plan.benchmarks) == (
+        4, ({"name": "sysbench_memory", "size": ("1M", "2M"), "threads": ("1", "2"), "access": ("read",)},)
+    )  # fmt: skip
     assert len(program_cases(plan, 1)) == 4
     plan = asked(monkeypatch, "sysbench_cpu")
-    assert (plan["sizes"], plan.axes, plan.warmup, plan.floor, plan.iters) == (None, {}, 1, 3, None)
+    assert (plan.benchmarks, plan.warmup, plan.floor, plan.iters) == (({"name": "sysbench_cpu"},), 1, 3, None)
 
 
 def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no flag that could raise the cap."""
     assert check_plan(asked(monkeypatch, "sysbench_cpu", "--floor", "20000")).cap == 20_000
-    assert asked(monkeypatch, "sysbench_cpu").cap == Plan(workloads=("sysbench_cpu",)).cap
+    assert asked(monkeypatch, "sysbench_cpu").cap == Plan(benchmarks=("sysbench_cpu",)).cap
 
 
 @pytest.mark.parametrize(
@@ -76,13 +78,13 @@ def test_bad_requests_say_what_would_work(words: tuple[str, ...], message: str) 
 )
 def test_values_out_of_range_are_refused(axes: dict[str, tuple[int | str, ...]], message: str) -> None:
     with pytest.raises(PlanError) as caught:
-        program_cases(Plan(workloads=("sysbench_memory",), axes=axes), 1)
+        program_cases(Plan(benchmarks=({"name": "sysbench_memory", **axes},)), 1)
     assert str(caught.value) == message
 
 
 def test_a_size_below_a_block_would_never_end_and_is_refused() -> None:
     with pytest.raises(PlanError, match=r"sysbench_memory .*size=8: no event in it"):
-        program_cases(Plan(workloads=("sysbench_memory",), sizes=("8",)), 1)
+        program_cases(Plan(benchmarks=({"name": "sysbench_memory", "size": "8"},)), 1)
 
 
 def test_what_is_missing_is_listed_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:

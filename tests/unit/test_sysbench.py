@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,10 @@ from collbench.schema.plan import Plan
 OUTPUTS = Path(__file__).parents[1] / "data" / "outputs"
 
 #: By benchmark: what its stored output was asked for, the events in it, and the seconds that they took.
-STORED: dict[str, tuple[Plan, int, float]] = {
-    "cpu": (Plan(axes={"threads": (2,), "events": (200,), "max_prime": (2000,)}), 200, 0.0072),
-    "memory": (Plan(sizes=("1M",), axes={"access": ("read",)}), 1024, 0.0007),
-    "threads": (Plan(axes={"threads": (4,), "events": (50,), "yields": (10,), "locks": (2,)}), 50, 0.0028),
+STORED: dict[str, tuple[dict[str, Any], int, float]] = {
+    "cpu": ({"threads": 2, "events": 200, "max_prime": 2000}, 200, 0.0072),
+    "memory": ({"size": "1M", "access": "read"}, 1024, 0.0007),
+    "threads": ({"threads": 4, "events": 50, "yields": 10, "locks": 2}, 50, 0.0028),
 }
 
 
@@ -27,10 +28,7 @@ def stored(test: str) -> str:
 
 
 def case_of(test: str) -> Case:
-    import msgspec
-
-    plan = msgspec.structs.replace(STORED[test][0], workloads=(f"sysbench_{test}",))
-    (case,) = program_cases(plan, 1)
+    (case,) = program_cases(Plan(benchmarks=({"name": f"sysbench_{test}", **STORED[test][0]},)), 1)
     return case.case
 
 
@@ -83,6 +81,6 @@ def test_the_commands_say_everything() -> None:
 
 
 def test_work_is_whole_blocks() -> None:
-    (case,) = program_cases(Plan(workloads=("sysbench_memory",), sizes=("1000",), axes={"block": (300,)}), 1)
+    (case,) = program_cases(Plan(benchmarks=({"name": "sysbench_memory", "size": "1000", "block": 300},)), 1)
     (measure,) = workloads.get("sysbench_memory").measures
     assert (measure.work(case.case).amount, measure.work(case.case).unit) == (900, "bytes")

@@ -167,9 +167,10 @@ def other(**fields: Any) -> Program:
 
 def test_cases_are_every_combination_of_sizes_and_own_axes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "get", lambda name: other(sizes=("1K",)))
-    (usual,) = program_cases(Plan(workloads=("other",)), 1)
+    (usual,) = program_cases(Plan(benchmarks=("other",)), 1)
     assert (usual.case.what, usual.case.how) == ({"mode": "fast", "size": 1024}, {"level": 6})
-    plan = Plan(workloads=("other", "other"), sizes=("8", "16"), axes={"level": (1, 9, 1), "mode": ("fast", "slow")})
+    asked = {"name": "other", "size": ("8", 16), "level": (1, "9", 1), "mode": ("fast", "slow")}
+    plan = Plan(benchmarks=(asked, {**asked, "level": 9}))
     found = program_cases(plan, 1)
     assert len(found) == len(set(found)) == 8
     assert found[0].identities == (found[0].case.having(measure="all"),)
@@ -178,34 +179,31 @@ def test_cases_are_every_combination_of_sizes_and_own_axes(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"levle": (1,)}, "axes: 'levle': other has no such axis. Did you mean level?"),
-        ({"level": ("high",)}, "axes: level: 'high' has another type than the default 6."),
-        ({"level": (True,)}, "axes: level: True has another type than the default 6."),
-        ({"mode": (1,)}, "axes: mode: 1 has another type than the default 'fast'."),
+        ({"levle": (1,)}, "benchmark other: has no parameter 'levle'. Did you mean level?"),
+        ({"level": ("high",)}, "benchmark other: level 'high': of another type than its default 6."),
+        ({"level": (True,)}, "benchmark other: level True: of another type than its default 6."),
+        ({"mode": 1}, "benchmark other: mode 1: of another type than its default 'fast'."),
+        ({"level": ()}, "benchmark other: level: the list is empty"),
     ],
 )
-def test_axes_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, axes: Any, message: str) -> None:
+def test_parameters_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPatch, axes: Any, message: str) -> None:
     monkeypatch.setattr(workloads, "get", lambda name: other())
     with pytest.raises(PlanError, match=re.escape(message)):
-        program_cases(Plan(workloads=("other",), axes=axes), 1)
+        program_cases(Plan(benchmarks=({"name": "other", **axes},)), 1)
 
 
 @pytest.mark.parametrize(
     ("plan", "options", "message"),
     [
-        (Plan(), Options(), "collectives: the list is empty, and so is workloads"),
-        (Plan(workloads=("stream",), axes={"level": ()}), Options(), "level: the list is empty"),
-        (Plan(workloads=("streem",)), Options(), "workload 'streem': unknown. Did you mean stream?"),
-        (Plan(workloads=("stream",), axes={"a": (1,)}), Options(), "axes: 'a': stream has no such axis."),
+        (Plan(), Options(), "collectives: the list is empty, and so is benchmarks"),
+        (Plan(benchmarks=("stream",), sizes=("8",)), Options(), "sizes: those of collectives, and there are none."),
+        (Plan(benchmarks=({"size": 8},)), Options(), "benchmarks: {'size': 8} has no name."),
+        (Plan(benchmarks=("streem",)), Options(), "workload 'streem': unknown. Did you mean stream?"),
+        (Plan(benchmarks=({"name": "stream", "a": 1},)), Options(), "benchmark stream: has no parameter 'a'."),
+        (Plan(benchmarks=("stream",)), Options(ranks=2), "a program runs on one rank, and there are 2."),
+        (Plan(benchmarks=("stream",)), Options(fault="hang:0"), "--fault: only the fake backend"),
         (
-            Plan(collectives=("bcast",), backends=("fake",), axes={"a": (1,)}),
-            Options(),
-            "a plan without workloads has no",
-        ),
-        (Plan(workloads=("stream",)), Options(ranks=2), "a program runs on one rank, and there are 2."),
-        (Plan(workloads=("stream",)), Options(fault="hang:0"), "--fault: only the fake backend"),
-        (
-            Plan(collectives=("bcast",), backends=("fake",), workloads=("stream",)),
+            Plan(collectives=("bcast",), backends=("fake",), benchmarks=("stream",)),
             Options(),
             "the times of fake are simulated",
         ),
@@ -218,15 +216,17 @@ def test_plans_that_cannot_be(plan: Plan, options: Options, message: str) -> Non
 
 def test_a_plan_file_names_workloads_and_their_axes(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
-    path.write_text('workloads = ["stream"]\n[axes]\nlevel = [1, 2]\nmode = ["a"]\n', encoding="utf-8")
+    path.write_text('[[benchmarks]]\nname = "stream"\nlevel = [1, 2]\nmode = "a"\n', encoding="utf-8")
     plan = load_plan(path)
     assert (plan.workloads, plan.collectives, plan["sizes"]) == (("stream",), (), None)
-    assert plan.axes == {"level": (1, 2), "mode": ("a",)}
+    assert plan.benchmarks == ({"name": "stream", "level": (1, 2), "mode": "a"},)
+    path.write_text('benchmarks = ["stream", {name = "sysbench_cpu", threads = 2}]\n', encoding="utf-8")
+    assert load_plan(path).workloads == ("stream", "sysbench_cpu")
 
 
 def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text('workloads = ["stream"]\n', encoding="utf-8")
+    plan.write_text('benchmarks = ["stream"]\n', encoding="utf-8")
     for rank, said in (("0", "collbench: workloads: a program runs on one rank, and there are 2. Start one rank.\n"),):
         started = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": rank}
         done = collbench("run", plan, **started)
@@ -237,7 +237,9 @@ def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Pa
 @built
 def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text('workloads = ["stream"]\nsizes = ["64K", "80"]\nwarmup = 2\niters = 6\n', encoding="utf-8")
+    plan.write_text(
+        'benchmarks = [{ name = "stream", size = ["64K", "80"] }]\nwarmup = 2\niters = 6\n', encoding="utf-8"
+    )
     done = collbench("run", plan, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run")
@@ -263,7 +265,7 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
 
 def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text('workloads = ["stream"]\nsizes = ["80", "81"]\niters = 2\n', encoding="utf-8")
+    plan.write_text('benchmarks = [{ name = "stream", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8")
     done = collbench("run", plan, "--out", tmp_path / "run")
     assert (done.returncode, done.stdout) == (2, "")
     assert "workload stream size=81: the size must be a multiple of 8 bytes" in done.stderr
@@ -272,7 +274,7 @@ def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: A
 
 @pytest.mark.parametrize("size", ["1", "9", "100"])
 def test_stream_refuses_sizes_that_are_no_whole_elements(size: str) -> None:
-    plan = Plan(workloads=("stream",), sizes=("8", size))
+    plan = Plan(benchmarks=({"name": "stream", "size": ("8", size)},))
     message = rf"^workload stream size={size}: the size must be a multiple of 8 bytes, and at least 8\.$"
     with pytest.raises(PlanError, match=message):
         plan_experiment(check_plan(plan), Options(), ())
@@ -291,7 +293,7 @@ def test_a_workload_that_cannot_tell_about_a_case(
 ) -> None:
     monkeypatch.setattr(workloads, "get", lambda name: replace(other(), **fields))
     with pytest.raises(PlanError) as refused:
-        program_cases(Plan(workloads=("other",)), 1)
+        program_cases(Plan(benchmarks=("other",)), 1)
     assert str(refused.value).startswith(
         f"workload other mode=fast level=6: its {asked} raised ZeroDivisionError: integer division"
     )

@@ -11,9 +11,6 @@ from collbench.schema.manifest import Host, Image, Library, Manifest
 #: Facts that change no number of the native driver: mentioned where they differ, refused only where Python is timed.
 PYTHON = frozenset({"python", "packages"})
 
-#: Facts of communication libraries: a program uses none of them.
-LIBRARIES = frozenset({"library", "library-file"})
-
 #: Facts that are only mentioned where they differ: they change the precision of a number, not its value.
 MENTIONED = frozenset({"host", "boot", "samples"})
 
@@ -21,14 +18,12 @@ MENTIONED = frozenset({"host", "boot", "samples"})
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases make up, by name; several values are joined by `and`."""
     facts: dict[str, set[str]] = {}
-    sides = {(case.where.image, case.where.on_host, bool(case["backend"])) for case in cases}
+    sides = {(case.where.image, case.where.on_host, "" if case["backend"] else case.workload) for case in cases}
     for manifest in observed.manifests:
         machine = _of_manifest(manifest)
-        for image, on_host, moves_data in sides:
-            unused = frozenset[str]() if moves_data else LIBRARIES
-            for name, value in (machine | software(manifest, image, on_host)).items():
-                if name not in unused:
-                    facts.setdefault(name, set()).add(value)
+        for image, on_host, program in sides:
+            for name, value in (machine | software(manifest, image, on_host, program)).items():
+                facts.setdefault(name, set()).add(value)
     return {name: _several(values) for name, values in facts.items()}
 
 
@@ -80,8 +75,11 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
     return facts | {f"env:{name}": value for name, value in manifest.environment.items() if name not in _OWN}
 
 
-def software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, str]:
-    """Libraries and interpreter of one side: of an image, of the environment beside it, or of the run itself."""
+def software(manifest: Manifest, image: str | None, on_host: bool, program: str | None = None) -> dict[str, str]:
+    """Libraries and interpreter of one side: of an image, of the environment beside it, or of the run itself.
+
+    Of its libraries, those that a `program` starts or loads; those that ranks communicate through where it is empty.
+    """
     side: Image | None = None
     if manifest.experiment is not None and image is not None:
         kept = manifest.experiment.environments if on_host else manifest.experiment.images
@@ -89,8 +87,10 @@ def software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, 
     libraries, packages, python = manifest.libraries, manifest.packages, manifest.python
     if side is not None:
         libraries, packages, python = side.libraries, side.packages, side.python or ""
+    if program is not None:
+        libraries = tuple(one for one in libraries if (program in one.used_by if program else not one.used_by))
     facts = {
-        "library": _all(f"{library.name} {library.version}" for library in libraries),
+        "library": _all(_version(library) for library in libraries),
         "library-file": _all(_file(library) for library in libraries),
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,
@@ -100,6 +100,11 @@ def software(manifest: Manifest, image: str | None, on_host: bool) -> dict[str, 
 
 #: Variables that a launcher sets for its own use.
 _OWN = frozenset({"OMPI_MCA_cpu_type", "OMPI_MCA_num_procs", "OMPI_MCA_mpi_oversubscribe"})
+
+
+def _version(library: Library) -> str:
+    """`scipy-openblas32 0.3.34 (SkylakeX)`: with the kernel that a BLAS chose, which says more than its version."""
+    return f"{library.name} {library.version}{f' ({library.kernel})' if library.kernel else ''}"
 
 
 def _file(library: Library) -> str:

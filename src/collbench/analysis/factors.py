@@ -33,8 +33,12 @@ class Factor:
 
 def _same_step(base: Case, other: Case) -> bool:
     """The host has no step; two policies in containers are compared at the same step of the same engine."""
-    alike = (base.where.engine, base.where.isolation) == (other.where.engine, other.where.isolation)
+    alike = _confined(base) == _confined(other)
     return base.where.affinity == other.where.affinity and (base.where.on_host or other.where.on_host or alike)
+
+
+def _confined(case: Case) -> tuple[str | None, ...]:
+    return (case.where.engine, case.where.isolation, case.where.seccomp)
 
 
 def _same_place(base: Case, other: Case) -> bool:
@@ -54,9 +58,10 @@ def _of_axis(axis: Axis) -> Factor:
 
 #: Factors that are more than one axis: a policy is named with its step and engine, an engine has its own steps.
 _PLACES = (
-    Factor("policy", ("policy", "isolation", "engine"), AXES["policy"].implies, lambda case: case.where.text,
-           lambda case: (policy_order(case.where.policy), step_order(case.where.isolation)), _same_step),
-    Factor("engine", ("engine", "policy", "isolation"), AXES["policy"].implies, _engine,
+    Factor("policy", ("policy", "isolation", "engine", "seccomp"), AXES["policy"].implies, lambda case: case.where.text,
+           lambda case: (policy_order(case.where.policy), step_order(case.where.isolation), case.where.seccomp),
+           _same_step),
+    Factor("engine", ("engine", "policy", "isolation", "seccomp"), AXES["policy"].implies, _engine,
            lambda case: (not case.where.on_host, case.where.engine), _same_place),
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.one_launch import world_of
 from collbench.launch.stopping import StopCheck
+from collbench.launch.storage import described, needs_folder
 from collbench.schema.launch_plan import LaunchPlan
 
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
@@ -36,13 +37,17 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     """The commands of one launch: its folders, and then what its engine would do."""
     expanded, cell, root = prepared.expanded, launch.cell, _ROOT / str(launch.sequence)
     at, run = folders_in(root), prepared.sessions[cell.engine].run
-    world = world_of(launch, prepared.stacks.of(cell), expanded.placements[cell], run, at)
+    files = root / "files" if needs_folder(cell) else None
+    storage = described(cell, files)
+    world = world_of(launch, prepared.stacks.of(cell), expanded.placements[cell], run, at, storage)
+    plan = inner_plan(expanded.plan, cell, storage.folder if storage else "")
     # A plan's title may hold control characters; in JSON's ASCII they are escaped.
-    inner = json.dumps(msgspec.json.decode(msgspec.json.encode(inner_plan(expanded.plan, cell))))
+    inner = json.dumps(msgspec.json.decode(msgspec.json.encode(plan)))
     owner, group = world.user
+    own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
     return [
         f"\n# {cell.title}",
-        f"install -d {root} && install -d -m 700 -o {owner} -g {group} {at.out} {at.relay}",
+        f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
         f"printf %s {shlex.quote(inner)} > {at.plan}",
         *engines.get(cell.engine).render(world),
     ]

@@ -11,7 +11,7 @@ from collbench import workloads
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, flags
 from collbench.errors import RequestError
-from collbench.schema.axes import Value
+from collbench.run.expand_programs import parameters_of
 from collbench.schema.plan import USUAL_CAP, Plan
 from collbench.spelling import suggestion
 from collbench.workloads.program import Program
@@ -37,9 +37,12 @@ from collbench.workloads.program import Program
 @click.option(
     "-T", "--timeout", default="300s", show_default=True, metavar="TIME", help="Longest time of one execution."
 )
+@click.option(
+    "--folder", default="", metavar="DIR", help="Where benchmarks that work in files make theirs.  [default: here]"
+)
 @flags(OUTPUT)
 def command(
-    words: tuple[str, ...], iters: int | None, warmup: int, budget: str, floor: int, timeout: str,
+    words: tuple[str, ...], iters: int | None, warmup: int, budget: str, floor: int, timeout: str, folder: str,
     style: str, out: Path | None, output_file: Path | None,
 ) -> None:  # fmt: skip
     """Measure benchmarks of this machine, without MPI and without an engine.
@@ -52,11 +55,11 @@ def command(
         _list()
         return
     programs = _programs(names)
-    sizes, axes = _parameters(programs, [word for word in words if "=" in word])
+    asked = _parameters(programs, [word for word in words if "=" in word])
     plan = Plan(
-        title=f"suite {' '.join(words)}", workloads=tuple(program.name for program in programs), sizes=sizes, axes=axes,
-        iters=iters, warmup=warmup, budget=budget, floor=floor,
-        cap=max(floor, USUAL_CAP), timeout=timeout,
+        title=f"suite {' '.join(words)}", benchmarks=tuple(_with(program, asked) for program in programs),
+        iters=iters, warmup=warmup, budget=budget, floor=floor, cap=max(floor, USUAL_CAP), timeout=timeout,
+        folder=folder,
     )  # fmt: skip
     carry_out(plan, style, out, output_file)
 
@@ -94,37 +97,26 @@ def _programs(names: Sequence[str]) -> list[Program]:
     return [workloads.get(name) for name in chosen]
 
 
-def _parameters(
-    programs: Sequence[Program], words: Sequence[str]
-) -> tuple[tuple[str, ...] | None, dict[str, tuple[str | int | float | bool, ...]]]:
-    """Sizes (None: those of the benchmarks) and values by parameter.
+def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Values by parameter, as they were typed.
 
     Raises:
-        RequestError: none of the benchmarks has the parameter, it is given twice, or a value has another type.
+        RequestError: none of the benchmarks has the parameter, or it is given twice.
     """
-    known = {axis.name: axis for program in programs for axis in program.axes}
-    sized = ("size",) if any(program.sizes for program in programs) else ()
-    texts: dict[str, str] = {}
+    known = tuple(dict.fromkeys(name for program in programs for name in parameters_of(program)))
+    values: dict[str, tuple[str, ...]] = {}
     for word in words:
         name, _, text = word.partition("=")
-        if name not in known and name not in sized:
+        if name not in known:
             named = ", ".join(program.name for program in programs)
-            raise RequestError(f"{word}: {named} has no parameter {name!r}. {suggestion(name, (*known, *sized))}")
-        if name in texts:
+            raise RequestError(f"{word}: {named} has no parameter {name!r}. {suggestion(name, known)}")
+        if name in values:
             raise RequestError(f"{word}: {name} is given twice. Write its values between commas: {name}=1,2.")
-        texts[name] = text
-    sizes = tuple(texts.pop("size").split(",")) if "size" in texts else None
-    return sizes, {name: _values(name, text, known[name].neutral) for name, text in texts.items()}
+        values[name] = tuple(text.split(","))
+    return values
 
 
-def _values(name: str, text: str, default: Value) -> tuple[str | int | float | bool, ...]:
-    """The values between commas, each of the type of the default."""
-    kind = type(default)
-    if kind not in (int, float):
-        return tuple(text.split(","))
-    try:
-        return tuple(kind(value) for value in text.split(","))
-    except ValueError as error:
-        raise RequestError(
-            f"{name}={text}: not {'whole numbers' if kind is int else 'numbers'}, as {name}={default} is."
-        ) from error
+def _with(program: Program, asked: dict[str, tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
+    """The benchmark as a plan has it, with those of the parameters that it has."""
+    own = {name: values for name, values in asked.items() if name in parameters_of(program)}
+    return {"name": program.name, **own}

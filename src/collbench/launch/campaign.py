@@ -100,7 +100,8 @@ def _perform(
 ) -> None:
     expanded, cell = prepared.expanded, launch.cell
     stack, placement, expected = prepared.stacks.of(cell), expanded.placements[cell], expanded.expected[cell]
-    keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known)
+    beneath = stack.beneath.get(cell.storage or "")
+    keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known, beneath)
     session = prepared.sessions[cell.engine]
     outcome = run_launch(expanded.plan, launch, stack, placement, session, expected, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)

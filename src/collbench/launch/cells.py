@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from collbench import backends, collectives
+from collbench import backends, collectives, workloads
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
 from collbench.schema.launch_plan import Affinity, LaunchPlan
-from collbench.schema.plan import Plan
+from collbench.schema.plan import Plan, name_of
 from collbench.units import counted
 from collbench.workloads.case import ProgramCase
 
@@ -26,7 +26,9 @@ DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 class LaunchCell:
     """One way to start a world. `isolation` is a step of the engine's ladder; None where its boxes isolate nothing.
 
-    On the host `image` names the environment to use. `server`: rank 0 is a parameter server for the others.
+    On the host `image` names the environment to use. `server`: rank 0 is a parameter server for the others. `storage`
+    is what lies under the files of its programs; None where it measures none that works in files. `seccomp` is the
+    filter of system calls in containers.
     """
 
     image: str
@@ -36,11 +38,15 @@ class LaunchCell:
     affinity: Affinity = "near"
     server: bool = False
     engine: str = "docker"
+    storage: str | None = None
+    seccomp: str = "default"
 
     @property
     def title(self) -> str:
         """`openmpi single strict, 2 ranks`, or `... a server and 2 workers`."""
-        place = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity)
+        filtered = None if self.seccomp == "default" else f"seccomp {self.seccomp}"
+        place = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered,
+                 self.storage and f"on {self.storage}")  # fmt: skip
         world = f"a server and {counted(self.ranks - 1, 'worker')}" if self.server else counted(self.ranks, "rank")
         return f"{' '.join(word for word in place if word)}, {world}"
 
@@ -57,10 +63,17 @@ class Launch:
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
     """(ranks, with a parameter server) of every world. W workers are W ranks, and one more where there is a server."""
     if not plan.workers:
-        default = RANKS_OF_PROGRAMS if plan.workloads else DEFAULT_RANKS
+        default = RANKS_OF_PROGRAMS if plan.benchmarks else DEFAULT_RANKS
         return tuple((ranks, False) for ranks in plan.ranks or default)
     with_server = sorted({collectives.get(name).has_server for name in plan.collectives})
     return tuple((workers + server, server) for workers in plan.workers for server in with_server)
+
+
+def storages_of(plan: LaunchPlan) -> tuple[str | None, ...]:
+    """None for a world that measures what needs no files, and each storage for one that measures what does."""
+    in_files = [workloads.get(name).files for name in plan.workloads]
+    without = (None,) if plan.collectives or not all(in_files) else ()
+    return (*without, *(plan.storage if any(in_files) else ()))
 
 
 def cases_in(plan: LaunchPlan, cell: LaunchCell) -> tuple[CollectiveCase | ProgramCase, ...]:
@@ -97,12 +110,22 @@ def check_backends(plan: LaunchPlan) -> None:
     refuse_cadence(plan, names)
 
 
-def inner_plan(plan: LaunchPlan, cell: LaunchCell) -> Plan:
-    """The plan that a world is given: the backends of its image; with workers, collectives with a server or without."""
-    names = plan.collectives
+def inner_plan(plan: LaunchPlan, cell: LaunchCell, folder: str = "") -> Plan:
+    """The plan that a world is given: the backends of its image; with workers, collectives with a server or without.
+
+    Programs that work in files are measured where there is a storage, everything else where there is none; `folder` is
+    where ranks find the storage.
+    """
+    names = plan.collectives if cell.storage is None else ()
     if plan.workers:
         names = tuple(name for name in names if collectives.get(name).has_server == cell.server)
-    return msgspec.structs.replace(plan.inner(), collectives=names, backends=backends_of(plan, cell.image))
+    benchmarks = tuple(benchmark for benchmark in plan.benchmarks
+                       if workloads.get(name_of(benchmark)).files == (cell.storage is not None))  # fmt: skip
+    used = backends_of(plan, cell.image) if names else ()
+    sizes = plan["sizes"] if names else None
+    return msgspec.structs.replace(
+        plan.inner(), collectives=names, backends=used, benchmarks=benchmarks, sizes=sizes, folder=folder
+    )
 
 
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:

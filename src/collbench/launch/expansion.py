@@ -9,7 +9,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch import engines
 from collbench.launch import placement as policies
-from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends, order_of, worlds_of
+from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends, order_of, storages_of, worlds_of
 from collbench.launch.engines.ladder import steps_of
 from collbench.launch.engines.spec import Engine
 from collbench.launch.placing import Placement, place
@@ -58,11 +58,13 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) ->
     engine_by_policy = {policy: engine_of(plan, policy) for policy in plan.policies}
     machines = {name: machine(name) for name in dict.fromkeys(engine.name for engine in engine_by_policy.values())}
     worlds = dict.fromkeys(
-        LaunchCell(image, policy, None, ranks, affinity, server, engine_by_policy[policy].name)
+        LaunchCell(image, policy, None, ranks, affinity, server, engine_by_policy[policy].name, storage, seccomp)
         for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
+        for storage in storages_of(plan)
+        for seccomp in (plan.seccomp if engine_by_policy[policy].ladder else ("default",))
     )
     placements: dict[LaunchCell, Placement] = {}
     for world in worlds:

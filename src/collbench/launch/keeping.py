@@ -29,8 +29,9 @@ class Keeper:
 
     def __init__(
         self, launch: Launch, expected: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
-        known: frozenset[tuple[Case, int]],
+        known: frozenset[tuple[Case, int]], beneath: str | None = None,
     ) -> None:  # fmt: skip
+        self._beneath = beneath
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
         self._missing = {case for case in expected if (placed(case, launch.cell), launch.number) not in known}
         self._case_failed = False
@@ -48,7 +49,7 @@ class Keeper:
         notes = self._notes
         if failure is not None and not self._missing and not self._case_failed:
             notes += (cut(f"every case was measured, and then: {failure}"),)
-        record = stamped(harvested.record, self._launch, transport, self._crowded)
+        record = stamped(harvested.record, self._launch, transport, self._crowded, self._beneath)
         self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), harvested.samples)
 
     def finish(self, transport: str | None, failure: LaunchFailed | None) -> None:
@@ -65,17 +66,28 @@ class Keeper:
         self._sink.launched(self._launch, problem)
 
 
-def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool) -> Record:
-    """The record with what its world cannot know: place and launch; what the library printed; shared processors."""
+def stamped(record: Record, launch: Launch, transport: str | None, crowded: bool, beneath: str | None = None) -> Record:
+    """The record with what its world cannot know: place and launch; what the library printed; shared processors.
+
+    `beneath` is the device that the engine says its storage is on.
+    """
     case = placed(record.case, launch.cell)
     oversubscribed = record.oversubscribed
     if oversubscribed is not None:
         oversubscribed = oversubscribed or crowded
     return msgspec.structs.replace(
-        record, case=case, launch=launch.number, transport=record.transport or transport, oversubscribed=oversubscribed
-    )
+        record, case=case, launch=launch.number, transport=witnessed(record.transport or transport, beneath),
+        oversubscribed=oversubscribed,
+    )  # fmt: skip
+
+
+def witnessed(seen: str | None, told: str | None) -> str | None:
+    """What lay under the files as seen from inside, with what the engine told: `overlay on ext4 (vda)`."""
+    if seen is None or told is None or told == seen:
+        return seen
+    return f"{seen}; the engine keeps it on {told}" if seen.endswith(")") else f"{seen} on {told}"
 
 
 def placed(case: Case, cell: LaunchCell) -> Case:
     return case.having(engine=cell.engine, image=cell.image, policy=cell.policy, isolation=cell.isolation,
-                       affinity=cell.affinity)  # fmt: skip
+                       affinity=cell.affinity, storage=cell.storage, seccomp=cell.seccomp)  # fmt: skip

@@ -23,6 +23,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.rank_environment import nccl_shortage, shm_shortage
 from collbench.launch.starters.starter import Starter, started_by_engine
 from collbench.launch.stopping import StopCheck
+from collbench.launch.storage import Storage, storage_of
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
@@ -40,10 +41,12 @@ class Outcome:
 Keep = Callable[[Harvested, str | None, LaunchFailed | None], None]
 
 
-def world_of(launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders) -> WorldSpec:
+def world_of(
+    launch: Launch, stack: Stack, placement: Placement, run: str, at: Folders, storage: Storage | None = None
+) -> WorldSpec:
     user = engines.get(launch.cell.engine).user()
     name = f"{run}-{launch.sequence}"
-    return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user)
+    return WorldSpec(run, name, driver_identity(), launch.cell, placement, stack, at, user, storage)
 
 
 def run_launch(
@@ -63,10 +66,13 @@ def run_launch(
     with contextlib.ExitStack() as stacked:
         try:
             user = engines.get(launch.cell.engine).user()
-            at = stacked.enter_context(folders(inner_plan(plan, launch.cell), user, cores))
+            storage = stacked.enter_context(storage_of(launch.cell, plan.folder, user))
+            inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
+            inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
+            at = stacked.enter_context(folders(inner, user, cores))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))
-        world = world_of(launch, stack, placement, session.run, at)
+        world = world_of(launch, stack, placement, session.run, at, storage)
         interrupted, failure = None, None
         try:
             failure = _run_world(plan, world, session, len(expected), log, check)

@@ -14,6 +14,9 @@ from collbench.units import counted
 #: their interpreters run: until they have met, a busy machine has so long (s) in addition to start them.
 GRACE, STARTING = 15.0, 120.0
 
+#: Executions of a case besides its samples: what prepares and what verifies.
+OTHER_EXECUTIONS = 3
+
 #: The most that a pass of a waiting loop counts for (s). One that took longer did not wait for the world: the driver
 #: was suspended, or the machine was.
 LONGEST_PASS = 1.0
@@ -34,8 +37,15 @@ class Limits:
 
 
 def limits_of(plan: Plan, cases: int) -> Limits:
-    """A rank may show no progress for the time-out, when the ranks meet and in each case; a case has its budget too."""
-    return Limits(plan.timeout_seconds + STARTING, plan.budget_seconds + plan.timeout_seconds + GRACE, cases)
+    """A rank may show no progress for the time-out, when the ranks meet and in each case; a case has its budget too.
+
+    A program may take the time-out in each of its executions, and write nothing meanwhile.
+    """
+    executions = 1
+    if plan.benchmarks:
+        executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
+    case = plan.budget_seconds + plan.timeout_seconds * executions + GRACE
+    return Limits(plan.timeout_seconds + STARTING, case, cases)
 
 
 class Patience:

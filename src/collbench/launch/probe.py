@@ -1,6 +1,7 @@
-"""`python -m collbench.launch.probe [--build] [--torch]`: prints what the environment that runs it holds, as JSON.
+"""`python -m collbench.launch.probe [--build] [--torch] [BENCHMARK...]`: prints what its environment holds, as JSON.
 
-`--build` also asks the MPI how it was built, which takes an MPI_Init; `--torch` ignores an MPI.
+`--build` also asks the MPI how it was built, which takes an MPI_Init; `--torch` ignores an MPI. Of benchmarks it prints
+what they start, and what they lack.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 import collbench
-from collbench import backends
+from collbench import backends, workloads
 from collbench.bindings.gpu.nccl_library import SONAME, nccl_version
 from collbench.bindings.gpu.shared_library import load
 from collbench.bindings.mpi import cuda_aware
@@ -38,7 +39,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `libraries` are the MPI or torch, and NCCL where it can be loaded (which needs no GPU). `native`: the C loop was
     built. `backends` are the names known there, `missing` those that cannot be used there, with the reason. `cuda`: the
     CUDA that torch or CuPy is made for. `schema` is that of the records which are written there; 0: an older collbench,
-    which does not say it.
+    which does not say it. Of the benchmarks asked about, `libraries` has what they start, and `missing_benchmarks` why
+    one cannot be measured there.
     """
 
     collbench: str
@@ -52,6 +54,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     build: Build | None = None
     schema: int = 0
     backends: tuple[str, ...] = ()
+    missing_benchmarks: dict[str, str] = {}
 
     def lacks(self, backend: str) -> str | None:
         """Why a backend cannot be used there; None: it can."""
@@ -68,8 +71,10 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"holds collbench {self.collbench} (schema {self.schema or 'unknown'}), this is {here}"
 
 
-def contents(build: bool = False, torch: bool = False) -> Contents:
+def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ...] = ()) -> Contents:
     """What this process holds. `build`: with how the MPI was built. `torch`: what torch ranks use, MPI or not."""
+    missing = {name: why for name in benchmarks if (why := workloads.missing(name)) is not None}
+    programs = workloads.libraries(name for name in benchmarks if name not in missing)
     mpi = None if torch else _mpi()
     libraries: tuple[Library, ...] = ()
     kind = ""
@@ -84,7 +89,7 @@ def contents(build: bool = False, torch: bool = False) -> Contents:
         collbench=collbench.__version__,
         python=sys.version.split()[0],
         vendor=kind,
-        libraries=libraries + _nccl(kind),
+        libraries=(*libraries, *_nccl(kind), *map(hashed, programs)),
         packages=versions,
         native=native_loop() is not None,
         missing={name: why for name in backends.names() if (why := backends.missing(name)) is not None},
@@ -92,6 +97,7 @@ def contents(build: bool = False, torch: bool = False) -> Contents:
         build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
         schema=SCHEMA,
         backends=backends.names(),
+        missing_benchmarks=missing,
     )
 
 
@@ -130,4 +136,6 @@ def _built(version: str) -> Build:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(contents("--build" in sys.argv, "--torch" in sys.argv)).decode() + "\n")
+    asked = tuple(word for word in sys.argv[1:] if not word.startswith("-"))
+    found = contents("--build" in sys.argv, "--torch" in sys.argv, asked)
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench import backends
 from collbench.errors import PlanError
@@ -40,15 +40,16 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     """
     plan, vendors, remarks = expanded.plan, dict[str, str](), list[str]()
     by_engine: dict[str, dict[str, Look]] = {}
+    beneath: dict[str, Mapping[str, str]] = {}
     for name in sorted(sessions, key=lambda name: name == engines.HOST):
         looks = sessions[name].look(plan, expanded.placements_on(name), vendors)
-        by_engine[name] = dict(looks.by_image)
+        by_engine[name], beneath[name] = dict(looks.by_image), looks.beneath
         remarks += looks.remarks
         for image, look in looks.by_image.items():
             refuse_missing(plan, image, look)
             vendors.setdefault(image, look.contents.vendor)
     start = {
-        (engine, image): stack_of(plan, image, look)
+        (engine, image): replace(stack_of(plan, image, look), beneath=beneath[engine])
         for engine, by_image in by_engine.items()
         for image, look in by_image.items()
     }
@@ -88,9 +89,12 @@ def refuse_missing(plan: LaunchPlan, name: str, look: Look) -> None:
     """Whether an image (or environment) has every backend that the plan wants of it; with `skip`, at least one.
 
     Raises:
-        PlanError: a backend cannot be used in it.
+        PlanError: a backend cannot be used in it; or a benchmark cannot, and the plan does not say `skip`.
     """
     wanted, contents = backends_of(plan, name), look.contents
+    for benchmark, why in contents.missing_benchmarks.items():
+        if plan.unusable == "refuse":
+            raise PlanError(f'{look.title}: benchmark {benchmark}: {why}. Or set unusable = "skip".')
     if plan.unusable == "skip" and any(contents.lacks(backend) is None for backend in wanted):
         return
     for backend in wanted:

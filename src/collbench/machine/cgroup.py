@@ -58,6 +58,15 @@ def throttled_seconds(root: Path = Path("/")) -> dict[str, float]:
     return seconds
 
 
+def cpu_weight(root: Path = Path("/")) -> int | None:
+    """The weight of the innermost group against its neighbours: `cpu.shares` (version 1) or `cpu.weight` (2)."""
+    for unified, folder in _groups(root, "cpu"):
+        weight = _read(folder / ("cpu.weight" if unified else "cpu.shares")) or ""
+        if weight.isdecimal():
+            return int(weight)
+    return None
+
+
 def _memory(root: Path) -> Iterator[tuple[int, int]]:
     """(limit, used) in bytes of every group that has a limit."""
     for unified, folder in _groups(root, "memory"):

@@ -39,6 +39,8 @@ def confinement() -> Confinement:
         no_new_privileges=status.get("NoNewPrivs", "0") == "1",
         cpu_quota=cgroup.cpu_quota(),
         memory_limit=cgroup.memory_limit(),
+        speculation={name: value for name, value in status.items() if name.lower().startswith("specul")},
+        cpu_weight=cgroup.cpu_weight(),
     )
 
 

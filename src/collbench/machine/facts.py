@@ -9,6 +9,7 @@ from pathlib import Path
 
 from collbench.machine import cgroup
 from collbench.machine.confinement import confinement
+from collbench.machine.mounts import disks
 from collbench.machine.own_variables import own_names
 from collbench.schema.manifest import Gpu, Host
 from collbench.schema.record import Confinement
@@ -143,6 +144,33 @@ def cpu_stall_seconds() -> float | None:
     return None
 
 
+@dataclass(frozen=True)
+class CoreTimes:
+    """Seconds since boot that cores were used, by programs and by the kernel; `steal`: by other virtual machines."""
+
+    cores: int
+    user: float
+    system: float
+    steal: float
+
+
+def core_times() -> CoreTimes | None:
+    """Of the cores that this process may use, without what this process used itself (/proc/stat, proc(5)).
+
+    None where the kernel does not say.
+    """
+    cores = os.sched_getaffinity(0)
+    names = {f"cpu{core}" for core in cores}
+    lines = [line.split() for line in (_read("/proc/stat") or "").splitlines()]
+    ticks = [[int(word) for word in words[1:9]] for words in lines if words and words[0] in names]
+    if len(ticks) != len(cores) or any(len(words) < 8 for words in ticks):
+        return None
+    second = 1 / os.sysconf("SC_CLK_TCK")
+    user, nice, system, _, _, irq, softirq, steal = (sum(column) * second for column in zip(*ticks, strict=True))
+    own = os.times()
+    return CoreTimes(len(cores), user + nice - own.user, system + irq + softirq - own.system, steal)
+
+
 def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -159,7 +187,19 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
         boot_id=boot_id(),
         clock_step=clock_step() * 1e-9,
         gpus=tuple(gpus),
+        cache=_last_level_cache(),
+        disks=disks(),
     )
+
+
+def _last_level_cache() -> int | None:
+    """Bytes of the highest cache of the first processor; None where the kernel does not say."""
+    levels: list[tuple[int, int]] = []
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, size = _read(f"{index}/level"), _read(f"{index}/size")
+        if level and size and size.endswith("K"):
+            levels.append((int(level), int(size[:-1]) * 1024))
+    return max(levels, default=(0, None))[1]
 
 
 def _cpu_model() -> str:

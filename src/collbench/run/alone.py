@@ -82,8 +82,7 @@ class Alone(HostBackend):
 
     def libraries(self) -> tuple[Library, ...]:
         """The programs that the workloads start."""
-        started = (library for name in self._programs for library in workloads.get(name).libraries())
-        return tuple(dict.fromkeys(started))
+        return workloads.libraries(self._programs)
 
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
         body(AloneSession(options.thread_level))

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted
 from collbench.machine.parent import end_with_parent
@@ -26,24 +27,46 @@ MOST_OUTPUT, KEPT_ERRORS, LONGEST_LINE = 16 << 20, 1 << 14, 300
 CHUNK, MOST_CHUNKS = 1 << 16, 16
 
 
+#: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
+SKIPPED = 77
+
+
 class ProgramFailed(CollbenchError):
     """A program gave no result; the text says why."""
 
 
-def output_of(argv: Sequence[str], limit: float, watch: Watch, doing: str) -> str:
-    """Run a program to its end, within `limit` seconds, and return what it printed.
+class ProgramSkipped(CollbenchError):
+    """A program cannot be used here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a program printed, and the processor time and the time that it took (s), its children's included."""
+
+    output: str
+    user: float
+    system: float
+    wall: float
+
+
+def execute(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None = None) -> Finished:
+    """Run a program to its end, within `limit` seconds, in a folder.
 
     Its process group is killed at the end in any case, and the kernel kills it when this process dies. Its locale is C
-    (LC_ALL=C), for English messages and decimal points.
+    (LC_ALL=C), for English messages and decimal points. A BLAS or an OpenMP program has as many threads as this process
+    has cores (OMP_NUM_THREADS), on every side of a comparison.
 
     Raises:
         ProgramFailed: it cannot be started, does not end with 0, takes too long, or prints too much.
+        ProgramSkipped: it ended with exit code 77.
         Interrupted: this process was told to stop.
     """
+    threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
+    began = time.monotonic()
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
-            env={**os.environ, "LC_ALL": "C"}, preexec_fn=end_with_parent,
+            env={**os.environ, **threads, "LC_ALL": "C"}, preexec_fn=end_with_parent, cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
@@ -61,12 +84,15 @@ def output_of(argv: Sequence[str], limit: float, watch: Watch, doing: str) -> st
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
-            process.wait()
-    if process.returncode != 0:
-        code = process.returncode
-        status = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
-        raise ProgramFailed(": ".join(filter(None, (f"{argv[0]} ended with {status}", pipes.last_line))))
-    return pipes.output.decode("utf-8", "replace")
+            _, status, usage = os.wait4(process.pid, 0)
+            wall = time.monotonic() - began
+            process.returncode = code = os.waitstatus_to_exitcode(status)
+    if code == SKIPPED:
+        raise ProgramSkipped(pipes.last_line or f"{argv[0]} cannot be used here")
+    if code != 0:
+        ended = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
+        raise ProgramFailed(": ".join(filter(None, (f"{argv[0]} ended with {ended}", pipes.last_line))))
+    return Finished(pipes.output.decode("utf-8", "replace"), usage.ru_utime, usage.ru_stime, wall)
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

@@ -7,29 +7,52 @@ from dataclasses import dataclass, field
 
 from collbench.bindings.spec import World, allgather
 from collbench.machine import cgroup, facts
+from collbench.machine.facts import CoreTimes
 
 #: Share of time (in CPU seconds) that a quota may throttle a rank's groups before it counts as contention.
 THROTTLED_SHARE = 0.01
 
+#: Share of a program's cores that others may use while it runs.
+OTHERS_SHARE = 0.02
+
 
 @dataclass(frozen=True)
 class Waited:
-    """Seconds since boot that tasks of this machine waited for a CPU; by control group, CPU seconds of throttling."""
+    """Seconds since boot that tasks of this machine waited for a CPU; by control group, CPU seconds of throttling.
+
+    `used` is what the cores of this process were used for.
+    """
 
     stalled: float | None = None
     throttled: Mapping[str, float] = field(default_factory=dict)
+    used: CoreTimes | None = None
+
+
+@dataclass(frozen=True)
+class OwnTime:
+    """Processor seconds of a program: what is to be taken off the use of its cores, so that the rest is others'.
+
+    `files`: the kernel's threads write for it, so its cores' time in the kernel says nothing about others.
+    """
+
+    user: float
+    system: float
+    files: bool = False
 
 
 def now() -> Waited:
-    return Waited(facts.cpu_stall_seconds(), cgroup.throttled_seconds())
+    return Waited(facts.cpu_stall_seconds(), cgroup.throttled_seconds(), facts.core_times())
 
 
-def since(before: Waited, seconds: float, world: World) -> tuple[bool | None, tuple[str, ...]]:
+def since(
+    before: Waited, seconds: float, world: World, own: OwnTime | None = None
+) -> tuple[bool | None, tuple[str, ...]]:
     """Collective. Whether a rank waited for more than a small share of `seconds`, and notes for the record.
 
     None where the kernel has no answer. A quota (`docker run --cpus`) is invisible to the ranks: they see every CPU,
     and are stopped for the rest of each period once it is used up. The kernel adds that up over the CPUs of the group,
-    so that it can be more than the time itself.
+    so that it can be more than the time itself. A program may have more threads than cores, which then wait for each
+    other: with its `own` time, others must have used its cores too.
     """
     after = now()
     groups = after.throttled.keys() & before.throttled
@@ -41,4 +64,17 @@ def since(before: Waited, seconds: float, world: World) -> tuple[bool | None, tu
         return True, (f"{stopped}: its CPU quota was used up",)
     if before.stalled is None or after.stalled is None or seconds <= 0:
         return None, ()
-    return (after.stalled - before.stalled) / seconds > facts.CONTENDED_SHARE, ()
+    waited = (after.stalled - before.stalled) / seconds > facts.CONTENDED_SHARE
+    if not waited or own is None or before.used is None or after.used is None:
+        return waited, ()
+    others = _others(before.used, after.used, own)
+    if others <= OTHERS_SHARE * seconds * after.used.cores:
+        return False, ()
+    return True, (f"others used its cores for {others:.3g} CPU seconds in {seconds:.3g} s",)
+
+
+def _others(before: CoreTimes, after: CoreTimes, own: OwnTime) -> float:
+    """CPU seconds of the cores that others had: other tasks, and other machines under the same hypervisor."""
+    user = after.user - before.user - own.user
+    system = 0.0 if own.files else after.system - before.system - own.system
+    return max(user, 0.0) + max(system, 0.0) + after.steal - before.steal

@@ -1,19 +1,18 @@
-"""From a plan to the cases of its programs: every combination of their sizes and of their own axes."""
+"""From a plan to the cases of its benchmarks: every combination of the values of their parameters."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from collbench import workloads
-from collbench.errors import PlanError
+from collbench.errors import PlanError, UnitError
 from collbench.schema.axes import Axis, Value
 from collbench.schema.case import Case, Where
-from collbench.schema.plan import Plan
-from collbench.schema.sizes import sizes_in_bytes
+from collbench.schema.plan import Plan, name_of
 from collbench.spelling import suggestion
 from collbench.units import parse_size
 from collbench.workloads.case import ProgramCase
@@ -23,37 +22,69 @@ Told = TypeVar("Told")
 
 
 def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
-    """The cases of all workloads, each once.
+    """The cases of all benchmarks, each once.
 
     Raises:
-        PlanError: an unknown workload; more than one rank; an axis that none of the workloads has; a value of another
-            type than its default; a case that its workload refuses, or of which it cannot tell the memory or the work.
+        PlanError: an unknown benchmark; more than one rank; a parameter that a benchmark does not have; a value of
+            another type than its default; a case that it refuses, or of which it cannot tell the memory or the work.
     """
-    rows = [workloads.get(name) for name in plan.workloads]
-    if rows and ranks != 1:
-        raise PlanError(f"workloads {', '.join(plan.workloads)}: a program runs on one rank, not on {ranks}. "
+    if plan.benchmarks and ranks != 1:
+        raise PlanError(f"benchmarks {', '.join(plan.workloads)}: a program runs on one rank, not on {ranks}. "
                         "Measure it in a run of its own, with one rank.")  # fmt: skip
-    known = {axis.name: axis for row in rows for axis in row.axes}
-    for name, values in plan.axes.items():
+    cases: dict[ProgramCase, None] = {}
+    for benchmark in plan.benchmarks:
+        row = workloads.get(name_of(benchmark))
+        asked = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
+        cases |= dict.fromkeys(_cases_of_row(row, _values_by_axis(row, asked)))
+    return tuple(cases)
+
+
+def parameters_of(row: Program) -> tuple[str, ...]:
+    """What a plan may give values to."""
+    return (*(axis.name for axis in row.axes), *(("size",) if row.sizes else ()))
+
+
+def _values_by_axis(row: Program, asked: dict[str, Any]) -> dict[str, tuple[Value, ...]]:
+    known = parameters_of(row)
+    for name in asked:
         if name not in known:
-            has = f"{', '.join(plan.workloads) or 'a plan without workloads'} has no such axis"
-            raise PlanError(f"axes: {name!r}: {has}. {suggestion(name, tuple(known)) if known else ''}".rstrip())
-        for value in values:
-            _refuse(known[name], value)
-    return tuple(dict.fromkeys(case for row in rows for case in _cases_of_row(row, plan)))
+            hint = suggestion(name, known) if known else "It has none."
+            raise PlanError(f"benchmark {row.name}: has no parameter {name!r}. {hint}")
+    listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in asked.items()}
+    for name, values in listed.items():
+        if not values:
+            raise PlanError(f"benchmark {row.name}: {name}: the list is empty; nothing would be measured.")
+    sizes = {"size": tuple(map(_size, listed.get("size", row.sizes)))} if row.sizes else {}
+    own = {axis.name: tuple(_value(row, axis, value) for value in listed.get(axis.name, (axis.neutral,)))
+           for axis in row.axes}  # fmt: skip
+    return own | sizes
 
 
-def _refuse(axis: Axis, value: Value) -> None:
-    if axis.neutral is not None and type(value) is not type(axis.neutral):
-        raise PlanError(f"axes: {axis.name}: {value!r} has another type than the default {axis.neutral!r}.")
+def _size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise PlanError(f"size {value!r}: not a size. Write 64M, say.")
+    return parse_size(value)
+
+
+def _value(row: Program, axis: Axis, value: Value) -> Value:
+    """A value of the type of the default; a number may be a text, as it is typed: `64k`."""
+    key, kind = f"benchmark {row.name}: {axis.name}", type(axis.neutral)
+    if axis.neutral is not None:
+        try:
+            if isinstance(value, str) and kind in (int, float):
+                value = parse_size(value) if kind is int else float(value)
+            elif kind is float and type(value) is int:
+                value = float(value)
+        except (UnitError, ValueError):
+            kind = type(None)
+        if type(value) is not kind:
+            raise PlanError(f"{key} {value!r}: of another type than its default {axis.neutral!r}.")
     if axis.choice is not None:
-        axis.choice.check(f"axes: {axis.name}", value)
+        axis.choice.check(key, value)
+    return value
 
 
-def _cases_of_row(row: Program, plan: Plan) -> Iterator[ProgramCase]:
-    sizes = () if not row.sizes else row.sizes if plan["sizes"] is None else sizes_in_bytes(plan["sizes"])
-    sized = {"size": tuple(parse_size(size) for size in sizes)} if sizes else {}
-    values = {axis.name: plan.axes.get(axis.name, (axis.neutral,)) for axis in row.axes} | sized
+def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]]) -> Iterator[ProgramCase]:
     how = {axis.name for axis in row.axes if axis.kind == "how"}
     for combination in itertools.product(*values.values()):
         settings = dict(zip(values, combination, strict=True))
@@ -67,10 +98,10 @@ def _cases_of_row(row: Program, plan: Plan) -> Iterator[ProgramCase]:
 
 
 def _taken(row: Program, case: ProgramCase) -> ProgramCase:
-    """With its memory, where the workload takes it."""
+    """With its memory, where the benchmark takes it."""
     reason = _told(case, "refuses", row.refuses)
     if reason is not None:
-        raise PlanError(f"workload {case.title}: {reason}.")
+        raise PlanError(f"benchmark {case.title}: {reason}.")
     for measure in row.measures:
         _told(case, f"amount of {measure.name}", measure.amount)
     return msgspec.structs.replace(case, memory=_told(case, "memory", row.memory))
@@ -80,4 +111,4 @@ def _told(case: ProgramCase, field: str, tell: Callable[[Case], Told]) -> Told:
     try:
         return tell(case.case)
     except Exception as error:  # somebody else's function: whatever it raises
-        raise PlanError(f"workload {case.title}: its {field} raised {type(error).__name__}: {error}.") from error
+        raise PlanError(f"benchmark {case.title}: its {field} raised {type(error).__name__}: {error}.") from error

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -14,25 +11,16 @@ from collbench import workloads
 from collbench.bindings.spec import Session
 from collbench.machine.confinement import distinct
 from collbench.run import contention
-from collbench.run.child import ProgramFailed, output_of
+from collbench.run.child import ProgramFailed, ProgramSkipped
+from collbench.run.contention import OwnTime
+from collbench.run.execution import WrongResult, executed
 from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
 from collbench.schema.plan import Plan
 from collbench.schema.record import Ranks, Record, ResultCheck, Samples
 from collbench.schema.summary import summarise
-from collbench.units import counted
 from collbench.workloads.case import ProgramCase
-from collbench.workloads.program import Measure, Program
-
-Value = TypeVar("Value")
-
-
-class WrongResult(Exception):
-    """A program ran, and its result is wrong."""
-
-    def __init__(self, name: str, wrong: int) -> None:
-        super().__init__(f"wrong result: {name} counted {counted(wrong, 'wrong value')}")
-        self.wrong = wrong
+from collbench.workloads.program import Measure
 
 
 def measure_program(
@@ -51,66 +39,32 @@ def measure_program(
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
     try:
-        samples, program_notes = _executed(program, case, plan, watch)
+        done = executed(program, case, plan, watch)
+    except ProgramSkipped as error:
+        return _without_times(case, "skipped", str(error))
     except WrongResult as error:
         return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world)
+    own = OwnTime(done.cpu.user, 0.0 if program.files else done.cpu.system, program.files)
+    contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
     common = Record(
         case=case.case,
         launch=0,
         status="ok",
-        check=ResultCheck(wrong=0),
+        check=ResultCheck(wrong=0, figures=done.figures),
         clock="local",
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=(*notes, *program_notes),
+        notes=(*notes, *done.notes),
+        transport=done.beneath,
+        cpu=done.cpu,
     )
     return tuple(
-        _filled(common, case, measure, samples[measure.name][plan.warmup :], method) for measure in program.measures
+        _filled(common, case, measure, done.samples[measure.name][plan.warmup :], method)
+        for measure in program.measures
     )
-
-
-def _executed(
-    program: Program, case: ProgramCase, plan: Plan, watch: Watch
-) -> tuple[Mapping[str, Sequence[float]], tuple[str, ...]]:
-    """Seconds by measure, the warm-up among them, and what the program says for readers.
-
-    Raises:
-        ProgramFailed: it gave no result.
-        WrongResult: it gave a wrong one.
-    """
-    least = plan.warmup + (plan.floor if plan.iters is None else plan.iters)
-    if not program.repeated:
-        return _execution(program, case, least, plan.timeout_seconds, watch)
-    most = least if plan.iters is not None else plan.warmup + plan.cap
-    samples: dict[str, list[float]] = {name: [] for name in case.measures}
-    notes: dict[str, None] = {}
-    end = time.monotonic() + plan.budget_seconds
-    for taken in range(most):
-        if taken >= least and time.monotonic() > end:
-            break
-        seconds, program_notes = _execution(program, case, 1, plan.timeout_seconds, watch)
-        for name in case.measures:
-            samples[name] += seconds[name]
-        notes |= dict.fromkeys(program_notes)
-    return samples, tuple(notes)
-
-
-def _execution(
-    program: Program, case: ProgramCase, times: int, limit: float, watch: Watch
-) -> tuple[Mapping[str, Sequence[float]], tuple[str, ...]]:
-    try:
-        argv = program.argv(case.case, times)
-    except Exception as error:  # somebody else's function: whatever it raises
-        raise ProgramFailed(f"workload {case.title}: its argv raised {type(error).__name__}: {error}") from error
-    output = output_of(argv, limit, watch, case.title)
-    wrong = _read(program, lambda: program.verify(case.case, output))
-    if wrong:
-        raise WrongResult(program.name, wrong)
-    return _samples(program, case, output, times), tuple(_read(program, lambda: program.notes(output)))
 
 
 def _without_times(
@@ -118,37 +72,6 @@ def _without_times(
 ) -> tuple[Measured, ...]:
     blank = {"launch": 0, "status": status, "reason": reason, "check": check}
     return tuple((Record(case=identity, **blank), None) for identity in case.identities)  # type: ignore[arg-type]
-
-
-def _read(program: Program, read: Callable[[], Value]) -> Value:
-    """The result of `read`, which reads the output of the program.
-
-    Raises:
-        ProgramFailed: the output cannot be read.
-    """
-    try:
-        return read()
-    except Exception as error:
-        raise ProgramFailed(f"cannot read the output of {program.name} ({type(error).__name__}: {error})") from error
-
-
-def _samples(program: Program, case: ProgramCase, output: str, times: int) -> Mapping[str, Sequence[float]]:
-    """Seconds of `times` samples of every measure.
-
-    Raises:
-        ProgramFailed: the output cannot be read, or lacks samples.
-    """
-    parsed = _read(
-        program, lambda: {name: [float(s) for s in values] for name, values in program.parse(output).items()}
-    )
-    for name in case.measures:
-        samples = parsed.get(name, [])
-        if len(samples) != times:
-            raise ProgramFailed(f"{program.name} printed {len(samples)} times of {name}; expected {times}")
-        for seconds in samples:
-            if not (math.isfinite(seconds) and seconds > 0.0):
-                raise ProgramFailed(f"{program.name} printed {seconds} s as a time of {name}")
-    return parsed
 
 
 def _filled(common: Record, case: ProgramCase, measure: Measure, seconds: Sequence[float], method: Method) -> Measured:

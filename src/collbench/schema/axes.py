@@ -37,6 +37,12 @@ SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id
 STEPS = (None, "visible", "net", "ipc", "limits", "strict")
 
 
+#: What may lie under the files of a program: the writable layer of a container, a volume of the engine, a folder of the
+#: host that is mounted, memory.
+STORAGES = ("overlay", "volume", "bind", "tmpfs")
+
+SECCOMP = ("default", "unconfined")
+
 #: Booleans as labels, and what else they may be called.
 YES, NO = "yes", "no"
 SYNONYMS = {"true": YES, "false": NO}
@@ -243,6 +249,15 @@ AXES: dict[str, Axis] = {
         Axis(
             "affinity", "where", "memory near the cores, or on another node", "near", advised=True,
             choice=Choice("affinity"),
+        ),
+        Axis(
+            "storage", "where", "what lies under the files that a program works in",
+            label=lambda value: str(value or "none"), words=_after("on "), advised=True,
+            choice=Choice("storage", check=axis_values.name_of("storage", STORAGES, every=False)),
+        ),
+        Axis(
+            "seccomp", "where", "the filter of system calls in containers", "default", advised=True,
+            choice=Choice("seccomp", check=axis_values.name_of("seccomp", SECCOMP, every=False)),
         ),
         Axis(
             "ranks", "where", "processes that take part", 1, of=int,

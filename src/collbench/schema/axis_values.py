@@ -33,12 +33,12 @@ def named(
     return values
 
 
-def name_of(axis: str, known: Iterable[str]) -> Callable[[str, Any], None]:
-    """A check that a value is one of these names, in any case of letters, or `all`."""
-    names = (*known, "all")
+def name_of(axis: str, known: Iterable[str], every: bool = True) -> Callable[[str, Any], None]:
+    """A check that a value is one of these names: with `every` in any case of letters, or `all`."""
+    names = (*known, "all") if every else tuple(known)
 
     def check(key: str, value: Any) -> None:
-        if value.lower() not in names:
+        if (value.lower() if every else value) not in names:
             raise PlanError(f"{axis} {value!r}: unknown. {suggestion(value.lower(), names)}")
 
     return check

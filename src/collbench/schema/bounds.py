@@ -23,5 +23,8 @@ Burst = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 #: Cores, watts, seconds of a plan: never negative.
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 
+#: What a check of a program measured: a residual, a share.
+Figure = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]
+
 #: A value that identifies a case. An image may be named with its registry, its tag and its digest.
 Name = Annotated[str, msgspec.Meta(max_length=512)]

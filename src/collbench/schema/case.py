@@ -25,14 +25,15 @@ Settings = dict[Name, _Text | _Whole | float | bool | None]
 #: Most settings that a case may have.
 MOST_SETTINGS = 64
 
-_NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "policy", "affinity"))
+_NEUTRAL_PLACES = tuple((name, str(AXES[name].neutral)) for name in ("engine", "policy", "affinity", "seccomp"))
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where a case runs: what its ranks are started in, and how they are distributed.
 
     On the host `image` is the one that the host's environment is compared with, and `isolation` is None.
-    `affinity` is `far` where memory is on another NUMA node than the cores.
+    `affinity` is `far` where memory is on another NUMA node than the cores. `storage` is what lies under the files that
+    a program works in; the host has a counterpart of each on the same device.
     """
 
     ranks: RankCount = 1
@@ -41,6 +42,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policy: Name = "host"
     isolation: Name | None = None
     affinity: Name = "near"
+    storage: Name | None = None
+    seccomp: Name = "default"
 
     def __post_init__(self) -> None:
         for name, neutral in _NEUTRAL_PLACES:  # msgspec leaves out what is the default itself, not what equals it
@@ -54,8 +57,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def text(self) -> str:
-        """`single strict`, `host`, `multi strict far`."""
-        words = (self.policy, self.isolation, None if self.affinity == "near" else self.affinity)
+        """`single strict`, `host`, `multi strict far`, `multi strict seccomp unconfined`."""
+        filtered = None if self.seccomp == "default" else f"seccomp {self.seccomp}"
+        words = (self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered)
         return " ".join(word for word in words if word)
 
 

@@ -11,6 +11,7 @@ from collbench.schema.axes import choices_of
 from collbench.schema.plan import Plan, check_values, named_in_errors, plan_from, read_document
 
 Affinity = Literal["near", "far"]
+Seccomp = Literal["default", "unconfined"]
 
 MOST_LAUNCHES = 1000
 MOST_RANKS = 256
@@ -31,6 +32,8 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one rank
     more, rank 0, which is the server and gets no GPU. `cores_per_rank` counts logical processors; `share` divides
     those that are there (the default with GPUs, whose libraries have threads of their own; without, it is 1).
+    `storage` is what lies under the files of programs that work in files, and `folder` where the host keeps its
+    counterpart, and that of a container's bind. `seccomp` is the filter of system calls in containers.
     `engine` starts the containers; the steps in `isolation` are those of its ladder. `docker_host` is the address of an
     engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
     """
@@ -41,6 +44,9 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ranks: tuple[int, ...] = ()
     workers: tuple[int, ...] = ()
     affinity: tuple[Affinity, ...] = ("near",)
+    storage: tuple[str, ...] = ("overlay",)
+    seccomp: tuple[Seccomp, ...] = ("default",)
+    folder: str = "/var/tmp"  # noqa: S108 - a folder in it
     launches: int = 8
     seed: int = 1
     device: Literal["cpu", "gpu"] = "cpu"
@@ -120,8 +126,8 @@ def _check_workers(plan: LaunchPlan) -> None:
         raise PlanError("ranks and workers: both say how large the worlds are; give one of them.")
     if plan.workers and plan["roots"] != (0,):
         raise PlanError(f"roots {list(plan['roots'])}: with workers the server is rank 0, and so is every root.")
-    if plan.workers and plan.workloads:
-        raise PlanError("workers and workloads: a program runs on one rank. Launch the workloads with ranks = [1].")
+    if plan.workers and plan.benchmarks:
+        raise PlanError("workers and benchmarks: a program runs on one rank. Launch the workloads with ranks = [1].")
 
 
 def _check_images(plan: LaunchPlan) -> None:

@@ -14,12 +14,18 @@ from collbench.schema.untrusted import decode_plain
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A library that moved data, and its file."""
+    """A library that moved data, or a program, and its file.
+
+    `used_by` are the workloads that start it; none where ranks communicate through it. `kernel` is what a BLAS chose
+    for this processor.
+    """
 
     name: str
     version: str
     path: str | None = None
     sha256: str | None = None
+    used_by: tuple[str, ...] = ()
+    kernel: str | None = None
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,10 +39,20 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     driver: str | None = None
 
 
+class Disk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A block device. `scheduler` is the one in use; None where the kernel does not say."""
+
+    name: str
+    model: str | None = None
+    rotational: bool | None = None
+    scheduler: str | None = None
+
+
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
 
-    `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time.
+    `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time. `cache` is the
+    size of the last-level cache.
     """
 
     name: str
@@ -51,6 +67,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     boot_id: str | None = None
     clock_step: Time | None = None
     gpus: tuple[Gpu, ...] = ()
+    cache: Size | None = None
+    disks: tuple[Disk, ...] = ()
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

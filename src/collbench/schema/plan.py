@@ -30,13 +30,16 @@ USUAL_CAP = 10_000
 MOST_SAMPLES = 10_000_000
 
 
+#: A value of a parameter of a benchmark.
+Parameter = str | int | float | bool
+
+
 class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is measured."""
 
     title: str = ""
     collectives: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    axes: dict[str, tuple[str | int | float | bool, ...]] = {}
+    benchmarks: tuple[str | dict[str, Parameter | tuple[Parameter, ...]], ...] = ()
 
 
 def with_axes(subject: type[msgspec.Struct]) -> type[msgspec.Struct]:
@@ -55,10 +58,11 @@ else:
 
 
 class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every combination of the lists is one case. There are `collectives`, or `workloads` (programs), or both.
+    """Every combination of the lists is one case. There are `collectives`, or `benchmarks` (programs), or both.
 
-    The keys of axes are those of the table (`schema.axes`), and are read as `plan["drivers"]`. `axes` gives values to
-    axes that are a program's own. Without `sizes` collectives have 8 B to 4 MiB, and each program has sizes of its own.
+    The keys of axes are those of the table (`schema.axes`), and are read as `plan["drivers"]`. Without `sizes`
+    collectives have 8 B to 4 MiB. A benchmark is its name, or a table with its `name` and values of its parameters: a
+    list is an axis. Those that work in files make theirs in `folder`; where that is empty, in the current one.
     `gate` auto is `roundtime` where all ranks share a clock and each has a core, else `barrier`.
     `iters` fixes the number of samples; without it a time `budget` per case decides, within `floor` and `cap` samples.
     With cadence `streaming` a sample is `burst` operations back to back. `cudagraph` is how often a captured graph is
@@ -78,6 +82,7 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: str | float = "300s"
     burst: int = 20
     share_gpu: bool = False
+    folder: str = ""
     unusable: Literal["refuse", "skip"] = "refuse"
 
     if TYPE_CHECKING:  # the keys of axes are known when the table has been read
@@ -89,6 +94,11 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return getattr(self, key)
 
     @property
+    def workloads(self) -> tuple[str, ...]:
+        """Names of the benchmarks, each once."""
+        return tuple(dict.fromkeys(name_of(benchmark) for benchmark in self.benchmarks))
+
+    @property
     def budget_seconds(self) -> float:
         """Time budget of one case in seconds."""
         return parse_duration(self.budget, "budget")
@@ -97,6 +107,11 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def timeout_seconds(self) -> float:
         """Longest time without progress in seconds."""
         return parse_duration(self.timeout, "timeout")
+
+
+def name_of(benchmark: str | dict[str, Any]) -> str:
+    """The name of a benchmark of a plan; empty where it has none."""
+    return benchmark if isinstance(benchmark, str) else str(benchmark.get("name", ""))
 
 
 def check_plan(plan: Plan) -> Plan:
@@ -113,8 +128,13 @@ def check_plan(plan: Plan) -> Plan:
     ):
         if getattr(plan, name) not in choices:
             raise PlanError(f"{name} {getattr(plan, name)!r}: choose one of {', '.join(choices)}.")
-    if not plan.collectives and not plan.workloads:
-        raise PlanError("collectives: the list is empty, and so is workloads; nothing would be measured.")
+    if not plan.collectives and not plan.benchmarks:
+        raise PlanError("collectives: the list is empty, and so is benchmarks; nothing would be measured.")
+    if not plan.collectives and plan["sizes"] is not None:
+        raise PlanError("sizes: those of collectives, and there are none. Write size in the table of a benchmark.")
+    for benchmark in plan.benchmarks:
+        if not name_of(benchmark):
+            raise PlanError(f'benchmarks: {benchmark!r} has no name. Write name = "stream", say.')
     for name, seconds in (("budget", plan.budget_seconds), ("timeout", plan.timeout_seconds)):
         if not 0 < seconds <= LONGEST:
             asked = as_typed(getattr(plan, name))
@@ -131,7 +151,7 @@ def check_values(plan: Plan) -> None:
     """
     usual = {field.name: field.default for field in msgspec.structs.fields(plan)}
     choices = [choice for choice in choices_of("what", "how", "where").values() if choice.key in usual]
-    lists = {choice.key: plan[choice.key] for choice in choices if usual[choice.key] != ()} | plan.axes
+    lists = {choice.key: plan[choice.key] for choice in choices if usual[choice.key] != ()}
     for key, values in lists.items():
         if values == ():
             raise PlanError(f"{key}: the list is empty; nothing would be measured.")

@@ -9,14 +9,14 @@ import msgspec
 
 from collbench.errors import RunReadError
 from collbench.schema.axes import Driver
-from collbench.schema.bounds import Amount, Burst, Count, Launch, Rank, Size
+from collbench.schema.bounds import Amount, Burst, Count, Figure, Launch, Name, Rank, Size
 from collbench.schema.case import Cadence, Case, Gate, refuse_odd
 from collbench.schema.gpu import Reading
 from collbench.schema.migration import to_5
 from collbench.schema.summary import Seconds, Time, in_order
 from collbench.schema.untrusted import decode_plain, is_plain
 
-SCHEMA = 5
+SCHEMA = 6
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -40,9 +40,21 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked."""
+    """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked.
+
+    `figures` are what a program's check measured, by name: a residual, the share of a file that was in the cache.
+    """
 
     wrong: Count | None
+    figures: dict[Name, Figure] = {}
+
+
+class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All executions of a program together: processor time, user and system, and the time that passed (s)."""
+
+    user: Time
+    system: Time
+    wall: Time
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +90,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
     kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
+    `speculation` are the lines of /proc/self/status on speculative execution, by name; `cpu_weight` is that of the
+    innermost control group, whose default is 1024 in version 1 (cpu.shares) and 100 in version 2.
     """
 
     ranks: tuple[Rank, ...]
@@ -89,6 +103,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     no_new_privileges: bool
     cpu_quota: Amount | None
     memory_limit: Size | None
+    speculation: dict[Name, Name] = {}
+    cpu_weight: Count | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,7 +117,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     A sample is the time of `burst` operations, divided by their number. `legs` are the parts of a sample that are told
     apart; they add up to it. `device` is the time by the GPU's own clock, from operations after the samples.
     `algorithm` and `protocol` are what the library chose, where it tells. `shared_gpu`: two ranks used one GPU, so the
-    numbers are for tests of function only.
+    numbers are for tests of function only. `cpu` is what the executions of a program took, preparation included.
     """
 
     case: Case
@@ -130,6 +146,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     protocol: str | None = None
     gpus: tuple[GpuState, ...] = ()
     shared_gpu: bool = False
+    cpu: CpuTime | None = None
     schema: int = SCHEMA
 
     @property
@@ -147,12 +164,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 #: From schema version N to N + 1, on plain decoded JSON. The first three added what can be left out: 2 confinement and
-#: experiment, 3 everything about GPUs, 4 the step of a host's clock.
+#: experiment, 3 everything about GPUs, 4 the step of a host's clock; so did 6, what programs are compared by.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda document: document | {"schema": 2},
     2: lambda document: document | {"schema": 3},
     3: lambda document: document | {"schema": 4},
     4: to_5,
+    5: lambda document: document | {"schema": 6},
 }
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from collbench.errors import PlanError, RequestError
 from collbench.registry import defined, modules_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
+    from collbench.schema.manifest import Library
     from collbench.workloads.program import Program
 
 _OTHERS = {"program", "case", "parameters", "software"}
@@ -33,6 +37,23 @@ def get(name: str) -> Program:
     except RequestError as error:
         raise PlanError(f"workload {name!r}: {error}") from error
     return program
+
+
+def missing(name: str) -> str | None:
+    """Why a workload cannot run here; None: it can."""
+    try:
+        return get(name).missing()
+    except PlanError as error:
+        return str(error)
+
+
+def libraries(names: Iterable[str]) -> tuple[Library, ...]:
+    """What workloads start or load, each once, with the workloads that use it."""
+    users: dict[Library, list[str]] = {}
+    for name in names:
+        for library in get(name).libraries():
+            users.setdefault(library, []).append(name)
+    return tuple(msgspec.structs.replace(library, used_by=tuple(used_by)) for library, used_by in users.items())
 
 
 def suites() -> dict[str, tuple[str, ...]]:

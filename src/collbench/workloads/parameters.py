@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from collbench.errors import PlanError
 from collbench.schema.axes import Axis, Kind
 from collbench.schema.choices import Choice
+
+#: The value of a parameter that counts threads: as many as the process has cores.
+ALL_CORES = 0
+
+
+def threads_of(asked: int) -> int:
+    """So many threads; for `ALL_CORES` as many as this process may use cores."""
+    return asked or len(os.sched_getaffinity(0))
 
 
 def parameter(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.record import Unit, Work
-from collbench.workloads.software import Software
+from collbench.workloads.software import Required
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,35 @@ class Measure:
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
 
 
+def _no_figures(output: str) -> Mapping[str, float]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command beside the timed one. `figures` reads what it printed, for the check of the record.
+
+    It fails the case with an exit code other than 0 (and 77, see `Program`), or where `figures` raises.
+    """
+
+    argv: Sequence[str]
+    figures: Callable[[str], Mapping[str, float]] = _no_figures
+
+
 def _nothing(output: str) -> Sequence[str]:
     return ()
+
+
+def _no_steps(case: Case) -> Sequence[Step]:
+    return ()
+
+
+def _no_figures_of(case: Case, output: str) -> Mapping[str, float]:
+    return {}
+
+
+def _can_be_had(case: Case, folder: Path) -> str | None:
+    return None
 
 
 def _needs_nothing() -> str | None:
@@ -56,7 +84,14 @@ class Program:
     read what the program printed, and may raise on output that they cannot read. A wrong result fails the case,
     whatever its times are. `memory(case)` are the bytes that the program allocates; a case for which there are not so
     many is refused before anything is measured. `refuses(case)` says why no execution can take a case (None: one can);
-    a plan with such a case is refused.
+    a plan with such a case is refused. `lacks(case, folder)` is asked just before a case is measured: why this machine
+    or this folder cannot give what the case needs, so that it is skipped (None: it can).
+
+    A program that works in `files` runs in an empty folder, which is removed afterwards; all its commands name files
+    relative to it. `prepare(case)` are commands that are executed once before the samples of a case, `before(case)`
+    those before each execution, and `after(case)` those once after the samples, such as a pass that verifies what was
+    written. `figures(case, output)` are what the check measured, such as a residual. A program or a step that ends with
+    exit code 77 skips the case, with the last line of its standard error as the reason.
     """
 
     name: str
@@ -70,10 +105,16 @@ class Program:
     sizes: tuple[str | int, ...] = ()
     axes: tuple[Axis, ...] = ()
     notes: Callable[[str], Sequence[str]] = _nothing
+    files: bool = False
+    prepare: Callable[[Case], Sequence[Step]] = _no_steps
+    before: Callable[[Case], Sequence[Step]] = _no_steps
+    after: Callable[[Case], Sequence[Step]] = _no_steps
+    figures: Callable[[Case, str], Mapping[str, float]] = _no_figures_of
+    lacks: Callable[[Case, Path], str | None] = _can_be_had
     memory: Callable[[Case], int] = _needs_little
     refuses: Callable[[Case], str | None] = _takes_all
     suite: str = ""
-    software: tuple[Software, ...] = ()
+    software: tuple[Required, ...] = ()
     repeated: bool = False
 
     def missing(self) -> str | None:
@@ -82,5 +123,5 @@ class Program:
         return next((reason for reason in reasons if reason is not None), None)
 
     def libraries(self) -> tuple[Library, ...]:
-        """What the manifest says of the programs that it starts."""
+        """What the manifest says of what it starts or loads."""
         return tuple(library for software in self.software if (library := software.library()) is not None)

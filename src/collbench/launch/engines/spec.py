@@ -19,6 +19,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import StopCheck
+from collbench.launch.storage import Storage
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -29,6 +30,7 @@ class Stack:
 
     `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
     SYS_PTRACE. `nccl`: a backend uses NCCL. `grants`: what the engine can give, in its own words.
+    `beneath`: by storage, the device that the engine keeps it on.
     """
 
     starter: Starter
@@ -36,6 +38,7 @@ class Stack:
     refused: frozenset[str] = frozenset()
     nccl: bool = False
     grants: frozenset[str] = frozenset()
+    beneath: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class WorldSpec:
     """One launch as an engine is to open it: complete, so that it can also be printed.
 
     `run` names what one experiment makes, `name` what this launch of it makes, `driver` the process that drives both.
+    `storage` lies under the files of its programs; None where they need none.
     """
 
     run: str
@@ -53,6 +57,7 @@ class WorldSpec:
     stack: Stack
     folders: Folders
     user: tuple[int, int]
+    storage: Storage | None = None
 
 
 class Running(Protocol):
@@ -120,10 +125,14 @@ class Look:
 
 @dataclass(frozen=True)
 class Looks:
-    """What is known of each image, and remarks on what the engine cannot give, for readers of the numbers."""
+    """What is known of each image, and remarks on what the engine cannot give, for readers of the numbers.
+
+    `beneath`: by storage, the file system and device that the engine keeps it on.
+    """
 
     by_image: dict[str, Look]
     remarks: tuple[str, ...] = ()
+    beneath: Mapping[str, str] = field(default_factory=dict)
 
 
 class Session(Protocol):

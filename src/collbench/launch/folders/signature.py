@@ -15,6 +15,9 @@ from collbench.machine.facts import machine_id
 #: Prefix of temporary folders, and the file in each that names its driver.
 FOLDER, DRIVER = "collbench-", "driver"
 
+#: Further places of such folders: for files that outlive a restart, and for files in memory.
+_MORE_PLACES = ("/var/tmp", "/dev/shm")  # noqa: S108 - folders in them
+
 #: Longest identity that is read from a file (bytes).
 _LONGEST = 200
 
@@ -92,7 +95,8 @@ def signature_of(folder: Path) -> tuple[str, bool | None]:
 
 def signed() -> Iterator[tuple[Path, str, bool | None]]:
     """Temporary folders of launches, of all users: path, driver, whether its lock is held."""
-    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{FOLDER}*")):
+    places = dict.fromkeys((tempfile.gettempdir(), *_MORE_PLACES))
+    for folder in sorted(folder for place in places for folder in Path(place).glob(f"{FOLDER}*")):
         try:
             if not folder.is_symlink():
                 driver, locked = signature_of(folder)

@@ -13,7 +13,7 @@ import msgspec
 from collbench.errors import EngineError
 from collbench.launch.engines.docker.connection import Connection
 from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.host_config import bind_mounts, gpu_requests
+from collbench.launch.engines.docker.host_config import gpu_requests, mounts_of
 from collbench.launch.engines.docker.image_store import Resolved, run_once
 from collbench.launch.engines.docker.specs import CDI_KIND, OUT, Mount
 from collbench.launch.folders.layout import folders, user_inside
@@ -76,7 +76,7 @@ def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> Non
         (made.out / "token").write_text(token, encoding="ascii")
         command = ("sh", "-c", f"cat {OUT}/token && : > {OUT}/seen")
         try:
-            code, output = ask(engine, image, command, mounts=bind_mounts((Mount(str(made.out), OUT, True),)))
+            code, output = ask(engine, image, command, mounts=mounts_of((Mount(str(made.out), OUT, True),)))
             usable = code == 0 and output.split()[-1:] == [token]  # an image's entry point may print something before
         except EngineError as error:
             if str(made.out) not in str(error):
@@ -117,3 +117,12 @@ def refuse_without_gpus(engine: Connection, image: Resolved, gpus: tuple[str, ..
             f"{error}. The engine cannot give GPUs to containers. Install NVIDIA's container toolkit on its machine, "
             "run nvidia-ctk runtime configure (or, from engine 25 on, nvidia-ctk cdi generate), and restart the engine."
         ) from error
+
+
+def storage_root(description: dict[str, Any]) -> str:
+    """The folder of layers and volumes, by an engine's `Connection.describe`.
+
+    With containerd's image store (the default from engine 29 on) layers are containerd's.
+    """
+    snapshots = any("io.containerd.snapshotter" in str(line) for line in description.get("DriverStatus") or ())
+    return "/var/lib/containerd" if snapshots else str(description.get("DockerRootDir") or "/var/lib/docker")

@@ -10,7 +10,6 @@ from collbench.launch.engines.docker.specs import (
     INHIBIT_ADDRESS,
     INSIDE,
     SEALED,
-    SECURITY,
     Spec,
     cdi_names,
     specs_for,
@@ -58,7 +57,8 @@ def container_command(spec: Spec, program: str = "docker") -> str:
 
 
 def _flags(spec: Spec) -> Iterator[str]:
-    yield from (f"--name={spec.name}", f"--user={spec.user}", "--cap-drop=ALL", f"--security-opt={SECURITY}")
+    yield from (f"--name={spec.name}", f"--user={spec.user}", "--cap-drop=ALL")
+    yield from (f"--security-opt={option}" for option in spec.security)
     yield from (f"--cpuset-cpus={spec.cores}", f"--cpuset-mems={spec.nodes}", f"--pids-limit={spec.processes}")
     yield "--log-driver=none"
     yield from (f"--cap-add={name}" for name in spec.capabilities)
@@ -81,4 +81,5 @@ def _flags(spec: Spec) -> Iterator[str]:
     yield from (f"--env={name}={value}" for name, value in spec.environment)
     for mount in spec.mounts:
         only = "" if mount.writable else ",readonly"
-        yield f"--mount=type=bind,source={mount.source},target={mount.target}{only}"
+        source = f"source={mount.source}," if mount.source else ""
+        yield f"--mount=type={mount.kind},{source}target={mount.target}{only}"

@@ -21,11 +21,14 @@ def gpu_requests(gpus: tuple[str, ...], cdi: bool) -> list[Any]:
     return [docker.types.DeviceRequest(device_ids=list(gpus), capabilities=[list(GPU_CAPABILITIES)])]
 
 
-def bind_mounts(mounts: tuple[Mount, ...]) -> list[Any]:
-    """Mounts of type `bind`, which need an existing source; the SDK's `binds` would make it, as root."""
+def mounts_of(mounts: tuple[Mount, ...]) -> list[Any]:
+    """Mounts by type. `bind` needs an existing source; the SDK's `binds` would make it, as root.
+
+    A volume without a source is a new one, which is removed with its container.
+    """
     import docker.types
 
-    return [docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable) for m in mounts]
+    return [docker.types.Mount(m.target, m.source or None, type=m.kind, read_only=not m.writable) for m in mounts]
 
 
 def container_settings(api: Any, spec: Spec) -> dict[str, Any]:
@@ -61,13 +64,13 @@ def host_settings(spec: Spec) -> dict[str, Any]:
         "network_mode": network,
         "cap_drop": ["ALL"],
         "cap_add": list(spec.capabilities),
-        "security_opt": ["no-new-privileges"],
+        "security_opt": list(spec.security),
         "cpuset_cpus": spec.cores,
         "cpuset_mems": spec.nodes,
         "ulimits": limits,
         "pids_limit": spec.processes,
         "log_config": docker.types.LogConfig(type="none"),  # what ranks print is read from the commands themselves
-        "mounts": bind_mounts(spec.mounts),
+        "mounts": mounts_of(spec.mounts),
         **({"device_requests": devices} if devices else {}),
         **(joined if spec.joins_ipc else own),
     }

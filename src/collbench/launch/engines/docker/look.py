@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from collbench.launch.engines.docker.abilities import (
     refuse_unseen_folder,
     refuse_without_gpus,
     seals_networks,
+    storage_root,
 )
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.host_config import gpu_requests
@@ -27,6 +29,8 @@ from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
+from collbench.launch.storage import refuse_other_device
+from collbench.machine.mounts import under
 from collbench.schema.launch_plan import LaunchPlan
 
 #: The repository of images that are named without a slash or a colon: those that `collbench image build` makes.
@@ -61,7 +65,7 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     contents = {}
     for name, image in images.items():
         engine.check()
-        contents[name] = contents_of(engine, image, requests=gpu_requests(gpus, cdi))
+        contents[name] = contents_of(engine, image, requests=gpu_requests(gpus, cdi), benchmarks=plan.workloads)
     memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
     abilities = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
     grants = frozenset(name for name, granted in abilities.items() if granted)
@@ -70,7 +74,23 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     for name, image in images.items():
         engine.check()
         looks[name] = _look(engine, name, image, contents[name], shared, grants)
-    return Looks(looks, tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants))
+    remarks = tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants)
+    return Looks(looks, remarks, _beneath(engine, plan, placements))
+
+
+def _beneath(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> dict[str, str]:
+    """By storage, the device that it is on.
+
+    Raises:
+        EngineError: the host's counterpart would be on another.
+    """
+    if not any(cell.storage for cell in placements):
+        return {}
+    root = storage_root(engine.describe())
+    if "host" in plan.policies:
+        refuse_other_device(placements, plan.folder, root)
+    here, there = (under(Path(folder)).text for folder in (plan.folder, root))
+    return {"overlay": there, "volume": there, "bind": here}
 
 
 def _look(engine: Docker, name: str, image: Resolved, contents: Contents, shared: bool, grants: frozenset[str]) -> Look:
@@ -98,7 +118,10 @@ def find(engine: Docker, name: str) -> Resolved:
         raise ImageMissing(f"{error} {hint}") from error
 
 
-def contents_of(engine: Docker, image: Resolved, build: bool = False, requests: list[Any] | None = None) -> Contents:
+def contents_of(
+    engine: Docker, image: Resolved, build: bool = False, requests: list[Any] | None = None,
+    benchmarks: tuple[str, ...] = (),
+) -> Contents:  # fmt: skip
     """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
 
     `requests` are the engine's device requests: without a GPU, backends that need one are missing.
@@ -106,7 +129,7 @@ def contents_of(engine: Docker, image: Resolved, build: bool = False, requests: 
     Raises:
         ImageMissing: it does not hold this collbench.
     """
-    argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()))
+    argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
     code, output = ask(engine, image, argv, **({"device_requests": requests} if requests else {}))
     last = output.strip().rpartition("\n")[2]
     try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from collbench.launch.engines.docker.ladder import Settings, settings_at
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Box, Placement
 from collbench.launch.rank_environment import variables
+from collbench.launch.storage import Storage
 
 #: Paths in a container of what is mounted into it.
 PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
@@ -30,7 +31,8 @@ RUN_LABEL, LAUNCH_LABEL, DRIVER_LABEL = "collbench.run", "collbench.launch", "co
 #: Variables of the user in a container, who has no account in the image.
 ACCOUNT = (("HOME", "/tmp"), ("USER", "collbench"))  # noqa: S108 - in the container
 
-SECURITY = "no-new-privileges"
+#: Options of security that every container has; one without the filter of system calls has another.
+SECURITY, UNFILTERED = "no-new-privileges", "seccomp=unconfined"
 
 #: The engine's option for a bridge on which the host has no address.
 INHIBIT_ADDRESS = "com.docker.network.bridge.inhibit_ipv4"
@@ -47,11 +49,12 @@ CDI_KIND = "nvidia.com/gpu"
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of the host in a container."""
+    """A file or folder of the host in a container; or without a source a new volume, or memory (`kind` tmpfs)."""
 
     source: str
     target: str
     writable: bool = False
+    kind: Literal["bind", "volume", "tmpfs"] = "bind"
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,12 @@ class Spec:
     donates: bool = False
     gpus: tuple[str, ...] = ()
     cdi: bool = False
+    seccomp: str = "default"
+
+    @property
+    def security(self) -> tuple[str, ...]:
+        """Its options of security."""
+        return (SECURITY,) if self.seccomp == "default" else (SECURITY, UNFILTERED)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -106,6 +115,7 @@ class Common:
     lives: int
     environment: dict[str, str]
     cdi: bool = False
+    seccomp: str = "default"
 
     @property
     def labels(self) -> tuple[tuple[str, str], ...]:
@@ -127,13 +137,21 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
         raise ValueError(f"{cell.title}: no step of the ladder")
     common = Common(
         world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}", LIVES,
-        variables(cell, placement, stack), CDI in stack.grants,
+        variables(cell, placement, stack), CDI in stack.grants, cell.seccomp,
     )  # fmt: skip
     plan = Mount(str(world.folders.plan), PLAN)
     mounts: dict[str, tuple[Mount, ...]] = {box.name: (plan,) for box in placement.boxes}
     writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
-    mounts[placement.boxes[0].name] += writable
+    mounts[placement.boxes[0].name] += (*writable, *_storage(world.storage))
     return specs_of(common, placement, settings_at(cell.isolation, MEMLOCK in stack.grants), mounts)
+
+
+def _storage(storage: Storage | None) -> tuple[Mount, ...]:
+    """What is mounted for programs that work in files; nothing where they work in the container's own layer."""
+    kinds: dict[str, Literal["bind", "volume", "tmpfs"]] = {"bind": "bind", "volume": "volume", "tmpfs": "tmpfs"}
+    if storage is None or storage.kind not in kinds:
+        return ()
+    return (Mount(storage.source or "", storage.folder, True, kinds[storage.kind]),)
 
 
 def specs_of(
@@ -188,6 +206,7 @@ def _spec(common: Common, name: str, box: Box, settings: Settings, **fields: Any
         environment=(*common.environment.items(), *ACCOUNT, ("COLLBENCH_CONTAINER", box.name)),
         processes=max(PROCESSES, PROCESSES_PER_RANK * len(box.ranks)),
         cdi=common.cdi,
+        seccomp=common.seccomp,
         **fields,
     )
 

@@ -26,9 +26,9 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
     """
     environment = find_environment(image, plan.environments.get(image))
     if not plan.collectives:  # programs need no library
-        return _look(image, environment, probe(environment))
+        return _look(image, environment, probe(environment, benchmarks=plan.workloads))
     wanted = in_image or _vendor_in(image)
-    contents = probe(environment, wanted)
+    contents = probe(environment, wanted, plan.workloads)
     if contents.vendor != wanted:
         raise PlanError(
             f"policy host: image {image} stands for {wanted}, and the environment {environment} holds "
@@ -69,14 +69,14 @@ def find_environment(image: str, given: str | None) -> Path:
     return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
 
 
-def probe(environment: Path, vendor: str = "") -> Contents:
+def probe(environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = ()) -> Contents:
     """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
 
     Raises:
         PlanError: collbench is not installed there, or it does not answer.
     """
     flags = ("--torch",) if vendor == "torch" else ()
-    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags)
+    argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags, *benchmarks)
     try:
         done = subprocess.run(argv, capture_output=True, timeout=ANSWER, check=False, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:

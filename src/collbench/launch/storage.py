@@ -1,0 +1,107 @@
+"""Storage: what lies under the files of programs that work in files, in containers and on the host.
+
+A container has it as its temporary folder: its own writable layer (`overlay`), a volume of the engine, a folder of the
+host (`bind`), or memory (`tmpfs`). The host's counterpart is a folder on the same device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.errors import EngineError
+from collbench.launch.cells import LaunchCell
+from collbench.launch.folders.removal import remove_folder
+from collbench.launch.folders.signature import FOLDER, sign
+from collbench.machine.mounts import under
+
+#: Where containers have it: every image has this folder, and every user may write to it.
+INSIDE = "/tmp"  # noqa: S108 - in the container
+
+#: Memory as a folder of the host.
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a folder in it
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What one launch has. `folder` is where its ranks find it, `source` a folder of the host that was made for it."""
+
+    kind: str
+    folder: str
+    source: str | None = None
+
+
+@contextlib.contextmanager
+def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator[Storage | None]:
+    """The storage of a launch: a folder below `parent` where it is one of the host, removed at the end.
+
+    None where its cell has none.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    if cell.storage is None:
+        yield None
+        return
+    if (where := _place(cell, parent)) is None:
+        yield described(cell)
+        return
+    root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=where))
+    with contextlib.ExitStack() as signature:  # closed when all of it is removed
+        try:
+            signature.enter_context(sign(root))
+            root.chmod(0o711)
+            folder = root / "files"
+            folder.mkdir(mode=0o700)
+            if os.getuid() == 0:
+                os.chown(folder, *user)
+            yield described(cell, folder)
+        finally:
+            remove_folder(root)
+
+
+def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:
+    """The storage of a cell, with the folder of the host that was made for it, where one is needed."""
+    if cell.storage is None:
+        return None
+    made = None if source is None else str(source)
+    return Storage(cell.storage, made or "" if cell.engine == "host" else INSIDE, made)
+
+
+def needs_folder(cell: LaunchCell) -> bool:
+    """Whether a folder of the host is made for a launch."""
+    return cell.storage is not None and _place(cell, "") is not None
+
+
+def _place(cell: LaunchCell, parent: str) -> str | None:
+    """Where a folder of the host has to be made; None where the storage is the container's own."""
+    if cell.engine != "host":
+        return parent if cell.storage == "bind" else None
+    return SHARED_MEMORY if cell.storage == "tmpfs" else parent
+
+
+def refuse_other_device(cells: Iterable[LaunchCell], parent: str, engine_root: str) -> None:
+    """Whether the files of containers, below `engine_root`, and those of the host, below `parent`, are on one device.
+
+    Raises:
+        EngineError: on two, both of which are named.
+    """
+    compared = {cell.storage for cell in cells if cell.storage in ("overlay", "volume")}
+    if not compared:
+        return
+    try:
+        there, here = Path(engine_root).stat().st_dev, Path(parent).stat().st_dev
+    except OSError as error:
+        raise EngineError(
+            f"storage: {error.filename}: {error.strerror}; set folder to a folder of the host."
+        ) from error
+    if there != here:
+        raise EngineError(
+            f"storage {', '.join(sorted(compared))}: the engine keeps it in {engine_root} on "
+            f"{under(Path(engine_root)).text}, and the host's counterpart would be in {parent} on "
+            f"{under(Path(parent)).text}: two devices would be compared. Set folder to a folder on the engine's device."
+        )

@@ -1,0 +1,186 @@
+"""The executions of a program that give the samples of a case, with what is done before, between and after them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from collbench.machine import mounts
+from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute
+from collbench.run.sampling import Watch
+from collbench.schema.plan import Plan
+from collbench.schema.record import CpuTime
+from collbench.units import counted
+from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import Program, Step
+
+Value = TypeVar("Value")
+
+
+class WrongResult(Exception):
+    """A program ran, and its result is wrong."""
+
+    def __init__(self, name: str, wrong: int) -> None:
+        super().__init__(f"wrong result: {name} counted {counted(wrong, 'wrong value')}")
+        self.wrong = wrong
+
+
+_NO_TIME = CpuTime(user=0.0, system=0.0, wall=0.0)
+
+
+@dataclass
+class Executed:
+    """What the executions of a case gave: seconds by measure, the warm-up among them, and what its check measured.
+
+    `beneath` is the file system that its files were on, where it works in files.
+    """
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    cpu: CpuTime = _NO_TIME
+    beneath: str | None = None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One case of a program on its way to samples."""
+
+    program: Program
+    case: ProgramCase
+    plan: Plan
+    watch: Watch
+    folder: Path | None
+    done: Executed = field(default_factory=Executed)
+
+    def all(self) -> Executed:
+        """Prepare, take every sample, verify.
+
+        Raises:
+            ProgramFailed: it gave no result.
+            ProgramSkipped: this machine or this folder cannot give what the case needs.
+            WrongResult: it gave a wrong one.
+        """
+        program, case = self.program, self.case.case
+        lacks = self._told("lacks", lambda: program.lacks(case, self.folder or Path.cwd()))
+        if lacks is not None:
+            raise ProgramSkipped(lacks)
+        self.steps("prepare", program.prepare)
+        least = self.plan.warmup + (self.plan.floor if self.plan.iters is None else self.plan.iters)
+        if program.repeated:
+            self.repeatedly(least)
+        else:
+            self.once(least)
+        self.steps("after", program.after)
+        return self.done
+
+    def repeatedly(self, least: int) -> None:
+        """An execution is a sample; beyond the least number until the time budget is spent."""
+        most = least if self.plan.iters is not None else self.plan.warmup + self.plan.cap
+        end = time.monotonic() + self.plan.budget_seconds
+        for taken in range(most):
+            if taken >= least and time.monotonic() > end:
+                break
+            self.once(1)
+
+    def once(self, times: int) -> None:
+        """One execution, which takes so many samples of every measure."""
+        program, case, done = self.program, self.case.case, self.done
+        self.steps("before", program.before)
+        finished = self._run(self._told("argv", lambda: program.argv(case, times)))
+        done.cpu = CpuTime(
+            user=done.cpu.user + finished.user, system=done.cpu.system + finished.system,
+            wall=done.cpu.wall + finished.wall,
+        )  # fmt: skip
+        output = finished.output
+        if wrong := self._read(lambda: program.verify(case, output)):
+            raise WrongResult(program.name, wrong)
+        for name, seconds in self._samples(output, times).items():
+            done.samples.setdefault(name, []).extend(seconds)
+        done.notes |= dict.fromkeys(self._read(lambda: program.notes(output)))
+        self._keep(lambda: program.figures(case, output))
+
+    def steps(self, name: str, steps: Callable[..., Sequence[Step]]) -> None:
+        """The commands that are not timed."""
+        for step in self._told(name, lambda: steps(self.case.case)):
+            output = self._run(step.argv).output
+            self._keep(lambda step=step, output=output: step.figures(output))  # type: ignore[misc]
+
+    def _keep(self, figures: Callable[[], Mapping[str, float]]) -> None:
+        """Of several executions, each figure's largest value: a residual is judged by its worst."""
+        for name, value in self._read(figures).items():
+            if not math.isfinite(value):
+                raise ProgramFailed(f"{self.program.name}: {name} is {value}")
+            self.done.figures[name] = max(float(value), self.done.figures.get(name, -math.inf))
+
+    def _run(self, argv: Sequence[str]) -> Finished:
+        return execute(argv, self.plan.timeout_seconds, self.watch, self.case.title, self.folder)
+
+    def _told(self, name: str, tell: Callable[[], Value]) -> Value:
+        try:
+            return tell()
+        except Exception as error:  # somebody else's function: whatever it raises
+            raised = f"raised {type(error).__name__}: {error}"
+            raise ProgramFailed(f"benchmark {self.case.title}: its {name} {raised}") from error
+
+    def _read(self, read: Callable[[], Value]) -> Value:
+        """The result of `read`, which reads what the program printed.
+
+        Raises:
+            ProgramFailed: the output cannot be read.
+        """
+        try:
+            return read()
+        except Exception as error:
+            raise ProgramFailed(
+                f"cannot read the output of {self.program.name} ({type(error).__name__}: {error})"
+            ) from error
+
+    def _samples(self, output: str, times: int) -> Mapping[str, Sequence[float]]:
+        """Seconds of `times` samples of every measure.
+
+        Raises:
+            ProgramFailed: the output cannot be read, or lacks samples.
+        """
+        name = self.program.name
+        parsed = self._read(
+            lambda: {measure: [float(s) for s in values] for measure, values in self.program.parse(output).items()}
+        )
+        for measure in self.case.measures:
+            samples = parsed.get(measure, [])
+            if len(samples) != times:
+                raise ProgramFailed(f"{name} printed {len(samples)} times of {measure}; expected {times}")
+            for seconds in samples:
+                if not (math.isfinite(seconds) and seconds > 0.0):
+                    raise ProgramFailed(f"{name} printed {seconds} s as a time of {measure}")
+        return {measure: parsed[measure] for measure in self.case.measures}
+
+
+def executed(program: Program, case: ProgramCase, plan: Plan, watch: Watch) -> Executed:
+    """The samples of a case: `Execution.all`, in an empty folder where the program works in files."""
+    with _folder(plan.folder) if program.files else contextlib.nullcontext() as folder:
+        beneath = None if folder is None else mounts.under(folder).text
+        done = Execution(program, case, plan, watch, folder).all()
+        done.beneath = beneath
+        return done
+
+
+@contextlib.contextmanager
+def _folder(parent: str) -> Iterator[Path]:
+    """An empty folder, which is removed with everything in it."""
+    where = parent or str(Path.cwd())
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="collbench-files-", dir=where))
+    except OSError as error:
+        raise ProgramFailed(f"folder {where}: {error.strerror}; name one in which files can be made") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
