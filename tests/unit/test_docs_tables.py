@@ -153,7 +153,8 @@ def test_the_plan_can_be_read(tmp_path: Path) -> None:
     for text in re.findall(r"^```toml\n(.*?)^```", PAGES["plans.md"], re.MULTILINE | re.DOTALL):
         (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
         plans.append(load_plan(tmp_path / "plan.toml"))
-    assert [(plan.collectives, plan.workloads) for plan in plans] == [
+    found = [(plan.collectives, plan.workloads) for plan in plans]
+    assert found == [
         (("allreduce", "bcast"), ()),
         ((), ("stream", "sysbench_threads")),
     ]

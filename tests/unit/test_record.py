@@ -129,6 +129,7 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
     before = json.loads(whole)
     assert json.loads(manifests.encode(manifests.decode(whole))) == before | {
         "schema": 6,
+        "libraries": [library | {"used_by": [], "kernel": None} for library in before["libraries"]],
         "experiment": None,
         "rank_gpus": [],
         "protocol": before["protocol"] | {"burst": 1},
