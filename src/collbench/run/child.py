@@ -102,14 +102,18 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 @dataclass
 class _Pipes:
-    """The output of a program, as far as it is kept."""
+    """The output of a program, as far as it is kept; a descriptor of its process tells when it ends."""
 
     process: subprocess.Popen[bytes]
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     _ready: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _end: int = -1
 
     def __enter__(self) -> _Pipes:
+        with contextlib.suppress(OSError):  # a kernel before 5.3: the end is then seen with the next tick
+            self._end = os.pidfd_open(self.process.pid)
+            self._ready.register(self._end, selectors.EVENT_READ)
         for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
@@ -118,6 +122,8 @@ class _Pipes:
 
     def __exit__(self, *_: object) -> None:
         self._ready.close()
+        if self._end >= 0:
+            os.close(self._end)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
@@ -137,7 +143,8 @@ class _Pipes:
         if not self._ready.get_map():
             time.sleep(wait)
         for key, _ in self._ready.select(wait):
-            self._drain(key.fd, key.data)
+            if key.fd != self._end:
+                self._drain(key.fd, key.data)
         if len(self.output) > MOST_OUTPUT:
             raise ProgramFailed(f"it printed more than {MOST_OUTPUT >> 20} MiB")
 
