@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collbench.errors import RequestError
@@ -65,6 +65,9 @@ _PLACES = (
            lambda case: (not case.where.on_host, case.where.engine), _same_place),
 )  # fmt: skip
 
+#: Within one run: the sides of `policy`, whose libraries and programs are the question.
+_LIBRARY = replace(_PLACES[0], name="library", implied=SOFTWARE)
+
 #: Axes that are not factors: sizes are the rows of a table, and numbers of ranks are different questions.
 _NO_FACTOR = frozenset({"size", "ranks"})
 
@@ -83,7 +86,9 @@ def of_fact(name: str) -> Factor:
 
 
 def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) -> Factor:
-    """The factor of that name. With `more`, a fact of the environment may be one; `own` are axes of workloads.
+    """The factor of that name; `own` are axes of workloads, `more` facts of the environments of two runs.
+
+    Without `more`, within one run, `library` compares places that have their own software.
 
     Raises:
         RequestError: no such factor.
@@ -95,5 +100,7 @@ def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) ->
         return _of_axis(axis_of(spelled.replace("-", "_")))
     if spelled in more:
         return of_fact(spelled)
-    known = (*FACTORS, *own, *more)
+    if spelled == _LIBRARY.name:
+        return _LIBRARY
+    known = (*FACTORS, *own, *(more or (_LIBRARY.name,)))
     raise RequestError(f"--by {name!r}: unknown. {suggestion(spelled, known)}")
