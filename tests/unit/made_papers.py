@@ -11,7 +11,7 @@ from tests.unit.made_runs import Entry, made_record, spread, write_run
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.paper.reference import ProgramsPaper
 from collbench.report.paper import paper
-from collbench.schema.case import Case, case_of
+from collbench.schema.case import Case
 from collbench.schema.record import Work
 
 #: A program with its parameters, and how many times the host's time the container takes.
@@ -48,7 +48,8 @@ def write(
     """Host and container, whose ratio varies by `share` from block to block; `under` lies what under their files."""
     cells: dict[Case, list[Entry]] = {}
     for workload, values, ratio in planted:
-        host = case_of(workload, {**values, "image": "tools", "measure": "total"})
+        how = {name: value for name, value in values.items() if name == "mode"}
+        host = Case(workload=workload, how=how).having(**values, image="tools", measure="total")
         inside = host.having(engine="docker", policy=place[0], isolation=place[1])
         for case, factors, witness in (
             (host, [1.0] * launches, under[0]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
@@ -14,7 +15,7 @@ from collbench.analysis.paper.sides import Sides, other_device, sides
 from collbench.errors import RequestError
 from collbench.report.cells import cautions
 from collbench.report.comparison import of_launches
-from collbench.report.headings import operation
+from collbench.report.headings import operation, variant
 from collbench.report.rates import rate_heading, rate_text
 from collbench.report.tables import Table
 from collbench.units import format_duration, format_size
@@ -34,9 +35,10 @@ def beside(observed: Observed, published: ProgramsPaper) -> tuple[list[str], lis
     workloads = published.workloads
     found = sides(observed, workloads)
     if workloads and not found:
+        named = " or ".join(filter(None, (", ".join(workloads[:-1]), workloads[-1])))
         raise RequestError(
-            f"{observed.name}: nothing to compare with {published.reference}, which needs {' or '.join(workloads)} on "
-            'the host and in a container, as collbench launch measures them under policies = ["host", "multi"].'
+            f"{observed.name}: nothing to compare with {published.reference}, which needs {named} on the host and in a "
+            'container, as collbench launch measures them under policies = ["host", "multi"].'
         )
     kinds = found or [Sides("", None, (), {}, True)]
     judged = [judge(published, kind) for kind in kinds]
@@ -68,7 +70,8 @@ def _conclusions(published: ProgramsPaper, kind: Sides, judged: Iterable[Judgeme
 def _notes(kind: Sides) -> list[str]:
     rows = kind.comparisons
     cells = {id(cell): cell for row in rows for cell in (row.pair.base, row.pair.other)}
-    return [*of_launches(rows), *cautions(list(cells.values()))] if rows else []
+    without_advice = [replace(row, launches_more=None) for row in rows]  # it is for the margin of `compare`
+    return [*of_launches(without_advice), *cautions(list(cells.values()))] if rows else []
 
 
 def _row(published: ProgramsPaper, found: Found) -> tuple[str, ...]:
@@ -79,17 +82,19 @@ def _row(published: ProgramsPaper, found: Found) -> tuple[str, ...]:
 
 
 def _cell(comparison: Comparison) -> str:
-    """`dd bs 65536 count 16 write`: what was measured, with its size and image."""
+    """`dd bs 65536 count 16 write`, `ioping request, mode direct`: what was measured, with its size, and how."""
     case = comparison.pair.base.case
     size = format_size(case["size"]) if "size" in case.what else ""
-    return " ".join(word for word in (operation(case), size) if word)
+    what = " ".join(word for word in (operation(case), size) if word)
+    return ", ".join(word for word in (what, variant(case)) if word)
 
 
 def _percent(diff: Estimate | None) -> str:
     """`0.24 (-0.10 .. 0.51)`."""
     if diff is None:
         return ""
-    return f"{diff.value:.2f}" + ("" if diff.interval is None else " ({:.2f} .. {:.2f})".format(*diff.interval))
+    value, *ends = (f"{round(number, 2) + 0.0:.2f}" for number in (diff.value, *(diff.interval or ())))  # no -0.00
+    return f"{value} ({' .. '.join(ends)})" if ends else value
 
 
 def _published(published: ProgramsPaper, comparison: Comparison) -> str:

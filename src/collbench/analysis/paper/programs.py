@@ -17,7 +17,6 @@ from collbench.analysis.estimate import Estimate
 from collbench.analysis.paper.judgement import Finding, Judgement
 from collbench.analysis.paper.reference import ProgramConclusion, ProgramsPaper, Selector
 from collbench.analysis.paper.sides import Sides, other_device
-from collbench.units import counted
 
 #: More programs without a measurement are counted and not named.
 _MOST_NAMED = 3
@@ -163,13 +162,19 @@ def _together(conclusion: ProgramConclusion, findings: Sequence[Finding]) -> tup
     needed = total if conclusion.needs == "all" else total // 2 + 1
     support, against = findings.count("confirmed"), findings.count("refuted")
     if against > total - needed:
-        return "refuted", f"{against} of {counted(total, 'cell')} contradict it"
+        return "refuted", _counted(against, total, "contradict")
     if support >= needed:
-        return "confirmed", f"{support} of {counted(total, 'cell')} support it"
+        return "confirmed", _counted(support, total, "support")
     if findings.count("not measurable here") == total:
         return "not measurable here", ""
-    words = f"{support} of {counted(total, 'cell')} support it, {needed} are needed"
+    if total == 1:
+        return "undecided", "its cell leaves it open"
+    words = f"{_counted(support, total, 'support')}, {needed} are needed"
     return "undecided", f"{words}; {against} contradict it" if against else words
+
+
+def _counted(number: int, total: int, verb: str) -> str:
+    return f"its cell {verb}s it" if total == 1 else f"{number} of {total} cells {verb} it"
 
 
 def _absent(missing: Sequence[Selector], sides: Sides) -> list[str]:
