@@ -41,19 +41,23 @@ def linpack(*sizes: int, ratio: float = 1.0) -> list[Planted]:
 
 
 def write(
-    path: Path, planted: list[Planted], share: float = 0.001, launches: int = 10, *,
+    path: Path, planted: list[Planted], share: float | Mapping[str, float] = 0.001, launches: int = 10, *,
     place: tuple[str, str] = ("multi", "strict"), under: tuple[str, str] = (DISK, f"overlay on {DISK}"),
     more: Mapping[Case, list[Entry]] | None = None, **fields: Any,
 ) -> Observed:  # fmt: skip
-    """Host and container, whose ratio varies by `share` from block to block; `under` lies what under their files."""
+    """Host and container, whose ratio varies by `share` from block to block, of a program or of all.
+
+    `under` says what lies under the files of both.
+    """
     cells: dict[Case, list[Entry]] = {}
     for workload, values, ratio in planted:
+        wobble = share if isinstance(share, float) else share.get(workload, 0.001)
         how = {name: value for name, value in values.items() if name == "mode"}
         host = Case(workload=workload, how=how).having(**values, image="tools", measure="total")
         inside = host.having(engine="docker", policy=place[0], isolation=place[1])
         for case, factors, witness in (
             (host, [1.0] * launches, under[0]),
-            (inside, spread(ratio, launches, share), under[1]),
+            (inside, spread(ratio, launches, wobble), under[1]),
         ):
             told = witness if case.where.storage else None
             cells[case] = [

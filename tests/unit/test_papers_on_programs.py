@@ -64,6 +64,7 @@ LITTLE = [sysbench("cpu", 1.013), sysbench("memory", 0.963, access="write")]
 
 
 CASES += [
+    ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.0384), fileio(1.11)], 0.001, "undecided"),  # as much as memory
     ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.22), fileio(1.11)], 0.001, "confirmed"),
     ("zhao2018", 2, [*LITTLE, sysbench("threads", 0.8), fileio(0.9)], 0.001, "confirmed"),  # affected is either way
     ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.22), fileio(1.01)], 0.001, "refuted"),
@@ -90,6 +91,46 @@ def test_the_conclusions_that_can_be_decided_are_all_tested_each_way() -> None:
             for one in published.conclusions:
                 ways = {finding for paper, number, finding in decided if (paper, number) == (reference, one.number)}
                 assert ways == ({"confirmed", "refuted", "undecided"} if one.cells else set()), (reference, one)
+
+
+def test_what_may_be_no_effect_at_all_is_not_affected_most(tmp_path: Path) -> None:
+    planted = [*LITTLE, sysbench("threads", 1.0), fileio(1.11)]
+    found = judged("zhao2018", write(tmp_path / "run", planted, {"sysbench_threads": 0.3}))[2]
+    assert [one.finding for one in found.evidence] == ["undecided", "confirmed", None, None]
+
+
+def test_what_others_are_compared_with_must_be_known(tmp_path: Path) -> None:
+    planted = [LITTLE[0], sysbench("threads", 1.22), fileio(1.11)]
+    found = judged("zhao2018", write(tmp_path / "run", planted))[2]
+    assert found.why == "0 of 2 cells support it, 2 are needed; not measured: sysbench_memory access write"
+    memory = case_of("sysbench_memory", {"access": "write", "image": "tools", "measure": "total"})
+    inside = memory.having(engine="docker", policy="multi", isolation="strict")
+    failed: dict[Case, list[Entry]] = {case: ["killed"] * 10 for case in (memory, inside)}
+    found = judged("zhao2018", write(tmp_path / "failed", planted, more=failed))[2]
+    assert found.finding == "undecided"
+    assert [one.why for one in found.evidence][::3] == [
+        "not all that it is compared with is known", "host: failed: killed"]  # fmt: skip
+
+
+def test_launches_on_several_devices_are_no_evidence(tmp_path: Path) -> None:
+    observed = write(tmp_path / "run", [ioping("direct", 0.3)])
+    for cell in observed.cells.values():
+        cell.transports.add("ext4 (vdb)")
+    found = judged("xu2017", observed)[7]
+    assert "ext4 (vda) and ext4 (vdb) on the host, ext4 (vda) and ext4 (vdb) in containers" in found.why
+
+
+def test_two_kinds_of_container_without_the_host_are_no_evidence(tmp_path: Path) -> None:
+    observed = write(tmp_path / "run", [dd(16, 0.9), dd(8192, 1.03), dd(16384, 1.03)])
+    single = {
+        case.having(policy="single"): replace(cell, case=case.having(policy="single"))
+        for case, cell in observed.cells.items() if case["count"] == 8192 and not case.where.on_host
+    }  # fmt: skip
+    cells = {case: cell for case, cell in observed.cells.items() if not (case["count"] == 8192 and case.where.on_host)}
+    without = replace(observed, cells=cells | single)
+    assert [one.place for one in sides(without, ("dd",))] == ["multi strict"]
+    found = judged("xu2017", without)
+    assert found[5].why == "1 of 2 cells support it, 2 are needed; not measured: dd count 8192 bs 65536"
 
 
 def test_diff_is_that_of_the_quantity_that_the_paper_shows() -> None:
@@ -196,3 +237,16 @@ def test_a_conclusion_that_cannot_be_judged_is_refused(conclusion: dict[str, Any
     }
     with pytest.raises(RunReadError, match="conclusion 1: "):
         decode(msgspec.json.encode(content))
+
+
+def test_seccomp_unconfined_and_far_memory_come_after_the_default(tmp_path: Path) -> None:
+    observed = write(tmp_path / "run", [("hpcg", {"n": 64}, 1.0)], place=("single", "ipc"))
+    places = ({"isolation": "strict", "seccomp": "unconfined"}, {"isolation": "strict", "affinity": "far"})
+    cells = dict(observed.cells)
+    for case, cell in observed.cells.items():
+        for place in places:
+            if not case.where.on_host or "affinity" in place:
+                other = case.having(**({"affinity": "far"} if case.where.on_host else place))
+                cells[other] = replace(cell, case=other)
+    found = sides(replace(observed, cells=cells), ("hpcg",))
+    assert [one.place for one in found] == ["single ipc", "single strict seccomp unconfined", "single strict far"]
