@@ -59,23 +59,23 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=160, help="events of sysbench: some 100 ms [160]")
     asked = parser.parse_args()
     end_on_sigterm()
-    program, order = asked.installations[0].collbench, random.Random(1)
+    program = asked.installations[0].collbench
+    order = random.Random(1)  # noqa: S311 - an order, not a secret
     found: dict[str, list[Taken]] = {"hyperfine": [], "collbench": []}
     for _ in range(asked.rounds):
         for name in order.sample(sorted(found), 2):
             with tempfile.TemporaryDirectory() as folder:
                 at = Path(folder)
                 found[name].append(
-                    by_hyperfine(asked.events, at)
-                    if name == "hyperfine"
-                    else by_collbench(program, asked.events, at)
+                    by_hyperfine(asked.events, at) if name == "hyperfine" else by_collbench(program, asked.events, at)
                 )
     rows = []
     for column, what in enumerate(("wall", "processor")):
         plain, ours = ([taken[column] for taken in found[name]] for name in ("hyperfine", "collbench"))
         ratios = sorted(b / a for a, b in zip(plain, ours, strict=True))
-        rows.append([what, f"{median(plain) * 1e3:.2f}", f"{median(ours) * 1e3:.2f}", f"{median(ratios):.4f}",
-                     f"{ratios[0]:.3f} .. {ratios[-1]:.3f}", f"{TARGET:g}", verdict(median(ratios), TARGET)])  # fmt: skip
+        times = (f"{median(plain) * 1e3:.2f}", f"{median(ours) * 1e3:.2f}", f"{median(ratios):.4f}")
+        spread = f"{ratios[0]:.3f} .. {ratios[-1]:.3f}"
+        rows.append([what, *times, spread, f"{TARGET:g}", verdict(median(ratios), TARGET)])
     head = ("time of an execution", "hyperfine, ms", "collbench, ms", "ratio", "range", "target", "")
     page = f"""# What collbench adds to a program
 

@@ -153,6 +153,7 @@ def test_few_launches_decide_nothing_and_say_what_they_lack(tmp_path: Path) -> N
         ((DISK, "overlay"), "ext4 (vda) on the host, overlay in containers"),
         (("overlay", "overlay"), "not known to be one device"),
         (("tmpfs", DISK), "tmpfs on the host"),
+        ((DISK, f"xfs (dm-0); the engine keeps it on {DISK}"), "xfs (dm-0); the engine keeps it on"),
     ],
 )
 def test_files_on_two_devices_are_no_evidence(tmp_path: Path, under: tuple[str, str], said: str) -> None:
@@ -160,9 +161,7 @@ def test_files_on_two_devices_are_no_evidence(tmp_path: Path, under: tuple[str, 
     assert found.finding == "not measurable here" and said in found.why
 
 
-@pytest.mark.parametrize(
-    "under", [(DISK, DISK), (DISK, f"xfs (dm-0); the engine keeps it on {DISK}"), ("tmpfs", "tmpfs")]
-)
+@pytest.mark.parametrize("under", [(DISK, DISK), (DISK, f"overlay on {DISK}"), ("tmpfs", "tmpfs")])
 def test_files_on_one_device_are_evidence(tmp_path: Path, under: tuple[str, str]) -> None:
     assert judged("xu2017", write(tmp_path / "run", [ioping("direct", 0.3)], under=under))[7].finding == "confirmed"
 

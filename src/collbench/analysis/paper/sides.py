@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from collbench.analysis import beneath
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import Cell, Observed
@@ -51,7 +52,7 @@ def sides(observed: Observed, workloads: Iterable[str]) -> list[Sides]:
         if {case.where.on_host for case in cells} != {True, False}:
             continue
         try:
-            pairs += within(replace(observed, cells=cells), FACTORS["policy"], frozenset())
+            pairs += within(replace(observed, cells=cells), FACTORS["policy"], frozenset({beneath.NAME}))
         except RequestError as error:
             refused[workload] = _differences(error)
     by_place: dict[Where, list[Comparison]] = {}
@@ -108,8 +109,8 @@ def other_device(pair: Pair) -> str:
 
 
 def _devices(cell: Cell) -> set[str]:
-    """`ext4 (vda)` of `overlay on ext4 (vda)`: what the files really lie on."""
-    return {transport.rpartition(" on ")[2] for transport in cell.transports}
+    """`ext4 (vda)` of `overlay on ext4 (vda)`: what the files really lie on. All of it where two are named."""
+    return {text if ";" in text else text.rpartition(" on ")[2] for text in cell.transports}
 
 
 def _named(devices: set[str]) -> str:
