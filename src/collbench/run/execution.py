@@ -77,7 +77,7 @@ class Execution:
         if program.repeated:
             self.repeatedly(least)
         else:
-            self.once(least)
+            self.execute(1 if program.once else least)
         self.steps("after", program.after)
         return self.done
 
@@ -88,9 +88,9 @@ class Execution:
         for taken in range(most):
             if taken >= least and time.monotonic() > end:
                 break
-            self.once(1)
+            self.execute(1)
 
-    def once(self, times: int) -> None:
+    def execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure."""
         program, case, done = self.program, self.case.case, self.done
         self.steps("before", program.before)
