@@ -13,11 +13,11 @@ _KINDS = {0x01021994: "tmpfs", 0x794C7630: "overlay", 0xEF53: "ext4", 0x58465342
 #: The system call io_uring_setup: one number on all architectures that containers run on.
 _IO_URING_SETUP = 425
 
-_EXPLAINED = 'said=$("$@" 2>&1) && echo "$said" && exit; echo "$said" | grep -e "$0" >&2; exit 1'
+_EXPLAINED = 'said=$("$@" 2>&1) && echo "$said" && exit; echo "$said" | grep -m 1 -e "$0" >&2; exit 1'
 
 
 def explained(pattern: str, *argv: str) -> tuple[str, ...]:
-    """The command, with its standard error in its output; where it fails, lines with the pattern say why."""
+    """The command, with its standard error in its output; where it fails, the first line with the pattern says why."""
     return ("sh", "-c", _EXPLAINED, pattern, *argv)
 
 

@@ -1,4 +1,7 @@
-"""The jobs of fio on one file: their command lines, and what is made of their JSON."""
+"""The jobs of fio on one file: their command lines, and what is made of their JSON.
+
+A job is a thread: as a process it would leave fio's process group, and go on when that is ended.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ def job(case: Case, *options: str) -> tuple[str, ...]:
     return (
         "fio", "--name=collbench", f"--filename={FILE}", f"--rw={case['rw']}", f"--bs={case['bs']}",
         f"--size={case['size']}", f"--ioengine={case['ioengine']}", f"--iodepth={case['depth']}",
-        f"--direct={case['direct']}", "--output-format=json", *options,
+        f"--direct={case['direct']}", "--thread", "--output-format=json", *options,
     )  # fmt: skip
 
 
 def layout(case: Case) -> Step:
     """Write the whole file, and bring it to the device."""
     fio = ("fio", "--name=layout", f"--filename={FILE}", "--rw=write", "--bs=1M", f"--size={case['size']}",
-           "--end_fsync=1", "--output-format=json")  # fmt: skip
+           "--end_fsync=1", "--thread", "--output-format=json")  # fmt: skip
     return Step(fio, _without_error)
 
 
