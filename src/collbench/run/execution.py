@@ -80,7 +80,7 @@ class Execution:
             self.repeatedly(least)
         else:
             self.doing(f"{self.case.title}: one execution")
-            self.once(least)
+            self.execute(1 if program.once else least)
         self.doing(f"{self.case.title}: verifying")
         self.steps("after", program.after)
         return self.done
@@ -93,9 +93,9 @@ class Execution:
             if taken >= least and time.monotonic() > end:
                 break
             self.doing(f"{self.case.title}: execution {taken + 1} of {max(taken + 1, least)}")
-            self.once(1)
+            self.execute(1)
 
-    def once(self, times: int) -> None:
+    def execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure."""
         program, case, done = self.program, self.case.case, self.done
         self.steps("before", program.before)

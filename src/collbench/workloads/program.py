@@ -92,6 +92,8 @@ class Program:
     those before each execution, and `after(case)` those once after the samples, such as a pass that verifies what was
     written. `figures(case, output)` are what the check measured, such as a residual. A program or a step that ends with
     exit code 77 skips the case, with the last line of its standard error as the reason.
+
+    What happens only `once` in a container is executed once for a case, without a warm-up, whatever a plan asks for.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Program:
     suite: str = ""
     software: tuple[Required, ...] = ()
     repeated: bool = False
+    once: bool = False
 
     def missing(self) -> str | None:
         """Why it cannot run here, and what would help; None: it can."""
