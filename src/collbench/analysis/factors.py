@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collbench.errors import RequestError
@@ -68,6 +68,9 @@ _PLACES = (
 #: Axes that are not factors: sizes are the rows of a table, and numbers of ranks are different questions.
 _NO_FACTOR = frozenset({"size", "ranks"})
 
+#: Facts that may differ with an axis of a workload, which may be the choice of a library.
+_CHOSEN = frozenset({"library", "library-file"})
+
 #: What `--by` takes within one run, the likeliest first.
 FACTORS = {factor.name: factor for factor in _PLACES} | {
     axis.spelled: _of_axis(axis)
@@ -92,7 +95,8 @@ def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) ->
     if spelled in FACTORS:
         return FACTORS[spelled]
     if spelled in (axis.replace("_", "-") for axis in own):
-        return _of_axis(axis_of(spelled.replace("-", "_")))
+        factor = _of_axis(axis_of(spelled.replace("-", "_")))
+        return replace(factor, implied=_CHOSEN)
     if spelled in more:
         return of_fact(spelled)
     known = (*FACTORS, *own, *more)
