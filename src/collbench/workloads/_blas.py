@@ -19,7 +19,7 @@ from collbench.schema.manifest import Library
 from collbench.units import counted
 from collbench.workloads.parameters import ALL_CORES, parameter, threads_of
 from collbench.workloads.program import Measure, Program
-from collbench.workloads.software import LIMIT, Alternatives
+from collbench.workloads.software import LIMIT, Alternatives, FirstOf, Software
 
 PROGRAMS = "collbench.workloads.programs"
 
@@ -28,6 +28,10 @@ _ASK = (sys.executable, "-m", f"{PROGRAMS}.blas")
 
 #: In what MKL prints about itself.
 _KERNEL = re.compile(r"^MKL_VERBOSE .*? for Intel\(R\) 64 architecture (.*?), \w+ [0-9.]+GHz", re.MULTILINE)
+
+
+#: In what ldd prints.
+_LINKED = re.compile(r"^\s*lib(?:openblas|blas|mkl_rt|blis|flexiblas|satlas|tatlas)\S* => (/\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,34 @@ _BLAS = parameter(
     "blas", "openblas", "the library: openblas (PyPI's scipy-openblas32), mkl (torch's) or system",
     among=tuple(LIBRARIES), kind="how",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BlasOf:
+    """The BLAS that a program is linked with, where it is a file of its own."""
+
+    program: FirstOf | Software
+
+    def missing(self) -> str | None:
+        """Never: the program is what may be missing."""
+
+    def library(self) -> Library | None:
+        program = self.program.library()
+        path = linked(program.path) if program is not None and program.path is not None else None
+        return None if path is None else Blas(path).library()
+
+
+def linked(program: str) -> str | None:
+    """The BLAS that the dynamic linker finds for a program; None where it has none, or does not tell."""
+    try:
+        done = subprocess.run(
+            ("ldd", program), capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _LINKED.search(done.stdout)
+    return match[1] if match is not None else None
 
 
 @cache

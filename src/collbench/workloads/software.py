@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from collbench.schema.manifest import Library
 
 #: How long a program may take to print its version (s).
@@ -61,8 +63,9 @@ class Software:
 
 @dataclass(frozen=True)
 class FirstOf:
-    """The first of these programs that there is; where there is none, the last says what brings it."""
+    """The first of these programs that there is, by one name; where there is none, the last says what brings it."""
 
+    name: str
     programs: tuple[Software, ...]
 
     def found(self) -> Software | None:
@@ -76,7 +79,8 @@ class FirstOf:
 
     def library(self) -> Library | None:
         found = self.found()
-        return None if found is None else found.library()
+        library = None if found is None else found.library()
+        return None if library is None else msgspec.structs.replace(library, name=self.name)
 
 
 @dataclass(frozen=True)

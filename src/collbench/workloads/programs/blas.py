@@ -21,6 +21,12 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
+#: Libraries without a version that could be asked for in one way, by a symbol that only they have.
+KINDS = {"mkl_get_version": "MKL", "bli_info_get_version_str": "BLIS", "ATL_buildinfo": "ATLAS"}
+
+#: The one in Fortran of Netlib, which is several times slower, has none.
+REFERENCE = "reference BLAS"
+
 #: What a distribution has, by soname: Debian's OpenBLAS with LAPACK in it, and what its alternatives stand for.
 SYSTEM = ("libopenblas.so.0", "liblapack.so.3")
 
@@ -77,7 +83,8 @@ class Native:
     def described(self) -> dict[str, str]:
         path = {"path": _file_of(self._function("dgemm_"))}
         if not self._has("openblas_get_config"):
-            return {"name": "BLAS", "version": "", "kernel": "", **path}
+            kind = next((kind for symbol, kind in KINDS.items() if self._has(symbol)), REFERENCE)
+            return {"name": kind, "version": "", "kernel": "", **path}
         name, version, *_ = self._text("openblas_get_config").split()
         return {"name": name, "version": version, "kernel": self._text("openblas_get_corename"), **path}
 
