@@ -71,6 +71,9 @@ _LIBRARY = replace(_PLACES[0], name="library", implied=SOFTWARE)
 #: Axes that are not factors: sizes are the rows of a table, and numbers of ranks are different questions.
 _NO_FACTOR = frozenset({"size", "ranks"})
 
+#: Facts that may differ with an axis of a workload, which may be the choice of a library.
+_CHOSEN = frozenset({"library", "library-file"})
+
 #: What `--by` takes within one run, the likeliest first.
 FACTORS = {factor.name: factor for factor in _PLACES} | {
     axis.spelled: _of_axis(axis)
@@ -97,7 +100,8 @@ def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) ->
     if spelled in FACTORS:
         return FACTORS[spelled]
     if spelled in (axis.replace("_", "-") for axis in own):
-        return _of_axis(axis_of(spelled.replace("-", "_")))
+        factor = _of_axis(axis_of(spelled.replace("-", "_")))
+        return replace(factor, implied=_CHOSEN)
     if spelled in more:
         return of_fact(spelled)
     if spelled == _LIBRARY.name:

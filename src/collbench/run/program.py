@@ -38,7 +38,7 @@ def measure_program(
         Interrupted: this process was told to stop.
     """
     program = workloads.get(case.case.workload)
-    if (missing := program.missing()) is not None:
+    if (missing := program.missing(program.choice(case.case))) is not None:
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
     try:
