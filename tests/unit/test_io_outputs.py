@@ -25,7 +25,8 @@ STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
         "fio", {"rw": "randwrite", "ioengine": "libaio", "depth": 4}, {"request": 1.001 / 54050, "p99": 103936e-9}
     ),
     "fio-3.33-io_uring.json": (
-        "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0}, {"request": 1.001 / 200109, "p99": 191e-9}
+        "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0},
+        {"request": 1.001 / 200109, "p99": 191e-9},
     ),
     "sysbench-1.0.20-fileio.txt": (
         "sysbench_fileio", {"size": "1M", "files": 4, "events": 200, "threads": 2}, {"total": 0.0067}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.processes import LIMIT
-from tests.unit.made_files import case_of, measured, mounted
+from tests.unit.made_files import case_of, in_memory, measured, mounted
 
 from collbench import workloads
 from collbench.run.child import ProgramFailed, execute
 from collbench.run.watchdog import Unwatched
+from collbench.schema.record import Status
 from collbench.workloads import _files
 from collbench.workloads._fio import layout, verified
 
@@ -36,7 +36,7 @@ def small(name: str, **parameters: Any) -> dict[str, Any]:
     return {"name": name, **SMALL[name], **parameters}
 
 
-def outcomes(table: dict[str, Any], folder: Path, **plan: Any) -> set[tuple[str, str | None]]:
+def outcomes(table: dict[str, Any], folder: Path, **plan: Any) -> set[tuple[Status, str | None]]:
     """Status and reason of the records; nothing is left in the folder."""
     found = {(record.status, record.reason) for record in measured(table, folder, **plan)}
     assert list(folder.iterdir()) == []
@@ -87,18 +87,12 @@ def test_what_was_in_the_page_cache_before_is_in_the_record(tmp_path: Path) -> N
 
 
 def test_cold_is_skipped_where_files_are_in_memory() -> None:
-    shm = Path("/dev/shm")
-    if not shm.is_dir() or _files.kind_of(shm) != "tmpfs":
-        pytest.skip("no tmpfs in /dev/shm")
-    folder = shm / f"collbench-test-{os.getpid()}"
-    folder.mkdir()
-    try:
+    with in_memory() as folder:
         said = outcomes(small("fio", direct=0, cache="cold"), folder)
-    finally:
-        shutil.rmtree(folder)
     assert said == {("skipped", "cache=cold: a file on tmpfs is always in memory")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rw", ["write", "randwrite"])
 def test_the_pass_that_verifies_finds_what_was_spoilt_between_its_writes_and_its_reads(rw: str, tmp_path: Path) -> None:
     table = small("fio", rw=rw, direct=0)
@@ -205,7 +199,7 @@ def test_without_io_uring_it_is_skipped(number: int, tmp_path: Path, monkeypatch
         ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(_files.ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(syscall=syscall))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(syscall=syscall))
     ((status, reason),) = outcomes(small("fio", ioengine="io_uring"), tmp_path)
     assert (status, asked) == ("skipped", [(425, 1)])
     assert reason is not None and reason.startswith(f"io_uring is refused here ({os.strerror(number)}): ")
