@@ -53,6 +53,13 @@ def test_a_file_of_another_size_is_wrong(layer: Path, change: int, wrong: int) -
     assert program.wrong(path) == wrong
 
 
+def test_a_file_that_goes_on_after_its_last_block_is_wrong(tmp_path: Path) -> None:
+    program.make(tmp_path, (program.BLOCK,))
+    with (tmp_path / str(program.BLOCK)).open("ab") as file:
+        file.write(b"x")
+    assert program.wrong(tmp_path / str(program.BLOCK)) == 1
+
+
 def test_a_copy_that_differs_is_wrong(layer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, opens = layer / str(SIZE), os.open
 

@@ -34,6 +34,11 @@ STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
 }  # fmt: skip
 
 
+def test_the_suite_is_complete_and_works_in_files() -> None:
+    assert workloads.suites()["io"] == ("copyup", "dd", "fio", "ioping", "sysbench_fileio")
+    assert all(workloads.get(name).files for name in workloads.suites()["io"])
+
+
 def read(name: str, asked: dict[str, Any], text: str) -> tuple[int, dict[str, list[float]]]:
     """How many results are wrong, and the seconds: in the order in which they are read."""
     row = workloads.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +111,26 @@ def test_the_pass_that_verifies_finds_what_was_spoilt_between_its_writes_and_its
     (tmp_path / "data").write_bytes(data)
     with pytest.raises(ProgramFailed, match="exit code 1: crc32c: verify failed at file data offset 524288"):
         run(*step.argv, "--verify_only=1")
+
+
+def test_every_sample_of_dd_writes_a_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    put(tmp_path, "dd", f'test ! -e zeros || exit 1; exec {shutil.which("dd")} "$@"', monkeypatch)
+    assert outcomes(small("dd"), folder, iters=3) == {("ok", None)}
+
+
+def test_the_first_line_that_fits_says_why_a_command_failed(tmp_path: Path) -> None:
+    script = "echo dd: out; echo other; echo dd: later >&2; exit 9"
+    with pytest.raises(ProgramFailed, match=r"^sh ended with exit code 1: dd: out$"):
+        execute(_files.explained("^dd: ", "sh", "-c", script), LIMIT, Unwatched(), "", tmp_path)
+    said = execute(_files.explained("^dd: ", "sh", "-c", "echo out; echo error >&2"), LIMIT, Unwatched(), "", tmp_path)
+    assert said.output == "out\nerror\n"
+
+
+def test_trying_direct_io_leaves_no_file(tmp_path: Path) -> None:
+    _files.no_direct(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_shorter_than_dd_says_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
