@@ -111,11 +111,11 @@ def test_told_to_stop_it_ends_the_program(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 ALONE = """\
-from collbench.run.child import output_of
+from collbench.run.child import execute
 from collbench.run.watchdog import Unwatched
 import sys
 script = f"echo $$ > {sys.argv[1]}.part; mv {sys.argv[1]}.part {sys.argv[1]}; exec sleep 3600"
-output_of(("sh", "-c", script), 3600, Unwatched(), "")
+execute(("sh", "-c", script), 3600, Unwatched(), "")
 """
 
 
@@ -151,9 +151,9 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
         while time.monotonic() < end and not (records.exists() and records.read_bytes().count(b"\n") == 4):
             time.sleep(0.02)
-        while time.monotonic() < end and not (started := children.read_text(encoding="utf-8").split()):
+        while time.monotonic() < end and len(started := children.read_text(encoding="utf-8").split()) < 2:
             time.sleep(0.02)
-        (child,) = started
+        guard, child = started
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=LIMIT)
     finally:
@@ -162,3 +162,4 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
     assert running.returncode == 130
     assert said == f"collbench: interrupted. 4 records are in {tmp_path / 'run'}: collbench show {tmp_path / 'run'}\n"
     assert gone(int(child))
+    assert gone(int(guard))

@@ -12,6 +12,7 @@ from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import SLOW
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
+from collbench.report import cpu_time
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import heading_key, place_order
 from collbench.report.rates import rate_heading, rate_text
@@ -22,8 +23,8 @@ from collbench.schema.record import Work
 from collbench.units import format_size
 
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "base rate", "other (us)",
-           "other 95 %", "other rate", "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted",
-           "paper's Diff%", "verdict")  # fmt: skip
+           "other 95 %", "other rate", cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks",
+           "p adjusted", "paper's Diff%", "verdict")  # fmt: skip
 
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
@@ -37,7 +38,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
-        notes = (*_explained(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
+        notes = (*_explained(rows), *cpu_time.remarks(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
         body = tuple(_row(comparison, with_engine) for comparison in rows)
         result.append(without_empty(Table(heading_of(unique, common[id(rows[0])]), COLUMNS, body, notes)))
     return result
@@ -62,7 +63,7 @@ def _row(comparison: Comparison, with_engine: bool) -> tuple[str, ...]:
     return (
         image or "", _sides(comparison.pair, with_engine), format_size(base.case["size"]),
         _launches(comparison), *_side(comparison.base), _rate(comparison.base, base.work), *_side(comparison.other),
-        _rate(comparison.other, other.work), *difference(comparison),
+        _rate(comparison.other, other.work), cpu_time.shares(comparison), *difference(comparison),
         *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_blocks, comparison.p_adjusted)),
         "" if comparison.paper_diff is None else f"{comparison.paper_diff:.1f}", verdict(comparison),
     )  # fmt: skip
@@ -77,8 +78,11 @@ def _sides(pair: Pair, with_engine: bool) -> str:
     differs = with_engine or base.engine != other.engine
     if engines and differs and not set(engines) & set(names.split()):
         words.append(" and ".join(engines))
+    unfiltered = dict.fromkeys(where.text.removesuffix(f" seccomp {where.seccomp}") for where in (base, other))
     if base.text == other.text and not base.on_host:
         words.append(base.text)
+    elif len(unfiltered) == 1 and not base.on_host:  # --by seccomp
+        words += unfiltered
     return f"{names} ({' '.join(words)})" if words else names
 
 
@@ -156,6 +160,9 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
     left_out = sum(comparison.left_out for comparison in rows)
     if left_out:
         lines.append(f"launches left out, because they were measured differently from their partners: {left_out}")
+    if contended := sum(comparison.contended for comparison in rows):
+        side = " on either side" if rows[0].blocks else ""
+        lines.append(f"launches left out, because tasks waited for a CPU{side}: {contended}")
     if any(comparison.slow is not None for comparison in rows):
         lines.append(f"over {SLOW} times the median: occasional slow launches, which a median does not show")
     return lines
@@ -172,8 +179,10 @@ SERIAL = 1.645
 
 def _differ(rows: Sequence[Comparison]) -> list[str]:
     """What else differs between the sides: facts of the environment, transports."""
-    lines = [f"also differs: {text}" for comparison in rows for text in comparison.pair.remarks]
-    for pair in (comparison.pair for comparison in rows):
+    pairs = [comparison.pair for comparison in rows]
+    lines = [f"{pair.base_name} > {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
+    lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
+    for pair in pairs:
         if pair.base.transports != pair.other.transports:
             base, other = _transport(pair.base, pair.base_name), _transport(pair.other, pair.other_name)
             lines.append(f"transport: {base}; {other}")
@@ -202,12 +211,15 @@ def _entry(comparison: Comparison) -> dict[str, Any]:
 
     pair, ratio, slow = comparison.pair, comparison.ratio, comparison.slow
     return {
-        "base": {"name": pair.base_name, "case": to_builtins(pair.base.case), **_numbers(comparison.base)},
-        "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other)},
+        "base": {"name": pair.base_name, "case": to_builtins(pair.base.case), **_numbers(comparison.base),
+                 "cpu": cpu_time.document(comparison.cpu[0])},
+        "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other),
+                  "cpu": cpu_time.document(comparison.cpu[1])},
         "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
         "p": comparison.p, "p_blocks": comparison.p_blocks, "p_adjusted": comparison.p_adjusted,
         "cells": comparison.cells, "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
-        "left_out": comparison.left_out, "slow": None if slow is None else [slow.base, slow.other],
+        "left_out": comparison.left_out, "contended": comparison.contended,
+        "slow": None if slow is None else [slow.base, slow.other],
         "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
     }  # fmt: skip
 
