@@ -121,7 +121,7 @@ def test_every_sample_is_another_system_and_has_the_leading_dimension() -> None:
 # Libraries -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", ["openblas", "system", pytest.param("mkl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_real_libraries_give_right_results(name: str, library: str) -> None:
     if (reason := _blas.Blas(library).missing()) is not None:
