@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ from tests.unit.made_programs import PLAN, replace_benchmark, run_row
 
 from collbench import workloads
 from collbench.errors import PlanError
+from collbench.report.style import library_names
 from collbench.run.expand_programs import program_cases
 from collbench.schema.case import Case
+from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.workloads import _hpcg
@@ -151,6 +154,11 @@ def test_it_is_not_started_for_its_version(monkeypatch: pytest.MonkeyPatch, tmp_
     (library,) = workloads.get("hpcg").libraries()
     assert (library.name, library.version, library.path) == ("xhpcg", "", str(tmp_path / "xhpcg"))
     assert not (tmp_path / "started").exists()
+
+
+def test_a_version_that_is_not_known_leaves_no_blank() -> None:
+    manifest: Any = SimpleNamespace(libraries=(Library(name="xhpcg", version=""), Library(name="HPL", version="2.0")))
+    assert library_names(manifest) == "xhpcg, HPL 2.0"
 
 
 def test_memory_grows_with_the_cube_and_odd_sides_are_refused() -> None:
