@@ -28,7 +28,11 @@ from collbench.workloads.program import Program
 
 PLAN = Plan(benchmarks=({"name": "stream", "size": "80"},), warmup=1, iters=3)
 GOOD = json.dumps(
-    {"ns": {name: [9, 10, 20, 30] for name in ("copy", "scale", "add", "triad")}, "wrong": 0, "compiler": "C"}
+    {
+        "ns": {name: [9, 10, 20, 30] for name in ("copy", "scale", "add", "triad")},
+        "wrong": 0,
+        "notes": ["kernels compiled by C"],
+    }
 )
 
 

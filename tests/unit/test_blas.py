@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,14 @@ import pytest
 from tests.unit.made_programs import PLAN, printing, replace_benchmark, run_row
 
 from collbench import workloads
+from collbench.bindings.spec import Options
 from collbench.errors import PlanError
+from collbench.launch.engines.host import environments
 from collbench.run.expand_programs import program_cases
+from collbench.run.experiment import plan_experiment
+from collbench.run.memory_check import programs_do_not_fit
 from collbench.schema.case import Case
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
 from collbench.schema.plan import Plan
 from collbench.workloads import _blas
@@ -121,7 +127,7 @@ def test_every_sample_is_another_system_and_has_the_leading_dimension() -> None:
 # Libraries -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", ["openblas", "system", pytest.param("mkl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
 def test_real_libraries_give_right_results(name: str, library: str) -> None:
     if (reason := _blas.Blas(library).missing()) is not None:
@@ -142,6 +148,33 @@ def test_the_leading_dimension_is_the_librarys() -> None:
     assert argv[-2:] == ("--lda", "133")
     output = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300).stdout
     assert workloads.get("linpack").verify(case, output) == 0
+
+
+def test_a_matrix_that_cannot_be_solved_is_an_error() -> None:
+    if (reason := _blas.Blas("openblas").missing()) is not None:
+        pytest.skip(reason)
+    with pytest.raises(ArithmeticError, match="dgesv returned info 1"):
+        blas_program.opened("openblas").solve(np.zeros((3, 3)), np.ones(3))
+
+
+def test_the_threads_that_a_library_uses_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dense, "opened", lambda name: SimpleNamespace(threads=lambda asked: 1, described=dict))
+    monkeypatch.setattr(sys, "argv", ["x", "--n", "5", "--threads", "8", "--times", "1", "--blas", "system"])
+    dense.main("", lambda blas, flags: {"ns": [1]})
+    assert json.loads(capsys.readouterr().out) == {"ns": [1], "n": 5, "threads": 1, "asked": 8}
+
+
+def test_a_library_that_cannot_be_used_skips_the_case(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(blas_program, "SYSTEM", ("libnowhere.so.0",))
+    monkeypatch.setattr(sys, "argv", ["x", "--n", "5", "--threads", "8", "--times", "1", "--blas", "system"])
+    with pytest.raises(SystemExit) as ended:
+        dense.main("", lambda blas, flags: pytest.fail("was run"))
+    assert ended.value.code == 77
+    assert capsys.readouterr().err.startswith("there is no libnowhere.so.0; on Debian and Ubuntu: ")
 
 
 def test_the_kernel_of_mkl_stands_in_its_own_words() -> None:
@@ -212,6 +245,38 @@ def test_a_manifest_has_the_libraries_that_the_cases_use(monkeypatch: pytest.Mon
     made(monkeypatch, mkl="no torch")
     assert [workloads.missing(use) for use in uses] == [None, "no torch", None]
     assert workloads.uses(({"name": "linpack", "blas": "none such"}, "stream")) == ("stream",)
+
+
+def test_a_run_has_the_libraries_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    made(monkeypatch)
+    plan = Plan(benchmarks=({"name": "linpack", "blas": "system"},))
+    (alone,) = plan_experiment(plan, Options(), ()).backends
+    assert [library.name for library in alone.libraries()] == ["system"]
+
+
+def test_environments_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def probe(environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = ()) -> Any:
+        asked.append(benchmarks)
+        return SimpleNamespace(vendor="openmpi")
+
+    monkeypatch.setattr(environments, "probe", probe)
+    benchmarks: tuple[Any, ...] = ("stream", {"name": "linpack", "blas": ("mkl", "system")})
+    for collectives in ((), ("allreduce",)):
+        plan = LaunchPlan(benchmarks=benchmarks, collectives=collectives, images=("openmpi",))
+        environments.look_beside(plan, "openmpi", "openmpi")
+    assert asked == [("stream", "linpack blas=mkl", "linpack blas=system")] * 2
+
+
+def test_memory_is_not_asked_for_by_what_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = program_cases(Plan(benchmarks=({"name": "linpack", "n": 50_000, "blas": "mkl"},)), 1)
+    assert cases[0].memory == 2 * 8 * 50_000**2
+    monkeypatch.setattr("collbench.run.memory_check.available_bytes", lambda: 1 << 30)
+    made(monkeypatch)
+    assert programs_do_not_fit(cases) is not None
+    made(monkeypatch, mkl="no torch")
+    assert programs_do_not_fit(cases) is None
 
 
 # Output --------------------------------------------------------------------------------------------------------------

@@ -260,6 +260,13 @@ def test_every_image_is_looked_up_once_and_asked_what_it_holds(monkeypatch: pyte
     assert len(asked["contents_of"]) == len(asked["allowed_calls"]) == 2
 
 
+def test_images_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmarks: tuple[Any, ...] = ("stream", {"name": "linpack", "blas": "mkl"})
+    plan = LaunchPlan(benchmarks=benchmarks, images=("mpich",), policies=("multi",))
+    _, asked = looked(monkeypatch, plan)
+    assert [named["benchmarks"] for _, named in asked["contents_of"]] == [("stream", "linpack blas=mkl")]
+
+
 def test_what_an_engine_cannot_give_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = msgspec.structs.replace(PLAN, isolation=("limits",))
     found, _ = looked(monkeypatch, plan, allows_memlock=False, seals_networks=False, inspect={"Id": "sha256:7"})

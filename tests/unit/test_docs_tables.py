@@ -167,7 +167,8 @@ def test_workloads_are_listed_with_their_measures_and_sizes() -> None:
         row = workloads.get(name)
         measures, size, *_ = documented[f"`{name}`"]
         assert measures.startswith(", ".join(f"`{measure.name}`" for measure in row.measures))
-        assert all(f"`{usual}`" in size for usual in row.sizes)
+        depends = "4 times the last-level cache" in size  # on the machine
+        assert depends or all(f"`{usual}`" in size for usual in row.sizes)
     fields = rows(section("extending.md", "A workload"), "field", "in the example", "meaning")
     named = {name for key in fields for name in re.findall(r"`(\w+)`", key)}
     assert named == {field.name for field in dataclasses.fields(Program)}

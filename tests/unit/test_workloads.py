@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.unit.made_programs import GOOD, printing, row_with, run_row, shell
 from collbench import workloads
 from collbench.bindings.spec import Options
 from collbench.errors import PlanError, RequestError
-from collbench.machine.facts import rank_facts
+from collbench.machine.facts import last_level_cache, rank_facts
 from collbench.report.remarks import cautions
 from collbench.run import contention
 from collbench.run.alone import AloneSession
@@ -314,3 +315,51 @@ def test_no_work_of_a_program_is_not_called_empty_calls() -> None:
     seconds = summarise(np.array([1000, 1000]))
     record = Record(case=case, launch=0, status="ok", work=Work(amount=0, unit="bytes", shown="rate"), seconds=seconds)
     assert cautions([record]) == []
+
+
+@pytest.mark.parametrize(
+    ("cache", "memory", "size"),
+    [
+        (32 << 20, 24 << 30, "128M"),
+        ((32 << 20) + 1024, 24 << 30, "129M"),
+        (260 << 20, 24 << 30, "1040M"),
+        (260 << 20, 4 << 30, "256M"),
+        (None, 24 << 30, "256M"),
+        (None, 1 << 20, "1M"),
+    ],
+)
+def test_the_usual_arrays_are_four_times_the_cache_where_there_is_memory(
+    cache: int | None, memory: int, size: str
+) -> None:
+    assert stream_program.usual_size(cache, memory) == size
+
+
+def test_the_usual_size_is_that_of_this_machine() -> None:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert workloads.get("stream").sizes == (stream_program.usual_size(last_level_cache(), memory),)
+
+
+def test_arrays_that_are_in_the_cache_are_noted() -> None:
+    cache = 32 << 20
+    assert stream_program.in_cache(4 * cache, cache) == stream_program.in_cache(8, None) == ()
+    (note,) = stream_program.in_cache(4 * cache - 8, cache)
+    assert (
+        note
+        == "arrays of 128.00 MiB are smaller than 4 x the last-level cache of 32.00 MiB: this is in part its bandwidth"
+    )
+    (note,) = stream_program.in_cache(cache // 3, cache)
+    assert note.endswith("fit into the last-level cache of 32.00 MiB: this is its bandwidth, not that of the memory")
+    assert "in part" in stream_program.in_cache(cache // 3 + 8, cache)[0]
+
+
+@built
+def test_the_record_has_the_notes_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = (f"kernels compiled by {compiler()}", *stream_program.in_cache(80, last_level_cache()))
+    for record, _ in run_row(monkeypatch, workloads.get("stream")):
+        assert record.status == "ok" and record.notes[-len(expected) :] == expected
+
+
+def compiler() -> str:
+    from collbench.workloads import _stream
+
+    return _stream.COMPILER

@@ -45,7 +45,7 @@ def group_of(record: Record) -> Group:
 
 def library_names(manifest: Manifest) -> str:
     """`Open MPI 5.0.11, MPICH 5.0.2`: each once, though several images have it."""
-    return ", ".join(dict.fromkeys(f"{library.name} {library.version}" for library in manifest.libraries))
+    return ", ".join(dict.fromkeys(f"{library.name} {library.version}".rstrip() for library in manifest.libraries))
 
 
 def not_of_mpi(record: Record) -> str:

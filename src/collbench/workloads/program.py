@@ -89,11 +89,11 @@ class Program:
     or this folder cannot give what the case needs, so that it is skipped (None: it can).
 
     A program that works in `files` runs in an empty folder, which is removed afterwards; all its commands name files
-    relative to it. One that only reads its input from there and leaves its report, so that the storage does not matter,
-    has such a folder as `scratch`, where temporary files are. `prepare(case)` are commands that are executed once before the samples of a case, `before(case)`
-    those before each execution, and `after(case)` those once after the samples, such as a pass that verifies what was
-    written. `figures(case, output)` are what the check measured, such as a residual. A program or a step that ends with
-    exit code 77 skips the case, with the last line of its standard error as the reason.
+    relative to it. One that has `scratch` files, an input and a report whose storage does not matter, runs in such a
+    folder where temporary files are. `prepare(case)` are commands that are executed once before the samples of a case,
+    `before(case)` those before each execution, and `after(case)` those once after the samples, such as a pass that
+    verifies what was written. `figures(case, output)` are what the check measured, such as a residual. A program or a
+    step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
 
     What happens only `once` in a container is executed once for a case, without a warm-up, whatever a plan asks for.
     """

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from collbench.machine.facts import last_level_cache
 from collbench.schema.case import Case
 from collbench.workloads.program import Measure, Program
-
-PROGRAM = "collbench.workloads.programs.stream"
+from collbench.workloads.programs.stream import ITEM, usual_size
 
 
 def needs() -> str | None:
@@ -26,32 +27,17 @@ def needs() -> str | None:
 
 def argv(case: Case, times: int) -> Sequence[str]:
     """The size of a case is that of one array."""
-    return (sys.executable, "-m", PROGRAM, "--size", str(case["size"]), "--times", str(times))
+    program = "collbench.workloads.programs.stream"
+    return (sys.executable, "-m", program, "--size", str(case["size"]), "--times", str(times))
 
 
 def parse(output: str) -> Mapping[str, Sequence[float]]:
     return {name: [ns * 1e-9 for ns in samples] for name, samples in json.loads(output)["ns"].items()}
 
 
-def verify(case: Case, output: str) -> int:
-    wrong: int = json.loads(output)["wrong"]
-    return wrong
-
-
-def notes(output: str) -> Sequence[str]:
-    return (f"kernels compiled by {json.loads(output)['compiler']}",)
-
-
 def refuses(case: Case) -> str | None:
-    """An element is a double."""
-    size: int = case["size"]
-    return None if size >= 8 and size % 8 == 0 else "the size must be a multiple of 8 bytes, and at least 8"
-
-
-def memory(case: Case) -> int:
-    """Three arrays of the size of the case."""
-    size: int = case["size"]
-    return 3 * size
+    whole = case["size"] >= ITEM and case["size"] % ITEM == 0
+    return None if whole else f"the size must be a multiple of {ITEM} bytes, and at least {ITEM}"
 
 
 WORKLOAD = Program(
@@ -59,18 +45,16 @@ WORKLOAD = Program(
     suite="cpu",
     title="STREAM",
     summary="memory bandwidth by copy, scale, add and triad; the size is that of one array",
-    measures=(
-        Measure("copy", lambda case: 2 * case["size"]),
-        Measure("scale", lambda case: 2 * case["size"]),
-        Measure("add", lambda case: 3 * case["size"]),
-        Measure("triad", lambda case: 3 * case["size"]),
+    measures=tuple(
+        Measure(name, lambda case, arrays=arrays: arrays * case["size"])  # type: ignore[misc]
+        for name, arrays in (("copy", 2), ("scale", 2), ("add", 3), ("triad", 3))
     ),
     argv=argv,
     parse=parse,
-    verify=verify,
+    verify=lambda case, output: int(json.loads(output)["wrong"]),
     needs=needs,
-    notes=notes,
-    memory=memory,
+    notes=lambda output: tuple(json.loads(output)["notes"]),
+    memory=lambda case: 3 * int(case["size"]),
     refuses=refuses,
-    sizes=("64M",),
+    sizes=(usual_size(last_level_cache(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),),
 )

@@ -1,7 +1,7 @@
 """`python -m collbench.workloads.programs.stream --size BYTES --times N`: copy, scale, add and triad, N times.
 
-Prints JSON: `ns`, the N times of each kernel; `wrong`, the number of wrong elements; `compiler`, the compiler of the
-kernels.
+Prints JSON: `ns`, the N times of each kernel; `wrong`, the number of wrong elements; `notes`, on the compiler of the
+kernels and on arrays that are too small.
 """
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ import argparse
 import json
 import mmap
 
+from collbench.machine.facts import last_level_cache
+from collbench.units import format_bytes
+
 ITEM = 8
+
+#: An array of this many times the last-level cache finds nothing there of the round before (McCalpin's rule).
+TIMES_CACHE = 4
+
+#: An array of usual size takes at most this part of the memory: the three of them less than a fifth.
+SHARE = 16
 
 #: Each round multiplies the values by 15: arrays are checked and refilled before a double overflows.
 MOST_ROUNDS = 100
@@ -35,6 +44,23 @@ def run(size: int, times: int) -> tuple[dict[str, list[int]], int]:
     return dict(zip(("copy", "scale", "add", "triad"), by_kernel, strict=True)), wrong
 
 
+def usual_size(cache: int | None, memory: int) -> str:
+    """As McCalpin's rule asks for, or 256 MiB where the kernel does not tell the cache, if the memory is that large."""
+    mib = -(-TIMES_CACHE * cache // 2**20) if cache is not None else 256
+    return f"{max(1, min(mib, memory // SHARE // 2**20))}M"
+
+
+def in_cache(size: int, cache: int | None) -> tuple[str, ...]:
+    """What a reader must know of arrays that are smaller than McCalpin's rule asks for."""
+    if cache is None or size >= TIMES_CACHE * cache:
+        return ()
+    if 3 * size <= cache:
+        return (f"three arrays of {format_bytes(size)} fit into the last-level cache of {format_bytes(cache)}: "
+                "this is its bandwidth, not that of the memory",)  # fmt: skip
+    return (f"arrays of {format_bytes(size)} are smaller than {TIMES_CACHE} x the last-level cache of "
+            f"{format_bytes(cache)}: this is in part its bandwidth",)  # fmt: skip
+
+
 def main() -> None:
     """Run the kernels as the flags say, and print the result."""
     from collbench.workloads._stream import COMPILER
@@ -51,7 +77,8 @@ def main() -> None:
         ns, wrong = run(flags.size, flags.times)
     except (OSError, OverflowError) as error:
         parser.error(f"three arrays of {flags.size} bytes: {error}")
-    print(json.dumps({"ns": ns, "wrong": wrong, "compiler": COMPILER}))  # noqa: T201 - what it prints is its result
+    notes = (f"kernels compiled by {COMPILER}", *in_cache(flags.size, last_level_cache()))
+    print(json.dumps({"ns": ns, "wrong": wrong, "notes": notes}))  # noqa: T201 - what it prints is its result
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
     if not plan.collectives:  # programs need no library
         return _look(image, environment, probe(environment, benchmarks=workloads.uses(plan.benchmarks)))
     wanted = in_image or _vendor_in(image)
-    contents = probe(environment, wanted, plan.workloads)
+    contents = probe(environment, wanted, workloads.uses(plan.benchmarks))
     if contents.vendor != wanted:
         raise PlanError(
             f"policy host: image {image} stands for {wanted}, and the environment {environment} holds "
