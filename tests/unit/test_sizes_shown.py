@@ -10,6 +10,7 @@ from tests.unit.made_runs import made_case, made_record
 
 from collbench.report import new_style
 from collbench.report.remarks import cautions
+from collbench.schema.case import case_of
 from collbench.schema.record import Work
 from collbench.schema.store import read_run
 
@@ -25,10 +26,11 @@ def test_a_remark_says_where_its_sizes_are_not_those_of_the_rows(amount: int, sa
 
 
 def test_a_table_shows_the_bytes_that_move(stored_run: Path) -> None:
-    """And the size asked for of what is no collective; other than bytes are no size."""
+    """And of a program the size asked for."""
     manifest = read_run(stored_run).manifest
     rounded = made_record(made_case(size=1000), 0, 1e-6, work=Work(amount=960, count=80, bus_factor=0.5))
-    other = made_record(made_case(size=1000), 0, 1e-6, work=Work(amount=5e9, unit="flop", shown="rate"))
+    program = case_of("dgemm", {"size": 1000, "measure": "total"})
+    other = made_record(program, 0, 1e-6, work=Work(amount=5e9, unit="flop", shown="rate"))
     heads = []
     for record in (rounded, other):
         style = new_style("table")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from collbench.report.parameters import is_program, own_names, row_words, without_columns
 from collbench.schema.axes import AXES, Value, step_order
 from collbench.schema.case import Case, Where
 from collbench.schema.policy import PolicyOrder, policy_order
@@ -18,7 +19,11 @@ _APART = ("in_place", "driver", "backend", "thread_level")
 
 
 def operation(case: Case) -> str:
-    """`allreduce sum float32`, `bcast float32 root 0 in place`: what is done."""
+    """`allreduce sum float32`, `bcast float32 root 0 in place`, `linpack solve, n 2000, lda 2000`: what is done."""
+    own = [name for name in own_names([case]) if name not in (*_ROWS, *case.how)]
+    if own:
+        start = f"{case.workload} {case['measure'] or ''}".strip()
+        return ", ".join([start, *filter(None, [row_words(case, [name for name in own if name != "measure"])])])
     what = (axis for axis in case.axes if axis.kind == "what" and axis.name not in _ROWS)
     words = [axis.words(case[axis.name]) for axis in what]
     if case["in_place"]:
@@ -50,6 +55,11 @@ def heading_key(case: Case) -> tuple[Any, ...]:
     """Equal for rows of one table, and ascending in the order of tables: everything but the size and the place."""
     what = frozenset(item for item in case.what.items() if item[0] not in _ROWS)
     return _key_of(case.workload, what, frozenset(case.how.items()), case.where.ranks)
+
+
+def table_key(case: Case) -> tuple[Any, ...]:
+    """As `heading_key`, but the measures of a program, and the values of its parameters, share a table."""
+    return heading_key(without_columns(case) if is_program(case) else case)
 
 
 @lru_cache(maxsize=4096)  # few headings, a hundred thousand cells
