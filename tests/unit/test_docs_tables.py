@@ -189,7 +189,7 @@ def test_columns_of_the_table_of_a_program() -> None:
     text = printer.begin(made_manifest()) + "".join(map(printer.add, of_one_launch()[:2])) + printer.end()
     heads = re.split(r" {2,}", text.splitlines()[3].strip())
     named = ", ".join(rows(section("styles.md", "table, of a program"), "column", "meaning")).split(", ")
-    assert [name.replace("CPUs used", "CPUs") for name in named] == heads[2:]
+    assert [name.replace("CPU s/s", "CPU") for name in named] == heads[2:]
 
 
 def test_styles_and_columns() -> None:

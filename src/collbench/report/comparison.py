@@ -22,9 +22,10 @@ from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case, names_in
 from collbench.units import format_size
 
+#: What was found, after what was measured.
+_JUDGED = ("difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%", "verdict")
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
-           "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
-           "verdict")  # fmt: skip
+           *_JUDGED)  # fmt: skip
 
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
@@ -66,7 +67,7 @@ def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequen
     columns |= {name: entries for name, entries in (("image", images), ("sides", sides)) if len(set(entries)) > 1}
     columns["launches"] = list(map(_launches, rows))
     columns |= both_sides(rows, ("base", "other") if "sides" in columns else None)
-    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(COLUMNS[-7:])}
+    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)}
     facts = (heading_of(cells, cases[0].without(names)), *("" if name in columns else values[0]
              for name, values in (("image", images), ("sides", sides))))  # fmt: skip
     title = ", ".join(fact for fact in facts if fact)

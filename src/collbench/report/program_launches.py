@@ -42,9 +42,7 @@ def _alike(cells: Sequence[Cell], names: Sequence[str]) -> list[list[Cell]]:
 
 def _places(cells: Sequence[Cell]) -> dict[str, list[str]]:
     wheres = [cell.case.where for cell in cells]
-    steps = [" ".join(word for word in (where.isolation, "" if where.affinity == "near" else where.affinity,
-                                        "" if where.seccomp == "default" else f"seccomp {where.seccomp}") if word)
-             for where in wheres]  # fmt: skip
+    steps = [where.text.removeprefix(where.policy).strip() for where in wheres]
     return {"image": [where.image or "" for where in wheres], "policy": [where.policy for where in wheres],
             "isolation": steps}  # fmt: skip
 

@@ -22,7 +22,7 @@ def program_columns(measured: Sequence[Record], parameters: Sequence[str]) -> di
     columns |= _times(measured)
     columns["samples"] = [str(_valid(record)) for record in measured]
     columns |= _figures(measured)
-    columns["CPUs\nused"] = [_cpus(record) for record in measured]
+    columns["CPU\ns/s"] = [_cpus(record) for record in measured]
     return columns
 
 

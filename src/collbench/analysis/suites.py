@@ -1,0 +1,101 @@
+"""The programs of a run, compared benchmark by benchmark: a benchmark that cannot be compared stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.factors import find_factor
+from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.pairs import Pair, within
+from collbench.errors import RequestError
+from collbench.schema.case import Case
+
+#: The suite of a benchmark that nobody knows here.
+OTHER = "other"
+
+#: What the sides of programs may differ in, the likeliest first.
+SIDES = ("policy", "isolation", "storage", "seccomp", "image")
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What was not compared: a benchmark, or what it measured on one storage, and why."""
+
+    benchmark: str
+    label: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Benchmarks, by name with their comparisons, and those whose sides are not compared."""
+
+    name: str
+    compared: Mapping[str, Sequence[Comparison]]
+    refused: tuple[Refused, ...] = ()
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [comparison for of_benchmark in self.compared.values() for comparison in of_benchmark]
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.compared, *(refused.benchmark for refused in self.refused))))
+
+
+def factors_of(observed: Observed) -> list[str]:
+    """Those in which the cells differ; isolation alone where the policy is the same everywhere."""
+    varying = [name for name in SIDES if find_factor(name).varies(observed.cells)]
+    policies = {case.where.policy for case in observed.cells}
+    return [name for name in varying if name != ("isolation" if len(policies) > 1 else "policy")]
+
+
+def by_suite(observed: Observed, factor: str, suite_of: Mapping[str, str], margin: float = MARGIN) -> tuple[Suite, ...]:
+    """The programs `observed`, by the suite of each benchmark, those of unknown suites last.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    pairs, refused = _pairs(observed, factor)
+    compared = compare(pairs, margin, observed.interleaved)
+    found: dict[str, dict[str, list[Comparison]]] = {}
+    for comparison in compared:
+        name = comparison.pair.base.case.workload
+        found.setdefault(suite_of.get(name, OTHER), {}).setdefault(name, []).append(comparison)
+    lacking: dict[str, list[Refused]] = {}
+    for one in refused:
+        lacking.setdefault(suite_of.get(one.benchmark, OTHER), []).append(one)
+    names = sorted({*found, *lacking}, key=lambda name: (name == OTHER, name))
+    return tuple(Suite(name, found.get(name, {}), tuple(lacking.get(name, ()))) for name in names)
+
+
+def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[Refused]]:
+    """Of each benchmark on each storage by itself: what is wrong with one stops no other."""
+    apart: dict[tuple[str, str | None], dict[Case, Cell]] = {}
+    for case, cell in observed.cells.items():
+        storage = None if factor == "storage" else case.where.storage
+        apart.setdefault((case.workload, storage), {})[case] = cell
+    pairs: list[Pair] = []
+    refused: list[Refused] = []
+    for (name, storage), cells in apart.items():
+        try:
+            pairs += within(replace(observed, cells=cells), find_factor(factor), frozenset())
+        except RequestError as error:
+            several = sum(workload == name for workload, _ in apart) > 1
+            refused.append(Refused(name, f"{name} on {storage}" if several else name, _why(str(error), factor, cells)))
+    return pairs, refused
+
+
+#: Why a benchmark that nothing is wrong with is not compared.
+ONE_SIDE = "measured on one side only"
+
+
+def _why(refusal: str, factor: str, cases: Iterable[Case]) -> str:
+    """The facts that a refusal lists on lines of their own; without any its first sentence."""
+    if not find_factor(factor).varies(cases):
+        return ONE_SIDE
+    first, *lines = refusal.splitlines()
+    listed = "; ".join(line.strip() for line in lines if line.startswith("  "))
+    return listed or first.removesuffix(".")
