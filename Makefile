@@ -11,7 +11,7 @@ DEMO := $(VENVS)/demo
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/collbench/*/_*.[ch])
 # The images to build, and what the site needs instead of the Dockerfiles' defaults: a base, certificates, a folder with
 # torch's wheel (the image torch is then built too).
-IMAGES ?= openmpi mpich
+IMAGES ?= openmpi mpich tools
 BASE ?=
 CA_BUNDLE ?=
 WHEELHOUSE ?=

@@ -31,6 +31,9 @@ class Kept:
         self.records.append(record)
         self.samples.append(samples)
 
+    def doing(self, what: str) -> None:
+        """Kept no longer than it takes."""
+
     def saved(self) -> str:
         return ""
 

@@ -149,7 +149,8 @@ def test_plans_that_are_refused(collbench: Collbench, tmp_path: Path, line: str,
         ('collectives = ["allreduce"]\ncadence = "streaming"',
          "cadence streaming: fake completes every call before it returns; use cadence isolated, "
          "or nccl or torch-nccl."),
-        ('collectives = ["bcast"]\n[axes]\nblock = [1]', "axes: 'block': a plan without workloads has no such axis."),
+        ('[[benchmarks]]\nname = "stream"\nblock = [1]',
+         "benchmark stream: has no parameter 'block'. There are: size."),
         ('benchmarks = ["streem"]', "workload 'streem': unknown. Did you mean stream?"),
     ],
 )  # fmt: skip

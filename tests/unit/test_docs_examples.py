@@ -146,20 +146,20 @@ def right(record: dict[str, Any]) -> bool:
 
 def test_the_page_shows_one_collective_one_workload_and_an_axis_of_a_backend() -> None:
     assert [(package, name) for package, name, _ in FILES] == [
-        ("collectives", "scan"), ("workloads", "dd"), ("backends", "chunked")
+        ("collectives", "scan"), ("workloads", "zeros"), ("backends", "chunked")
     ]  # fmt: skip
     assert "chunk" not in AXES
     assert "scan" not in collectives.names()
-    assert "dd" not in workloads.names()
+    assert "zeros" not in workloads.names()
 
 
 def test_the_new_workload_is_measured_and_compared_by_its_own_axis(
     extended: tuple[str, str], bare_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    (plan,) = re.findall(r"`dd.toml`:\n\n```toml\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
-    (tmp_path / "dd.toml").write_text(plan, encoding="utf-8")
-    run = str(tmp_path / "dd")
-    done, records = start(extended, bare_environment, "run", str(tmp_path / "dd.toml"), "--out", run)
+    (plan,) = re.findall(r"`zeros.toml`:\n\n```toml\n(.*?)^```", EXTENDING, re.MULTILINE | re.DOTALL)
+    (tmp_path / "zeros.toml").write_text(plan, encoding="utf-8")
+    run = str(tmp_path / "zeros")
+    done, records = start(extended, bare_environment, "run", str(tmp_path / "zeros.toml"), "--out", run)
     assert done.returncode == 0, done.stderr
     assert [(record["case"]["what"], record["case"]["how"], record["work"]["amount"]) for record in records] == [
         ({"measure": "copy", "size": size}, {"block": block}, size)
@@ -178,13 +178,13 @@ def test_the_new_workload_is_measured_and_compared_by_its_own_axis(
             env=bare_environment, capture_output=True, text=True, timeout=LIMIT, check=False,
         )  # fmt: skip
         assert (told.returncode, told.stderr) == (0, "")
-        assert "dd" in told.stdout and said in told.stdout
+        assert "zeros" in told.stdout and said in told.stdout
 
 
 def test_the_check_of_the_new_workload() -> None:
     found: dict[str, Any] = {}
-    exec(compile(FILES[1][2], "dd.py", "exec", dont_inherit=True), found)  # noqa: S102 - the page's own code
-    row, case = found["WORKLOAD"], case_of("dd", {"size": 10_000}).having(block=4096)
+    exec(compile(FILES[1][2], "zeros.py", "exec", dont_inherit=True), found)  # noqa: S102 - the page's own code
+    row, case = found["WORKLOAD"], case_of("zeros", {"size": 10_000}).having(block=4096)
     line = "8192 bytes (8.2 kB, 8.0 KiB) copied, 7.3e-05 s, 112 MB/s\n"
     assert (row.parse(line * 2), row.verify(case, line * 2)) == ({"copy": [7.3e-05, 7.3e-05]}, 0)
     assert row.verify(case, line + line.replace("8192", "4096")) == 1

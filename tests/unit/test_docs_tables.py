@@ -27,9 +27,9 @@ from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.choices import Choice
 from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.manifest import Experiment, Gpu, Host, Image, Library, Manifest, Protocol
+from collbench.schema.manifest import Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
-from collbench.schema.record import Confinement, GpuState, Ranks, Record, ResultCheck, Samples, Work
+from collbench.schema.record import Confinement, CpuTime, GpuState, Ranks, Record, ResultCheck, Samples, Work
 from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
@@ -38,7 +38,7 @@ from collbench.workloads.program import Program
 FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "where": Where, "work": Work, "check": ResultCheck,
     "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks,
-    "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host,
+    "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host, "disk": Disk, "CPU time": CpuTime,
     "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
     "reading": Reading, "GPU": Gpu, "Baseline files": Baseline, "cell": BaselineCell,
 }  # fmt: skip
@@ -155,11 +155,15 @@ def test_the_plan_can_be_read(tmp_path: Path) -> None:
     for text in re.findall(r"^```toml\n(.*?)^```", PAGES["plans.md"], re.MULTILINE | re.DOTALL):
         (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
         plans.append(load_plan(tmp_path / "plan.toml"))
-    assert [(plan.collectives, plan.workloads) for plan in plans] == [(("allreduce", "bcast"), ()), ((), ("stream",))]
+    found = [(plan.collectives, plan.workloads) for plan in plans]
+    assert found == [
+        (("allreduce", "bcast"), ()),
+        ((), ("stream", "sysbench_threads")),
+    ]
 
 
 def test_workloads_are_listed_with_their_measures_and_sizes() -> None:
-    documented = rows(section("plans.md", "Workloads"), "name", "measures", "size", "what it is")
+    documented = rows(section("plans.md", "Benchmarks"), "name", "measures", "size", "what it is")
     assert [name.strip("`") for name in documented] == list(workloads.names())
     for name in workloads.names():
         row = workloads.get(name)

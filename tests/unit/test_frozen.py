@@ -20,6 +20,7 @@ CHANGES = {
     "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},
     "launch/processes.py": {"HostProcess"},
     "run/child.py": {"_Pipes"},
+    "run/execution.py": {"Executed"},
     "run/sampling.py": {"Sampling"},
 }
 

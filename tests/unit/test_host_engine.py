@@ -112,7 +112,7 @@ def test_the_environments_beside_all_images_are_asked_once_each(
 ) -> None:
     asked: list[tuple[Path, str]] = []
 
-    def ask(where: Path, wanted: str = "") -> Contents:
+    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = ()) -> Contents:
         asked.append((where, wanted))
         return contents(wanted)
 
@@ -145,7 +145,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
 def test_an_environment_with_another_library_is_refused_with_what_would_help(
     monkeypatch: pytest.MonkeyPatch, held: str, has: str
 ) -> None:
-    monkeypatch.setattr(environments, "probe", lambda where, wanted: contents(held))
+    monkeypatch.setattr(environments, "probe", lambda where, wanted, benchmarks: contents(held))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(PlanError) as caught:
         HostSession(lambda: None).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})

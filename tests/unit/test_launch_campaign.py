@@ -246,7 +246,8 @@ def test_a_run_holds_cells_of_several_engines() -> None:
     assert ([image.id for image in experiment.images], len(experiment.environments)) == (["sha256:4711"], 1)
 
 
-PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), benchmarks=("stream",), images=("bare",), launches=1)
+STREAM = {"name": "stream", "size": ("8", "16")}
+PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), benchmarks=(STREAM,), sizes=None, images=("bare",), launches=1)
 BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is not installed"})}
 
 
@@ -259,7 +260,7 @@ def test_programs_are_started_in_an_image_without_an_mpi(temporary: Path) -> Non
 
 
 def test_a_collective_needs_an_image_with_a_library() -> None:
-    plan = msgspec.structs.replace(PROGRAMS, collectives=("bcast",), ranks=(1,))
+    plan = msgspec.structs.replace(PROGRAMS, collectives=("bcast",), sizes=("8",), ranks=(1,))
     with pytest.raises(PlanError, match="image bare: backend mpi: mpi4py is not installed"):
         prepare(plan, lambda: None, {"fake": FakeSession(leave, held=BARE)})
     with pytest.raises(ImageMissing, match="image bare: holds no MPI; the launcher starts mpich, openmpi, torch"):

@@ -195,9 +195,15 @@ NCCL = Library(name="NCCL", version="2.29.7", sha256="ab")
 
 
 def test_every_image_can_be_built_for_cuda_and_a_dockerfile_without_it_says_so(tmp_path: Path) -> None:
-    for dockerfile in dockerfiles().values():
+    found = dockerfiles()
+    tools = found.pop("tools")
+    for dockerfile in found.values():
         assert arguments_of(dockerfile, Recipe(cuda="13", base="b")) == {"BASE": "b", "CUDA": "13"}
         assert arguments_of(dockerfile, Recipe()) == {}
+    assert arguments_of(tools, Recipe(arguments=("HPCG_SHA256=00=",))) == {"HPCG_SHA256": "00="}
+    for argument in ("HPCG_SHA=0", "HPCG_URL"):
+        with pytest.raises(RequestError, match=f"--build-arg {argument}: write NAME=VALUE; tools.Dockerfile has BASE"):
+            arguments_of(tools, Recipe(arguments=(argument,)))
     plain = tmp_path / "plain.Dockerfile"
     plain.write_text("ARG CUDA_RUNTIME=1\n")
     with pytest.raises(RequestError, match=r"--cuda 12: plain\.Dockerfile has no argument CUDA"):

@@ -337,8 +337,8 @@ def test_collectives_and_workloads_of_one_launch_plan() -> None:
         ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: simulates its times"),
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
-        ({"workloads": ("stream",), "ranks": (1, 2)}, "workloads stream: a program runs on one rank, not on 2."),
-        ({"collectives": (), "workloads": ("streem",)}, "workload 'streem': unknown. Did you mean stream"),
+        ({"benchmarks": ("stream",), "ranks": (1, 2)}, "benchmarks stream: a program runs on one rank, not on 2."),
+        ({"collectives": (), "benchmarks": ("streem",)}, "workload 'streem': unknown. Did you mean stream"),
     ],
 )
 def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str, Any], message: str) -> None:

@@ -111,11 +111,11 @@ def test_told_to_stop_it_ends_the_program(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 ALONE = """\
-from collbench.run.child import output_of
+from collbench.run.child import execute
 from collbench.run.watchdog import Unwatched
 import sys
 script = f"echo $$ > {sys.argv[1]}.part; mv {sys.argv[1]}.part {sys.argv[1]}; exec sleep 3600"
-output_of(("sh", "-c", script), 3600, Unwatched(), "")
+execute(("sh", "-c", script), 3600, Unwatched(), "")
 """
 
 

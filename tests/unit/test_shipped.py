@@ -33,7 +33,7 @@ def test_in_a_clone_names_are_those_of_its_folders() -> None:
     assert find_plan("quick") == ROOT / "launch" / "quick.toml"
     assert find_dockerfile("mpich") == ("mpich", ROOT / "containers" / "mpich.Dockerfile")
     assert list(plans()) == sorted(path.stem for path in (ROOT / "launch").iterdir())
-    assert list(dockerfiles()) == ["mpich", "openmpi", "openmpi-cuda", "torch"]
+    assert list(dockerfiles()) == ["mpich", "openmpi", "openmpi-cuda", "tools", "torch"]
 
 
 def test_a_file_wins_over_a_name_and_a_folder_does_not(here: Path) -> None:
@@ -58,7 +58,7 @@ def test_an_unknown_image_is_answered_with_the_nearest_and_the_list() -> None:
             find_dockerfile(text)
         assert str(refused.value) == (
             f"image {text}: no such Dockerfile, and no image of this name. "
-            "Did you mean openmpi? There are: mpich, openmpi, openmpi-cuda, torch."
+            "Did you mean openmpi? There are: mpich, openmpi, openmpi-cuda, tools, torch."
         )
 
 

@@ -57,8 +57,11 @@ def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> Non
         (("threads=1",), "no benchmark is named. There are the suites cpu"),
         (("sysbench_cpu", "treads=1"), "treads=1: sysbench_cpu has no parameter 'treads'. Did you mean threads"),
         (("sysbench_cpu", "size=1M"), "size=1M: sysbench_cpu has no parameter 'size'"),
-        (("sysbench_cpu", "threads=one"), "threads=one: not whole numbers, as threads=1 is"),
-        (("sysbench_cpu", "threads="), "threads=: not whole numbers"),
+        (
+            ("sysbench_cpu", "threads=one"),
+            "benchmark sysbench_cpu: threads 'one': not a whole number, as its default 1 is",
+        ),
+        (("sysbench_cpu", "threads="), "benchmark sysbench_cpu: threads '': not a whole number"),
         (("sysbench_cpu", "threads=1", "threads=2"), "threads=2: threads is given twice"),
     ],
 )
@@ -71,9 +74,9 @@ def test_bad_requests_say_what_would_work(words: tuple[str, ...], message: str) 
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"threads": (0,)}, "axes: threads 0: must be at least 1."),
-        ({"threads": (5000,)}, "axes: threads 5000: at most 4,096."),
-        ({"access": ("sideways",)}, "axes: access 'sideways': choose one of write, read."),
+        ({"threads": (0,)}, "benchmark sysbench_memory: threads 0: must be at least 1."),
+        ({"threads": (5000,)}, "benchmark sysbench_memory: threads 5000: at most 4,096."),
+        ({"access": ("sideways",)}, "benchmark sysbench_memory: access 'sideways': choose one of write, read."),
     ],
 )
 def test_values_out_of_range_are_refused(axes: dict[str, tuple[int | str, ...]], message: str) -> None:
@@ -141,12 +144,12 @@ def test_a_wrong_result_of_one_execution_fails_the_case(tmp_path: Path, monkeypa
 def replaced(**keys: object) -> Plan:
     import msgspec
 
-    return msgspec.structs.replace(PLAN, sizes=None, **keys)
+    return msgspec.structs.replace(PLAN, benchmarks=("stream",), **keys)
 
 
 def test_what_is_missing_is_skipped_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = replace(counting(tmp_path), software=(Software("no-such-program", "nothing"),))
-    ((record, _),) = run_row(monkeypatch, program)
+    ((record, _),) = run_row(monkeypatch, program, replaced())
     assert (record.status, record.reason) == (
         "skipped", "no-such-program was not found; on Debian and Ubuntu: apt-get install nothing"
     )  # fmt: skip

@@ -80,7 +80,7 @@ def test_a_program_is_watched_for_as_long_as_it_runs(monkeypatch: pytest.MonkeyP
     """By the session's clock, in seconds; what was seen comes before what the program says of itself."""
     clock, given = iter((5 * 10**9, 7 * 10**9)), list[Any]()
 
-    def since(before: Any, seconds: float, world: Any) -> tuple[bool, tuple[str, ...]]:
+    def since(before: Any, seconds: float, world: Any, own: Any) -> tuple[bool, tuple[str, ...]]:
         given.append((before, seconds, world.size))
         return True, ("held up",)
 
@@ -180,9 +180,9 @@ def test_cases_are_every_combination_of_sizes_and_own_axes(monkeypatch: pytest.M
     ("axes", "message"),
     [
         ({"levle": (1,)}, "benchmark other: has no parameter 'levle'. Did you mean level?"),
-        ({"level": ("high",)}, "benchmark other: level 'high': of another type than its default 6."),
-        ({"level": (True,)}, "benchmark other: level True: of another type than its default 6."),
-        ({"mode": 1}, "benchmark other: mode 1: of another type than its default 'fast'."),
+        ({"level": ("high",)}, "benchmark other: level 'high': not a whole number, as its default 6 is."),
+        ({"level": (True,)}, "benchmark other: level True: not a whole number, as its default 6 is."),
+        ({"mode": 1}, "benchmark other: mode 1: not a text, as its default 'fast' is."),
         ({"level": ()}, "benchmark other: level: the list is empty"),
     ],
 )
@@ -268,14 +268,14 @@ def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: A
     plan.write_text('benchmarks = [{ name = "stream", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8")
     done = collbench("run", plan, "--out", tmp_path / "run")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "workload stream size=81: the size must be a multiple of 8 bytes" in done.stderr
+    assert "benchmark stream size=81: the size must be a multiple of 8 bytes" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("size", ["1", "9", "100"])
 def test_stream_refuses_sizes_that_are_no_whole_elements(size: str) -> None:
     plan = Plan(benchmarks=({"name": "stream", "size": ("8", size)},))
-    message = rf"^workload stream size={size}: the size must be a multiple of 8 bytes, and at least 8\.$"
+    message = rf"^benchmark stream size={size}: the size must be a multiple of 8 bytes, and at least 8\.$"
     with pytest.raises(PlanError, match=message):
         plan_experiment(check_plan(plan), Options(), ())
 
@@ -295,7 +295,7 @@ def test_a_workload_that_cannot_tell_about_a_case(
     with pytest.raises(PlanError) as refused:
         program_cases(Plan(benchmarks=("other",)), 1)
     assert str(refused.value).startswith(
-        f"workload other mode=fast level=6: its {asked} raised ZeroDivisionError: integer division"
+        f"benchmark other mode=fast level=6: its {asked} raised ZeroDivisionError: integer division"
     )
 
 
@@ -305,7 +305,7 @@ def test_an_error_of_argv_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> Non
 
     found = run_row(monkeypatch, row_with(argv))
     assert {(record.status, record.reason) for record, _ in found} == {
-        ("failed", "workload stream size=80: its argv raised KeyError: 'blocks'")
+        ("failed", "benchmark stream size=80: its argv raised KeyError: 'blocks'")
     }
 
 

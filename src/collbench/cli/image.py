@@ -57,11 +57,19 @@ def command() -> None:
     default=None,
     help="With NCCL and CuPy (torch: a torch) for this CUDA.  [default: openmpi-cuda 12, others without]",
 )
+@click.option(
+    "--build-arg",
+    "arguments",
+    multiple=True,
+    default=None,
+    metavar="NAME=VALUE",
+    help="Another argument of the Dockerfile. Can be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the builder's input, and build nothing.")
 @docker_host
 def build(
     names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
-    no_index: bool, cuda: str | None, dry_run: bool, docker_host: str | None,
+    no_index: bool, cuda: str | None, arguments: tuple[str, ...], dry_run: bool, docker_host: str | None,
 ) -> None:  # fmt: skip
     """Build each NAME, an image that comes with collbench or the path of a NAME.Dockerfile, as collbench/NAME.
 
@@ -69,7 +77,7 @@ def build(
     """
     if not names:
         raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")
-    recipe = Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda)
+    recipe = Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda, arguments)
     builds = [images.prepare(name, recipe) for name in dict.fromkeys(names)]
     if dry_run:
         for image in builds:

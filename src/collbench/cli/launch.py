@@ -45,6 +45,7 @@ class RunSink:
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
         self.records.append(self.writer.append(record, samples))
+        self._bar.set_postfix_str(f"{record.case.workload} measured")
 
     def launched(self, launch: Launch, problem: str | None) -> None:
         """Advance the bar; a problem is printed now, and the experiment continues."""

@@ -17,6 +17,7 @@ from collbench.report import new_style
 from collbench.report.style import Style
 from collbench.run.describe import completed
 from collbench.schema.manifest import Manifest
+from collbench.schema.progress import end_progress, note_progress
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
 from collbench.units import counted, format_size
@@ -70,6 +71,13 @@ class TerminalSink:
         with self._alone():
             self._add(record, samples)
 
+    def doing(self, what: str) -> None:
+        with self._alone():
+            if self._writer is not None:
+                note_progress(self._writer.directory, what)
+            if self._bar is not None:
+                self._bar.set_description(what)
+
     def _add(self, record: Record, samples: NDArray[Any] | None) -> None:
         if self._writer is not None:
             record = self._writer.append(record, samples)
@@ -102,6 +110,7 @@ class TerminalSink:
             self._bar = None
         if self._writer is not None:
             self._writer.close()
+            end_progress(self._writer.directory)
         self._print(self._style.end())
         if self._writer is not None:
             self._writer.verify()

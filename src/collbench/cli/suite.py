@@ -38,7 +38,7 @@ from collbench.workloads.program import Program
     "-T", "--timeout", default="300s", show_default=True, metavar="TIME", help="Longest time of one execution."
 )
 @click.option(
-    "--folder", default="", metavar="DIR", help="Where benchmarks that work in files make theirs.  [default: here]"
+    "--folder", default=".", show_default=True, metavar="DIR", help="Where benchmarks that work in files make theirs."
 )
 @flags(OUTPUT)
 def command(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.schema.plan import Plan
+from collbench.schema.progress import PROGRESS
 from collbench.units import counted
 
 #: Ranks end themselves at the plan's time-out; a world is ended from outside so much later (s). They count from when
@@ -24,28 +25,32 @@ LONGEST_PASS = 1.0
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the start of a world and each of its cases may take (s), and how many cases there are."""
+    """How long the start of a world and each of its cases may take (s), and how many cases there are.
+
+    A case has so many `executions`, each of which may take as long.
+    """
 
     start: float
     case: float
     cases: int
+    executions: int = 1
 
     @property
     def all(self) -> float:
         """How long the whole world may take (s)."""
-        return self.start + self.case * max(self.cases, 1)
+        return self.start + self.case * max(self.cases, 1) * self.executions
 
 
 def limits_of(plan: Plan, cases: int) -> Limits:
     """A rank may show no progress for the time-out, when the ranks meet and in each case; a case has its budget too.
 
-    A program may take the time-out in each of its executions, and write nothing meanwhile.
+    A program may take the time-out in each of its executions, before which it says that it makes progress.
     """
     executions = 1
     if plan.benchmarks:
         executions = plan.warmup + (plan.floor if plan.iters is None else plan.iters) + OTHER_EXECUTIONS
-    case = plan.budget_seconds + plan.timeout_seconds * executions + GRACE
-    return Limits(plan.timeout_seconds + STARTING, case, cases)
+    case = plan.budget_seconds + plan.timeout_seconds + GRACE
+    return Limits(plan.timeout_seconds + STARTING, case, cases, executions)
 
 
 class Patience:
@@ -74,8 +79,8 @@ class Patience:
 
 
 def written_to(out: Path) -> Callable[[], int]:
-    """A function that says how many bytes of manifest and records there are in the folder that a world writes to."""
-    return lambda: sum(_size(out / name) for name in ("manifest.json", "records.jsonl"))
+    """A function that says how many bytes of manifest, records and progress there are in a world's folder."""
+    return lambda: sum(_size(out / name) for name in ("manifest.json", "records.jsonl", PROGRESS))
 
 
 def _size(path: Path) -> int:

@@ -72,7 +72,7 @@ def execute(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder:
         raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
     with _Pipes(process) as pipes:
         try:
-            deadline = time.monotonic() + limit
+            deadline = began + limit
             while not _has_ended(process):
                 pipes.read(TICK)
                 watch.beat(doing)

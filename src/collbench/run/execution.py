@@ -58,6 +58,7 @@ class Execution:
     plan: Plan
     watch: Watch
     folder: Path | None
+    doing: Callable[[str], None]
     done: Executed = field(default_factory=Executed)
 
     def all(self) -> Executed:
@@ -72,12 +73,15 @@ class Execution:
         lacks = self._told("lacks", lambda: program.lacks(case, self.folder or Path.cwd()))
         if lacks is not None:
             raise ProgramSkipped(lacks)
+        self.doing(f"{self.case.title}: preparing")
         self.steps("prepare", program.prepare)
         least = self.plan.warmup + (self.plan.floor if self.plan.iters is None else self.plan.iters)
         if program.repeated:
             self.repeatedly(least)
         else:
+            self.doing(f"{self.case.title}: one execution")
             self.once(least)
+        self.doing(f"{self.case.title}: verifying")
         self.steps("after", program.after)
         return self.done
 
@@ -88,6 +92,7 @@ class Execution:
         for taken in range(most):
             if taken >= least and time.monotonic() > end:
                 break
+            self.doing(f"{self.case.title}: execution {taken + 1} of {max(taken + 1, least)}")
             self.once(1)
 
     def once(self, times: int) -> None:
@@ -163,11 +168,11 @@ class Execution:
         return {measure: parsed[measure] for measure in self.case.measures}
 
 
-def executed(program: Program, case: ProgramCase, plan: Plan, watch: Watch) -> Executed:
+def executed(program: Program, case: ProgramCase, plan: Plan, watch: Watch, doing: Callable[[str], None]) -> Executed:
     """The samples of a case: `Execution.all`, in an empty folder where the program works in files."""
     with _folder(plan.folder) if program.files else contextlib.nullcontext() as folder:
         beneath = None if folder is None else mounts.under(folder).text
-        done = Execution(program, case, plan, watch, folder).all()
+        done = Execution(program, case, plan, watch, folder, doing).all()
         done.beneath = beneath
         return done
 

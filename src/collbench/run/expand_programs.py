@@ -78,7 +78,9 @@ def _value(row: Program, axis: Axis, value: Value) -> Value:
         except (UnitError, ValueError):
             kind = type(None)
         if type(value) is not kind:
-            raise PlanError(f"{key} {value!r}: of another type than its default {axis.neutral!r}.")
+            kinds = {int: "a whole number", float: "a number", bool: "yes or no"}
+            expected = kinds.get(type(axis.neutral), "a text")
+            raise PlanError(f"{key} {value!r}: not {expected}, as its default {axis.neutral!r} is.")
     if axis.choice is not None:
         axis.choice.check(key, value)
     return value

@@ -69,6 +69,9 @@ class RecordSink(Rescue, Protocol):
     def add(self, record: Record, samples: NDArray[np.int64] | None) -> None:
         """Take a record and its samples [ranks, n] in ns."""
 
+    def doing(self, what: str) -> None:
+        """Called before each execution of a program, which may take minutes without a record."""
+
 
 @dataclass(frozen=True)
 class PlanRunner:
@@ -185,17 +188,17 @@ def _measure_backend(
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
     for case in cases:
-        for record, samples in _measured(case, experiment.plan, session, method, watch):
+        for record, samples in _measured(case, experiment.plan, session, method, watch, sink):
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
 
 
 def _measured(
-    case: CollectiveCase | ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch
+    case: CollectiveCase | ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch, sink: RecordSink
 ) -> tuple[Measured, ...]:
     if isinstance(case, CollectiveCase):
         return (_measured_collective(case, session, method, watch),)
     try:
-        return measure_program(case, plan, session, method, watch)
+        return measure_program(case, plan, session, method, watch, sink.doing)
     except Interrupted as error:
         raise AgreedError(error) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -24,9 +24,12 @@ from collbench.workloads.program import Measure
 
 
 def measure_program(
-    case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch
-) -> tuple[Measured, ...]:
+    case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch,
+    doing: Callable[[str], None] = lambda what: None,
+) -> tuple[Measured, ...]:  # fmt: skip
     """Run the program of a case. Returns for each measure a record, and its samples [1, n] in ns.
+
+    `doing` is told what is executed next.
 
     There are `plan.iters` samples. Without them there are `plan.floor`, because their number is set at the start; a
     program that is executed for each sample gets more, up to `plan.cap`, until the time budget is spent.
@@ -39,7 +42,7 @@ def measure_program(
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
     try:
-        done = executed(program, case, plan, watch)
+        done = executed(program, case, plan, watch, doing)
     except ProgramSkipped as error:
         return _without_times(case, "skipped", str(error))
     except WrongResult as error:

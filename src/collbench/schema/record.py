@@ -39,7 +39,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bus_factor: Annotated[float, msgspec.Meta(ge=0, le=1e6)] | None = None
 
 
-class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked.
 
     `figures` are what a program's check measured, by name: a residual, the share of a file that was in the cache.
@@ -117,7 +117,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     A sample is the time of `burst` operations, divided by their number. `legs` are the parts of a sample that are told
     apart; they add up to it. `device` is the time by the GPU's own clock, from operations after the samples.
     `algorithm` and `protocol` are what the library chose, where it tells. `shared_gpu`: two ranks used one GPU, so the
-    numbers are for tests of function only. `cpu` is what the executions of a program took, preparation included.
+    numbers are for tests of function only. `cpu` is what the executions of a program took.
     """
 
     case: Case

@@ -19,7 +19,10 @@ _LEFT_OUT = ("__pycache__", ".so", ".egg-info", ".pyc", "source_tree")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to build: the base image, certificates of a proxy, wheels instead of a package index, for which CUDA."""
+    """How to build: the base image, certificates of a proxy, wheels instead of a package index, for which CUDA.
+
+    `arguments` are further ones of the Dockerfile, as `NAME=VALUE`.
+    """
 
     base: str | None = None
     no_cache: bool = False
@@ -27,6 +30,7 @@ class Recipe:
     wheelhouse: Path | None = None
     no_index: bool = False
     cuda: str | None = None
+    arguments: tuple[str, ...] = ()
 
 
 def context_files(dockerfile: Path, recipe: Recipe) -> dict[str, Path]:

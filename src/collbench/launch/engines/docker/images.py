@@ -73,13 +73,20 @@ def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
     """A recipe as build arguments.
 
     Raises:
-        RequestError: CUDA is asked for, and the Dockerfile has no such argument.
+        RequestError: an argument is given that the Dockerfile does not have.
     """
-    if recipe.cuda is not None and not re.search(r"^ARG CUDA\b", dockerfile.read_text(encoding="utf-8"), re.MULTILINE):
+    known = re.findall(r"^ARG (\w+)", dockerfile.read_text(encoding="utf-8"), re.MULTILINE)
+    if recipe.cuda is not None and "CUDA" not in known:
         raise RequestError(
             f"--cuda {recipe.cuda}: {dockerfile.name} has no argument CUDA. Remove --cuda for this image."
         )
     given = {"BASE": recipe.base, "NO_INDEX": "1" if recipe.no_index else None, "CUDA": recipe.cuda}
+    for argument in recipe.arguments:
+        name, equals, value = argument.partition("=")
+        if not equals or name not in known:
+            there = ", ".join(dict.fromkeys(known))
+            raise RequestError(f"--build-arg {argument}: write NAME=VALUE; {dockerfile.name} has {there}.")
+        given[name] = value
     return {name: value for name, value in given.items() if value is not None}
 
 
