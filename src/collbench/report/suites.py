@@ -83,7 +83,7 @@ def _found(found: Found, sides: Sides, margin: float, all_of: int) -> str:
     in_all = f" of {counted(all_of, 'benchmark')}"
     decided = [(word, by_verdict[word]) for word in ("slower", "faster") if by_verdict[word]]
     parts = [_decided(own, word, "" if index else in_all, sides) for index, (word, own) in enumerate(decided)]
-    parts += [f"{_are(alike)} {_within(margin)}{_slow_at_times(alike)}" if alike else ""]
+    parts += [f"{_named(alike)} {_within(margin)}{_slow_at_times(alike)}" if alike else ""]
     parts += [_undecided(by_verdict["inconclusive"], margin, all_of), _apart(by_verdict["not comparable"])]
     return "; ".join(part for part in parts if part)
 
@@ -101,9 +101,12 @@ def _with(found: Found, verdict: str) -> dict[str, list[Comparison]]:
 
 
 def _all(found: Found) -> str:
-    if len(found) <= 2:
-        return f"{' and '.join(found)} {_verb(found)}"
-    return f"all {len(found)} benchmarks are"
+    return f"all {len(found)} benchmarks are" if len(found) > 2 else _named(found)
+
+
+def _named(found: Found) -> str:
+    """One or two by their names, more by their number."""
+    return _are(found) if len(found) > 2 else f"{' and '.join(found)} {_verb(found)}"
 
 
 def _verb(found: Found) -> str:
