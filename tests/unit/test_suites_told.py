@@ -68,6 +68,8 @@ def test_too_few_launches_are_undecided_and_not_the_same(tmp_path: Path) -> None
 def test_a_benchmark_of_a_suite_that_nobody_knows_is_told_last(tmp_path: Path) -> None:
     run = made(tmp_path, (of("aardvark", 1.0, Work(amount=1), measure="total"), *DD))
     assert [line.split(":")[0] for line in told(run)] == ["I/O", "Other"]
+    own = sentences(by_suite(run, "policy", {"dd": "storages"}), 0.02)
+    assert [line.split(":")[0] for line in own] == ["Storages", "Other"]
 
 
 def test_two_containers_have_a_sentence_each(tmp_path: Path) -> None:
