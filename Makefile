@@ -73,7 +73,7 @@ format: $(OPENMPI)/.ready ## format the code with ruff
 clean: ## remove environments and caches
 	rm -rf $(VENVS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info src/collbench/timing/*.so src/collbench/workloads/*.so
 
-$(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,browser,test
+$(OPENMPI)/.ready: EXTRAS := openmpi,torch,cuda12,suites,browser,test
 $(MPICH)/.ready: EXTRAS := mpich,test
 $(DEMO)/.ready: EXTRAS := openmpi
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.processes import LIMIT
 
@@ -37,6 +38,11 @@ def printing(text: str) -> Callable[[Any, int], Sequence[str]]:
 
 def shell(script: str) -> Callable[[Any, int], Sequence[str]]:
     return lambda case, times: ("sh", "-c", script)
+
+
+def replace_benchmark(plan: Plan, benchmark: dict[str, Any]) -> Plan:
+    """The plan with another benchmark."""
+    return msgspec.structs.replace(plan, benchmarks=(benchmark,))
 
 
 def run_row(

@@ -13,7 +13,7 @@ from tests.unit.made_runs import made_manifest
 from tests.unit.made_suite import of_one_launch
 from tests.unit.manual import PAGES, ROOT, rows, section
 
-from collbench import errors, workloads
+from collbench import doctor, errors, workloads
 from collbench.analysis.baseline import Baseline, BaselineCell
 from collbench.analysis.factors import FACTORS as COMPARED
 from collbench.analysis.options import FACTORS as ADVISED
@@ -203,3 +203,8 @@ def test_styles_and_columns() -> None:
     assert re.findall(r"`(\w+)`", listed) == list(COLUMNS)
     of_tables = section("styles.md", "Styles for tables").partition(". ")[0]
     assert re.findall(r"`(\w+)`", of_tables) == [*FORMATS, "json"]
+
+
+def test_checks_of_doctor() -> None:
+    listed = rows(section("commands.md", "`collbench doctor`"), "check", "what it looks at")
+    assert tuple(name.strip("`") for name in listed) == doctor.names()

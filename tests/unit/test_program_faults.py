@@ -151,9 +151,9 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
         while time.monotonic() < end and not (records.exists() and records.read_bytes().count(b"\n") == 4):
             time.sleep(0.02)
-        while time.monotonic() < end and not (started := children.read_text(encoding="utf-8").split()):
+        while time.monotonic() < end and len(started := children.read_text(encoding="utf-8").split()) < 2:
             time.sleep(0.02)
-        (child,) = started
+        guard, child = started
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=LIMIT)
     finally:
@@ -162,3 +162,4 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
     assert running.returncode == 130
     assert said == f"collbench: interrupted. 4 records are in {tmp_path / 'run'}: collbench show {tmp_path / 'run'}\n"
     assert gone(int(child))
+    assert gone(int(guard))

@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.contended import usable
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import Pair
@@ -174,7 +175,7 @@ def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
 
     An option that had a wrong result is never the best.
     """
-    right = {option: cell for option, cell in cells.items() if cell.medians and not cell.wrong}
+    right = {option: usable(cell) for option, cell in cells.items() if cell.medians and not cell.wrong}
     measured = {option: cell.by_launch for option, cell in right.items() if min(cell.medians) > 0}
     blocks: dict[int, list[float]] = {}
     for times in measured.values():

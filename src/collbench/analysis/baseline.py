@@ -30,7 +30,8 @@ LARGEST = 256 << 20
 class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A cell: its work, median and mean of each launch in seconds, and how and over what they were taken.
 
-    `how` lists the ways of measuring, `ways` says by its place in that list which one each launch took.
+    `how` lists the ways of measuring, `ways` says by its place in that list which one each launch took. `contended` are
+    launches, and `cpu` has CPU seconds and seconds for a sample of a program, by launch.
     """
 
     case: Case
@@ -41,6 +42,8 @@ class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     how: tuple[tuple[tuple[str, str], ...], ...]
     ways: tuple[Count, ...]
     transports: tuple[str, ...] = ()
+    contended: tuple[Count, ...] = ()
+    cpu: dict[Count, tuple[Time, Time]] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +83,7 @@ def _kept(cell: Cell) -> BaselineCell:
     return BaselineCell(
         case=cell.case, work=cell.work, launches=tuple(cell.launches), medians=tuple(cell.medians),
         means=tuple(cell.means), how=tuple(how), ways=tuple(map(how.index, cell.ways)),
-        transports=tuple(sorted(cell.transports)),
+        transports=tuple(sorted(cell.transports)), contended=tuple(sorted(cell.contended)), cpu=cell.cpu,
     )  # fmt: skip
 
 
@@ -127,4 +130,6 @@ def _cell(stored: BaselineCell, path: Path) -> Cell:
     cell.ways = [stored.how[way] for way in stored.ways]
     cell.how.update(stored.how)
     cell.transports.update(stored.transports)
+    cell.contended.update(stored.contended)
+    cell.cpu.update(stored.cpu)
     return cell

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from collbench.analysis.alike import Alike, alike
+from collbench.analysis.contended import undisturbed
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
+from collbench.analysis.processor_time import ProcessorTime, processor_time
 from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
 from collbench.units import counted
 
@@ -32,8 +34,9 @@ class Comparison:
     is shown: of times it is negative where the other is slower, of rates positive. `launches_more`: how many launches
     more give a verdict with a probability of 80 %; None where there is one, or launches would not help. `blocks`:
     launches of both sides were paired. `launches` are those of each side that were used, `left_out` those that were
-    measured in another way. `slow`: launches that are far slower than most of their cell, where one side has more of
-    them. `serial`: the autocorrelation of neighbouring launches as a normal score, None with too few launches.
+    measured in another way, `contended` those of programs during which others used the cores. `slow`: launches that are
+    far slower than most of their cell, where one side has more of them. `serial`: the autocorrelation of neighbouring
+    launches as a normal score, None with too few launches. `cpu` is what the program of each side used, where recorded.
     """
 
     pair: Pair
@@ -53,6 +56,8 @@ class Comparison:
     left_out: int = 0
     slow: Slow | None = None
     serial: float | None = None
+    contended: int = 0
+    cpu: tuple[ProcessorTime | None, ProcessorTime | None] = (None, None)
 
     @property
     def percent(self) -> float | None:
@@ -66,14 +71,16 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     Raises:
         RequestError: SciPy is not installed.
     """
-    values = [alike(pair, in_blocks) for pair in pairs]
+    quiet = [undisturbed(pair, in_blocks) for pair in pairs]
+    values = [alike(pair, in_blocks) for pair, _ in quiet]
     reasons = [_not_comparable(pair, *both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
     comparable = [(v.base, v.other) for v, reason in zip(values, reasons, strict=True) if not reason]
     tests = iter(together(*p_values(comparable, in_blocks)))
-    return [
-        _not_compared(pair, reason, in_blocks) if reason else _compared(pair, both, next(tests), margin, in_blocks)
-        for pair, both, reason in zip(pairs, values, reasons, strict=True)
+    compared = [
+        _not_compared(pair, reason, in_blocks) if reason else _compared(used, both, next(tests), margin, in_blocks)
+        for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=True)
     ]
+    return [_as_measured(result, pair, *used) for result, pair, used in zip(compared, pairs, quiet, strict=True)]
 
 
 def p_values(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> tuple[list[float], list[float | None]]:
@@ -106,6 +113,22 @@ def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks:
         pair, *sides, ratio, tests.p, tests.p_blocks, tests.p_adjusted, tests.cells, _paper_diff(pair), verdict, why,
         more, in_blocks, (len(base), len(other)), left_out, kinds, serial(base, other, in_blocks),
     )  # fmt: skip
+
+
+def _as_measured(comparison: Comparison, pair: Pair, used: Pair, contended: int) -> Comparison:
+    """With every launch of the pair, and with how many were not used because they were contended."""
+    base, other = (
+        processor_time(cell) or processor_time(all_of_it)
+        for cell, all_of_it in ((used.base, pair.base), (used.other, pair.other))
+    )
+    comparison = replace(comparison, pair=pair, contended=contended, cpu=(base, other))
+    if not contended or min(len(used.base.medians), len(used.other.medians)) >= FEWEST:
+        return comparison
+    words = ("block", "blocks") if comparison.blocks else ("launch", "launches")
+    lost = f"tasks waited for a CPU in {counted(contended, *words)}"
+    if used.base.medians and used.other.medians:
+        return replace(comparison, why=f"{comparison.why}: {lost}")
+    return replace(comparison, verdict="inconclusive", why=f"no others are left: {lost}", launches=(0, 0))
 
 
 def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:

@@ -18,11 +18,11 @@ MENTIONED = frozenset({"host", "boot", "samples"})
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases make up, by name; several values are joined by `and`."""
     facts: dict[str, set[str]] = {}
-    sides = {(case.where.image, case.where.on_host, "" if case["backend"] else case.workload) for case in cases}
+    sides = {(case.where.image, case.where.on_host, _users(case)) for case in cases}
     for manifest in observed.manifests:
         machine = _of_manifest(manifest)
-        for image, on_host, program in sides:
-            for name, value in (machine | software(manifest, image, on_host, program)).items():
+        for image, on_host, users in sides:
+            for name, value in (machine | software(manifest, image, on_host, users)).items():
                 facts.setdefault(name, set()).add(value)
     return {name: _several(values) for name, values in facts.items()}
 
@@ -75,10 +75,19 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
     return facts | {f"env:{name}": value for name, value in manifest.environment.items() if name not in _OWN}
 
 
-def software(manifest: Manifest, image: str | None, on_host: bool, program: str | None = None) -> dict[str, str]:
+def _users(case: Case) -> frozenset[str]:
+    """How a manifest may name a case as a user of a library: `linpack`, `linpack blas=mkl`; empty for a collective."""
+    if case["backend"]:
+        return frozenset()
+    return frozenset({case.workload, *(f"{case.workload} {name}={value}" for name, value in case.how.items())})
+
+
+def software(
+    manifest: Manifest, image: str | None, on_host: bool, users: frozenset[str] | None = None
+) -> dict[str, str]:
     """Libraries and interpreter of one side: of an image, of the environment beside it, or of the run itself.
 
-    Of its libraries, those that a `program` starts or loads; those that ranks communicate through where it is empty.
+    Of its libraries, those that these `users` start or load; those that ranks communicate through where there are none.
     """
     side: Image | None = None
     if manifest.experiment is not None and image is not None:
@@ -87,8 +96,8 @@ def software(manifest: Manifest, image: str | None, on_host: bool, program: str 
     libraries, packages, python = manifest.libraries, manifest.packages, manifest.python
     if side is not None:
         libraries, packages, python = side.libraries, side.packages, side.python or ""
-    if program is not None:
-        libraries = tuple(one for one in libraries if (program in one.used_by if program else not one.used_by))
+    if users is not None:
+        libraries = tuple(one for one in libraries if users & set(one.used_by) or not (users or one.used_by))
     facts = {
         "library": _all(_version(library) for library in libraries),
         "library-file": _all(_file(library) for library in libraries),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collbench.errors import RequestError
@@ -65,8 +65,14 @@ _PLACES = (
            lambda case: (not case.where.on_host, case.where.engine), _same_place),
 )  # fmt: skip
 
+#: Within one run: the sides of `policy`, whose libraries and programs are the question.
+_LIBRARY = replace(_PLACES[0], name="library", implied=SOFTWARE)
+
 #: Axes that are not factors: sizes are the rows of a table, and numbers of ranks are different questions.
 _NO_FACTOR = frozenset({"size", "ranks"})
+
+#: Facts that may differ with an axis of a workload, which may be the choice of a library.
+_CHOSEN = frozenset({"library", "library-file"})
 
 #: What `--by` takes within one run, the likeliest first.
 FACTORS = {factor.name: factor for factor in _PLACES} | {
@@ -83,7 +89,9 @@ def of_fact(name: str) -> Factor:
 
 
 def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) -> Factor:
-    """The factor of that name. With `more`, a fact of the environment may be one; `own` are axes of workloads.
+    """The factor of that name; `own` are axes of workloads, `more` facts of the environments of two runs.
+
+    Without `more`, within one run, `library` compares places that have their own software.
 
     Raises:
         RequestError: no such factor.
@@ -92,8 +100,11 @@ def find_factor(name: str, more: Iterable[str] = (), own: Iterable[str] = ()) ->
     if spelled in FACTORS:
         return FACTORS[spelled]
     if spelled in (axis.replace("_", "-") for axis in own):
-        return _of_axis(axis_of(spelled.replace("-", "_")))
+        factor = _of_axis(axis_of(spelled.replace("-", "_")))
+        return replace(factor, implied=_CHOSEN)
     if spelled in more:
         return of_fact(spelled)
-    known = (*FACTORS, *own, *more)
+    if spelled == _LIBRARY.name:
+        return _LIBRARY
+    known = (*FACTORS, *own, *(more or (_LIBRARY.name,)))
     raise RequestError(f"--by {name!r}: unknown. {suggestion(spelled, known)}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +39,9 @@ class Cell:
     `launches`, `medians`, `means` (seconds) and `ways` have an entry for each launch that measured it; a launch has
     a number, which is also its block. `how` holds each way once. `clock_step` is the spacing of the times (s) that
     the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most` are the
-    shortest and the longest sample (s). The counters count records.
+    shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu` has
+    for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
+    samples. The counters count records.
     """
 
     case: Case
@@ -57,12 +59,13 @@ class Cell:
     skipped: int = 0
     wrong: int = 0
     unchecked: int = 0
-    contended: int = 0
     oversubscribed: int = 0
     shared_gpu: int = 0
     samples: int = 0
     late: int = 0
     repeated: int = 0
+    contended: set[int] = field(default_factory=set)
+    cpu: dict[int, tuple[float, float]] = field(default_factory=dict)
     transports: set[str] = field(default_factory=set)
     notes: set[str] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
@@ -91,14 +94,14 @@ class Cell:
         self.work = record.work
         self.ways.append(way := how(record))
         self.how.add(way)
-        self._caution(record)
+        self._caution(record, launch)
 
-    def _caution(self, record: Record) -> None:
+    def _caution(self, record: Record, launch: int) -> None:
         """Count what a reader of the number must know. Plain ifs: a million records are added in seconds."""
         if record.check is not None and record.check.wrong is None:
             self.unchecked += 1
         if record.contended:
-            self.contended += 1
+            self.contended.add(launch)
         if record.oversubscribed:
             self.oversubscribed += 1
         if record.shared_gpu:
@@ -110,12 +113,17 @@ class Cell:
             self.notes.update(record.notes)
         if record.transport:
             self.transports.add(record.transport)
+        if record.cpu is not None and record.samples is not None:
+            taken = max(record.samples.n + record.samples.warmup, 1)
+            self.cpu[launch] = ((record.cpu.user + record.cpu.system) / taken, record.cpu.wall / taken)
         for state in record.gpus:
             self.slowed.update(state.before.throttled or (), state.after.throttled or ())
 
     def absorb(self, other: Cell, moved: int) -> None:
         """Add what another run measured of this case, its launch numbers moved up by so many."""
         self.launches.extend(launch + moved for launch in other.launches)
+        self.contended.update(launch + moved for launch in other.contended)
+        self.cpu.update((launch + moved, used) for launch, used in other.cpu.items())
         self.medians.extend(other.medians)
         self.means.extend(other.means)
         self.highest = max(self.highest, other.highest + moved)
@@ -127,6 +135,22 @@ class Cell:
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         for name in ("how", "transports", "notes", "reasons", "slowed"):
             getattr(self, name).update(getattr(other, name))
+
+    @property
+    def disturbed(self) -> set[int]:
+        """Launches of a program during which others used its cores: comparisons leave them out."""
+        return set() if self.case["backend"] else self.contended
+
+    def without(self, launches: Container[int]) -> Cell:
+        """The cell as if these launches had not been measured."""
+        kept = [index for index, launch in enumerate(self.launches) if launch not in launches]
+        ways = [self.ways[index] for index in kept]
+        return replace(
+            self, launches=array("q", (self.launches[index] for index in kept)), ways=ways, how=set(ways),
+            medians=array("d", (self.medians[index] for index in kept)),
+            means=array("d", (self.means[index] for index in kept)),
+            cpu={launch: used for launch, used in self.cpu.items() if launch not in launches},
+        )  # fmt: skip
 
     @property
     def half_step(self) -> float:
@@ -144,7 +168,6 @@ _COUNTERS = (
     "skipped",
     "wrong",
     "unchecked",
-    "contended",
     "oversubscribed",
     "shared_gpu",
     "samples",

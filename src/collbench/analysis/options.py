@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
@@ -81,22 +81,47 @@ def questions(observed: Observed, given: dict[str, str]) -> list[Question]:
     Raises:
         RequestError: nothing is left.
     """
+    kept, seen = _given(observed, given)
+    grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
+    for case, option in kept:
+        grouped.setdefault(_question(case), {}).setdefault(case["size"], {})[option] = observed.cells[case]
+    if not grouped:
+        raise _nothing_given(observed, seen)
+    return [Question(case, cells, _varying(cells)) for case, cells in grouped.items()]
+
+
+def given_cells(observed: Observed, given: dict[str, str]) -> Observed:
+    """The run with only those cells that have these values of factors.
+
+    Raises:
+        RequestError: nothing is left.
+    """
+    kept, seen = _given(observed, given)
+    if not kept:
+        raise _nothing_given(observed, seen)
+    return replace(observed, cells={case: observed.cells[case] for case, _ in kept})
+
+
+def _given(observed: Observed, given: dict[str, str]) -> tuple[list[tuple[Case, Option]], dict[str, set[str]]]:
+    """Cases that have these values of factors, with their options; and of each factor the values there are."""
     backends = {case["backend"] for case in observed.cells}
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
     library = _library_of(observed)
-    grouped: dict[Case, dict[int, dict[Option, Cell]]] = {}
     seen: dict[str, set[str]] = {factor: set() for factor in given}
-    for case, cell in observed.cells.items():
+    kept = []
+    for case in observed.cells:
         option = _option(case, library, len(backends) > 1, len(engines) > 1)
         words = {factor: _words(case, option, factor) for factor in given}
         for factor, known in words.items():
             seen[factor].update(known[:1])
         if all(_is(words[factor], value) for factor, value in given.items()):
-            grouped.setdefault(_question(case), {}).setdefault(case["size"], {})[option] = cell
-    if not grouped:
-        values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
-        raise RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
-    return [Question(case, cells, _varying(cells)) for case, cells in grouped.items()]
+            kept.append((case, option))
+    return kept, seen
+
+
+def _nothing_given(observed: Observed, seen: dict[str, set[str]]) -> RequestError:
+    values = "; ".join(f"{factor} is {', '.join(sorted(known))}" for factor, known in seen.items())
+    return RequestError(f"--given leaves nothing of {observed.name}, where {values}.")
 
 
 def parse_given(texts: Iterable[str], own: Iterable[str] = ()) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from collbench.analysis import environment
+from collbench.analysis.beneath import refuse_other_device
 from collbench.analysis.factors import FACTORS, Factor, of_fact
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RequestError
@@ -21,7 +22,10 @@ _QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "ima
 
 @dataclass(frozen=True)
 class Pair:
-    """Two cells that are compared. `free` are the facts of the measuring in which they may differ (`METHODS`)."""
+    """Two cells that are compared. `free` are the facts of the measuring in which they may differ (`METHODS`).
+
+    `remarks` say in what else the sides differ, `asked` what the fact that is the question is on each.
+    """
 
     base: Cell
     other: Cell
@@ -29,6 +33,7 @@ class Pair:
     other_name: str
     free: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 def within(observed: Observed, factor: Factor, ignored: frozenset[str], between: tuple[str, ...] = ()) -> list[Pair]:
@@ -123,7 +128,7 @@ def _named(label: str, name: str) -> bool:
 
 
 def _side(case: Case) -> tuple[object, ...]:
-    return (case.where.image, case.where.on_host, case["backend"])
+    return (case.where.image, case.where.on_host, case["backend"] or case.workload)
 
 
 def axes_by_name(*runs: Observed) -> dict[str, str]:
@@ -222,9 +227,23 @@ def _checked(pairs: list[Pair], differences: dict[str, str], factor: Factor, ign
         likely = "" if factor.axes else _explaining(apart)
         raise RequestError(
             f"{pairs[0].base_name} and {pairs[0].other_name} differ in more than what is asked about:{listed}\n"
-            f"{likely and f'To compare by one of these: --by {likely}. '}To compare anyway: --ignore {','.join(wrong)}"
+            f"{_other_software(pairs, factor, wrong)}{likely and f'To compare by one of these: --by {likely}. '}"
+            f"To compare anyway: --ignore {','.join(wrong)}"
         )
+    refuse_other_device(pairs, ignored)
     remarks = tuple(f"{name}: {text}" for name, text in differences.items() if name not in factor.implied)
+    asked = tuple(f"{name}: {text}" for name, text in differences.items() if name == factor.name)
     axes = (*factor.axes, *_axes(ignored))
     free = frozenset(name for name, axis in METHODS.items() if name in ignored or axis in axes)
-    return [replace(pair, free=free, remarks=remarks) for pair in pairs]
+    return [replace(pair, free=free, remarks=remarks, asked=asked) for pair in pairs]
+
+
+def _other_software(pairs: list[Pair], factor: Factor, wrong: Iterable[str]) -> str:
+    """Ways out where a container has other programs or libraries than the host; empty elsewhere."""
+    if "policy" not in factor.axes or not {"library", "library-file"} & {*wrong}:
+        return ""
+    if pairs[0].base.case["backend"]:
+        return "To compare host and container with their libraries: --by library. "
+    image = "collbench image build tools --base debian:bookworm-slim"
+    return (f"Measure in an image on the host's release, which has the same programs ({image}, say), or make the "
+            "programs the question: --by library. ")  # fmt: skip

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import click
 
 from collbench.analysis import baseline as baselines
+from collbench.analysis import beneath
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed
+from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_in_turns, within, without_partner
 from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
 from collbench.cli.failing import FAILING, failures
@@ -32,9 +34,16 @@ from collbench.units import counted
     "--by",
     default=None,
     metavar="FACTOR",
-    help=f"What the sides differ in: {', '.join(FACTORS)}; between two runs also a fact of the environment, such as library.",
+    help=f"What the sides differ in: {', '.join(FACTORS)}, library; between two runs also another fact of the environment.",
 )
 @click.option("--between", default=None, metavar="A,B", help="Only these two sides of --by: B compared with A.")
+@click.option(
+    "--given",
+    multiple=True,
+    default=None,
+    metavar="FACTOR=VALUE",
+    help="Only cells with this value, such as policy=multi. Can be repeated.",
+)
 @click.option(
     "--ignore",
     "ignored",
@@ -60,6 +69,7 @@ def command(
     runs: tuple[Path, ...],
     by: str | None,
     between: str | None,
+    given: tuple[str, ...],
     ignored: tuple[str, ...],
     margin: float,
     fail_on: str | None,
@@ -73,14 +83,22 @@ def command(
     A run is a folder that --out or launch wrote, or a folder of such folders, each of them one launch.
     """
     if save_baseline is not None:
-        asked = {"--by": by, "--between": between, "--ignore": ignored, "--fail-on": fail_on, "--baseline": baseline}
+        asked = {
+            "--by": by,
+            "--between": between,
+            "--given": given,
+            "--ignore": ignored,
+            "--fail-on": fail_on,
+            "--baseline": baseline,
+        }
         return _save(runs, save_baseline, [flag for flag, value in asked.items() if value])
     if len(runs) == 1 and baseline is None:
-        pairing = _within_run(runs[0], by, between, names(ignored), in_blocks)
+        pairing = _within_run(_given(read(runs[0]), given), by, between, names(ignored), in_blocks)
     elif between:
         raise RequestError("--between chooses sides of one run; here two are compared.")
     else:
-        pairing = _between_runs(*_two_sides(runs, baseline, in_blocks), by, names(ignored), in_blocks)
+        base, other = (_given(side, given) for side in _two_sides(runs, baseline, in_blocks))
+        pairing = _between_runs(base, other, by, names(ignored), in_blocks)
     comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
     say(tables(comparisons), document(comparisons, margin, pairing.doubts), style)
     return _exit_code(comparisons, fail_on, pairing)
@@ -98,19 +116,25 @@ class Pairing(NamedTuple):
     doubts: tuple[str, ...]
 
 
+def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
+    """The run without cells that have other values of factors."""
+    return given_cells(observed, parse_given(texts, own_axes(observed.cells))) if texts else observed
+
+
 def _known(ignored: frozenset[str], *runs: Observed) -> frozenset[str]:
     """The names, if each of them is that of an axis, a fact or a way of measuring."""
-    known = {*axes_by_name(*runs), *METHODS, *(name for run in runs for name in facts(run, run.cells))}
+    known = {*axes_by_name(*runs), *METHODS, beneath.NAME, *(name for run in runs for name in facts(run, run.cells))}
     for name in sorted(ignored - known):
         raise RequestError(f"--ignore {name!r}: unknown. {suggestion(name, sorted(known))}")
     return ignored
 
 
-def _within_run(run: Path, by: str | None, between: str | None, ignored: frozenset[str], in_blocks: bool) -> Pairing:
+def _within_run(
+    observed: Observed, by: str | None, between: str | None, ignored: frozenset[str], in_blocks: bool
+) -> Pairing:
     sides = tuple(side.strip() for side in between.split(",")) if between else ()
     if between and (len(sides) != 2 or not all(sides)):
         raise RequestError(f"--between {between!r}: name two sides, as in --between multi,single.")
-    observed = read(run)
     if by is None:
         raise RequestError(
             "compare: only one run. Name a second run, a --baseline, or what the sides of this run differ in: "

@@ -56,7 +56,7 @@ def _failed(comparison: Comparison) -> bool:
 
 def _lacks_launches(comparison: Comparison) -> bool:
     most = max(len(cell.medians) for cell in _sides(comparison))
-    used = min(comparison.launches) + comparison.left_out
+    used = min(comparison.launches) + comparison.left_out + comparison.contended
     return comparison.blocks and comparison.verdict != "not comparable" and most > used
 
 

@@ -16,7 +16,7 @@ from collbench.cli.terminal import harmless
 from collbench.errors import RequestError, RunWriteError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter
-from collbench.report.paper import PAPERS, paper
+from collbench.report.paper import paper
 from collbench.schema.case import own_axes
 
 #: By the suffix of the file's name.
@@ -38,9 +38,9 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
 )
 @click.option(
     "--against",
-    type=click.Choice(PAPERS),
+    metavar="PAPER",
     default=None,
-    help="Put the run beside the figures of this paper, with a verdict on each of its conclusions.",
+    help="Put the run beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion.",
 )
 @given
 @margin
@@ -49,10 +49,10 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
+    published = paper(against) if against else None
     observed = [read(run) for run in runs]
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
-    published = paper(against) if against else None
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
     chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
     _write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))

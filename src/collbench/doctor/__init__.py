@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from functools import cache
 from typing import TYPE_CHECKING
 
 from collbench.doctor.parts.finding import Finding, Problem
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collbench.doctor.parts.machine import Machine
 
 
-@cache
+@functools.cache
 def names() -> tuple[str, ...]:
     """Every check, in alphabetical order, without importing any."""
     return modules_of(__path__)

@@ -39,8 +39,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `libraries` are the MPI or torch, and NCCL where it can be loaded (which needs no GPU). `native`: the C loop was
     built. `backends` are the names known there, `missing` those that cannot be used there, with the reason. `cuda`: the
     CUDA that torch or CuPy is made for. `schema` is that of the records which are written there; 0: an older collbench,
-    which does not say it. Of the benchmarks asked about, `libraries` has what they start, and `missing_benchmarks` why
-    one cannot be measured there.
+    which does not say it. Of the benchmarks asked about, with their choices (`workloads.uses`), `libraries` has what
+    they start, and `missing_benchmarks` why one cannot be measured there.
     """
 
     collbench: str

@@ -187,15 +187,15 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
         boot_id=boot_id(),
         clock_step=clock_step() * 1e-9,
         gpus=tuple(gpus),
-        cache=_last_level_cache(),
+        cache=last_level_cache(),
         disks=disks(),
     )
 
 
-def _last_level_cache() -> int | None:
+def last_level_cache(root: Path = Path("/")) -> int | None:
     """Bytes of the highest cache of the first processor; None where the kernel does not say."""
     levels: list[tuple[int, int]] = []
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+    for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, size = _read(f"{index}/level"), _read(f"{index}/size")
         if level and size and size.endswith("K"):
             levels.append((int(level), int(size[:-1]) * 1024))

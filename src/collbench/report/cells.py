@@ -30,7 +30,7 @@ def cautions(cells: Sequence[Cell]) -> list[str]:
     launches = contended = 0
     for cell in cells:
         launches += len(cell.medians)
-        contended += cell.contended
+        contended += len(cell.contended)
         for line in [*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell)]:
             places.setdefault(line, set()).add(image_and_place(cell))
     lines = [f"{line} ({', '.join(sorted(where))})" for line, where in places.items()] + often_late(cells)

@@ -13,6 +13,7 @@ from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import SLOW
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
+from collbench.report import cpu_time
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key
 from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying
@@ -23,7 +24,8 @@ from collbench.schema.case import Case, names_in
 from collbench.units import format_size
 
 #: What was found, after what was measured.
-_JUDGED = ("difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%", "verdict")
+_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
+           "verdict")  # fmt: skip
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
            *_JUDGED)  # fmt: skip
 
@@ -39,7 +41,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
-        notes = (*_explained(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
+        notes = (*_explained(rows), *cpu_time.remarks(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
         cases = [common[id(comparison)] for comparison in rows]
         make = _of_program if is_program(cases[0]) else _of_collective
         result.append(replace(without_empty(make(rows, cases, unique, with_engine)), notes=notes))
@@ -100,9 +102,9 @@ def _image(pair: Pair) -> str:
 
 
 def _judged(comparison: Comparison) -> tuple[str, ...]:
-    """The difference, the three p, the paper's figure, and the verdict."""
+    """CPU seconds, the difference, the three p, the paper's figure, and the verdict."""
     return (
-        *difference(comparison),
+        cpu_time.shares(comparison), *difference(comparison),
         *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_blocks, comparison.p_adjusted)),
         "" if comparison.paper_diff is None else f"{comparison.paper_diff:.1f}", verdict(comparison),
     )  # fmt: skip
@@ -117,8 +119,11 @@ def _sides(pair: Pair, with_engine: bool) -> str:
     differs = with_engine or base.engine != other.engine
     if engines and differs and not set(engines) & set(names.split()):
         words.append(" and ".join(engines))
+    unfiltered = dict.fromkeys(where.text.removesuffix(f" seccomp {where.seccomp}") for where in (base, other))
     if base.text == other.text and not base.on_host:
         words.append(base.text)
+    elif len(unfiltered) == 1 and not base.on_host:  # --by seccomp
+        words += unfiltered
     return f"{names} ({' '.join(words)})" if words else names
 
 
@@ -191,6 +196,9 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
     left_out = sum(comparison.left_out for comparison in rows)
     if left_out:
         lines.append(f"launches left out, because they were measured differently from their partners: {left_out}")
+    if contended := sum(comparison.contended for comparison in rows):
+        side = " on either side" if rows[0].blocks else ""
+        lines.append(f"launches left out, because tasks waited for a CPU{side}: {contended}")
     if any(comparison.slow is not None for comparison in rows):
         lines.append(f"over {SLOW} times the median: occasional slow launches, which a median does not show")
     return lines
@@ -207,8 +215,10 @@ SERIAL = 1.645
 
 def _differ(rows: Sequence[Comparison]) -> list[str]:
     """What else differs between the sides: facts of the environment, transports."""
-    lines = [f"also differs: {text}" for comparison in rows for text in comparison.pair.remarks]
-    for pair in (comparison.pair for comparison in rows):
+    pairs = [comparison.pair for comparison in rows]
+    lines = [f"{pair.base_name} > {pair.other_name}: {text}" for pair in pairs for text in pair.asked]
+    lines += [f"also differs: {text}" for pair in pairs for text in pair.remarks]
+    for pair in pairs:
         if pair.base.transports != pair.other.transports:
             base, other = _transport(pair.base, pair.base_name), _transport(pair.other, pair.other_name)
             lines.append(f"transport: {base}; {other}")
@@ -237,12 +247,15 @@ def _entry(comparison: Comparison) -> dict[str, Any]:
 
     pair, ratio, slow = comparison.pair, comparison.ratio, comparison.slow
     return {
-        "base": {"name": pair.base_name, "case": to_builtins(pair.base.case), **_numbers(comparison.base)},
-        "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other)},
+        "base": {"name": pair.base_name, "case": to_builtins(pair.base.case), **_numbers(comparison.base),
+                 "cpu": cpu_time.document(comparison.cpu[0])},
+        "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other),
+                  "cpu": cpu_time.document(comparison.cpu[1])},
         "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
         "p": comparison.p, "p_blocks": comparison.p_blocks, "p_adjusted": comparison.p_adjusted,
         "cells": comparison.cells, "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
-        "left_out": comparison.left_out, "slow": None if slow is None else [slow.base, slow.other],
+        "left_out": comparison.left_out, "contended": comparison.contended,
+        "slow": None if slow is None else [slow.base, slow.other],
         "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from collbench.report.parameters import is_program, own_names, row_words, without_columns
 from collbench.schema.axes import AXES, Value, step_order
-from collbench.schema.case import Case, Where
+from collbench.schema.case import Case
 from collbench.schema.policy import PolicyOrder, policy_order
 from collbench.units import counted
 
@@ -16,6 +16,8 @@ from collbench.units import counted
 _ROWS = ("size",)
 #: Axes that a heading names separately.
 _APART = ("in_place", "driver", "backend", "thread_level")
+#: Axes of the place that distinguish tables: the others are in the rows, as the sides of a comparison.
+_PLACES = ("storage",)
 
 
 def operation(case: Case) -> str:
@@ -26,6 +28,7 @@ def operation(case: Case) -> str:
         return ", ".join([start, *filter(None, [row_words(case, [name for name in own if name != "measure"])])])
     what = (axis for axis in case.axes if axis.kind == "what" and axis.name not in _ROWS)
     words = [axis.words(case[axis.name]) for axis in what]
+    words += [AXES[name].words(case[name]) for name in _PLACES]
     if case["in_place"]:
         words.append(AXES["in_place"].words(True))
     return " ".join(word for word in (case.workload, *words) if word)
@@ -54,7 +57,8 @@ def ranks(case: Case) -> str:
 def heading_key(case: Case) -> tuple[Any, ...]:
     """Equal for rows of one table, and ascending in the order of tables: everything but the size and the place."""
     what = frozenset(item for item in case.what.items() if item[0] not in _ROWS)
-    return _key_of(case.workload, what, frozenset(case.how.items()), case.where.ranks)
+    places = tuple((name, case[name]) for name in ("ranks", *_PLACES))
+    return _key_of(case.workload, what, frozenset(case.how.items()), places)
 
 
 def table_key(case: Case) -> tuple[Any, ...]:
@@ -64,17 +68,20 @@ def table_key(case: Case) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=4096)  # few headings, a hundred thousand cells
 def _key_of(
-    workload: str, what: frozenset[tuple[str, Value]], how: frozenset[tuple[str, Value]], ranks: int
-) -> tuple[Any, ...]:
-    case = Case(workload=workload, what=dict(what), how=dict(how), where=Where(ranks=ranks))
+    workload: str, what: frozenset[tuple[str, Value]], how: frozenset[tuple[str, Value]],
+    places: tuple[tuple[str, Value], ...],
+) -> tuple[Any, ...]:  # fmt: skip
+    case = Case(workload=workload, what=dict(what), how=dict(how)).having(**dict(places))
     own = sorted((axis for axis in case.axes if axis.name not in AXES), key=lambda axis: axis.name)
     known = (axis for axis in AXES.values() if axis.kind != "where" and axis.name not in _ROWS)
     return (case.workload, tuple((axis.name, axis.order(case[axis.name])) for axis in own),
-            tuple(axis.order(case[axis.name]) for axis in known), case.where.ranks)  # fmt: skip
+            tuple(axis.order(case[axis.name]) for axis in known),
+            tuple(AXES[name].order(case[name]) for name, _ in places))  # fmt: skip
 
 
-def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int]:
+def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int, str]:
     """Image by image, near memory before far: from the host through one container to the most isolated."""
     where = case.where
     affinity = "" if where.affinity == "near" else where.affinity
-    return (where.image or "", affinity, not where.on_host, policy_order(where.policy), step_order(where.isolation))
+    step = step_order(where.isolation)
+    return (where.image or "", affinity, not where.on_host, policy_order(where.policy), step, where.seccomp)

@@ -73,7 +73,7 @@ def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
     where, medians = cell.case.where, cell.medians
     transports = ", ".join(sorted(cell.transports))
     size = format_size(cell.case["size"])
-    step = " ".join(word for word in (where.isolation, "" if where.affinity == "near" else where.affinity) if word)
+    step = where.text.removeprefix(where.policy).strip()
     start = (where.image or "", where.policy, step, size, str(len(medians)), str(cell.failed))
     if not medians:
         return (*start, "", "", "", transports)
@@ -84,7 +84,9 @@ def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
 def over_host(cell: Cell, host: Cell) -> str:
     """`1.72 (1.65 .. 1.80)`: the time over that of the host, in blocks that both have; empty where they have none."""
     times, of_host = cell.by_launch, host.by_launch
-    both = [launch for launch in times if of_host.get(launch, 0.0) > 0.0 and times[launch] > 0.0]
+    disturbed = cell.disturbed | host.disturbed
+    common = [launch for launch in times if launch not in disturbed]
+    both = [launch for launch in common if of_host.get(launch, 0.0) > 0.0 and times[launch] > 0.0]
     if not both:
         return ""
     steps = (cell.half_step, host.half_step)
@@ -97,4 +99,5 @@ def _about_hosts(cells: Sequence[Cell]) -> list[str]:
         return []
     few = any(len(cell.medians) < FEWEST for cell in cells)
     hint = f"; an interval needs {FEWEST} blocks" if few else ""
-    return [f"over the host: the median of the ratios within each block of launches{hint}"]
+    quiet = " in which no task waited for a CPU" if any(cell.disturbed for cell in cells) else ""
+    return [f"over the host: the median of the ratios within each block of launches{quiet}{hint}"]

@@ -8,12 +8,11 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted
-from collbench.machine.parent import end_with_parent
 from collbench.run.sampling import Watch
 from collbench.units import format_duration
 
@@ -52,7 +51,7 @@ class Finished:
 def execute(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None = None) -> Finished:
     """Run a program to its end, within `limit` seconds, in a folder.
 
-    Its process group is killed at the end in any case, and the kernel kills it when this process dies. Its locale is C
+    Its process group is killed at the end in any case, and when this process dies. Its locale is C
     (LC_ALL=C), for English messages and decimal points. A BLAS or an OpenMP program has as many threads as this process
     has cores (OMP_NUM_THREADS), on every side of a comparison.
 
@@ -61,12 +60,39 @@ def execute(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder:
         ProgramSkipped: it ended with exit code 77.
         Interrupted: this process was told to stop.
     """
+    with _guarded_group() as group:
+        return _executed(argv, limit, watch, doing, folder, group)
+
+
+@contextlib.contextmanager
+def _guarded_group() -> Iterator[int]:
+    """A process group that is killed when the context ends, or this process does.
+
+    Its leader is a shell that waits for the end of a pipe, of which this process alone has the other end. The kernel's
+    own way (PR_SET_PDEATHSIG) would need a call between fork and exec, for which Python copies its page tables: some
+    2 ms, which would count as the program's.
+    """
+    leader = subprocess.Popen(
+        ("sh", "-c", "read line; kill -KILL 0"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, process_group=0,
+    )  # fmt: skip
+    try:
+        yield leader.pid
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        leader.wait()
+        if leader.stdin is not None:
+            leader.stdin.close()
+
+
+def _executed(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None, group: int) -> Finished:
     threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     began = time.monotonic()
     try:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
-            env={**os.environ, **threads, "LC_ALL": "C"}, preexec_fn=end_with_parent, cwd=folder,
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=group,
+            env={**os.environ, **threads, "LC_ALL": "C"}, cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error
@@ -83,7 +109,7 @@ def execute(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder:
             pipes.read(0.0)
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+                os.killpg(group, signal.SIGKILL)  # its leader is not reaped yet, so the number is still its own
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.monotonic() - began
             process.returncode = code = os.waitstatus_to_exitcode(status)
@@ -102,14 +128,18 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
 
 @dataclass
 class _Pipes:
-    """The output of a program, as far as it is kept."""
+    """The output of a program, as far as it is kept; a descriptor of its process tells when it ends."""
 
     process: subprocess.Popen[bytes]
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     _ready: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _end: int = -1
 
     def __enter__(self) -> _Pipes:
+        with contextlib.suppress(OSError):  # a kernel before 5.3: the end is then seen with the next tick
+            self._end = os.pidfd_open(self.process.pid)
+            self._ready.register(self._end, selectors.EVENT_READ)
         for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
@@ -118,6 +148,8 @@ class _Pipes:
 
     def __exit__(self, *_: object) -> None:
         self._ready.close()
+        if self._end >= 0:
+            os.close(self._end)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()
@@ -137,7 +169,8 @@ class _Pipes:
         if not self._ready.get_map():
             time.sleep(wait)
         for key, _ in self._ready.select(wait):
-            self._drain(key.fd, key.data)
+            if key.fd != self._end:
+                self._drain(key.fd, key.data)
         if len(self.output) > MOST_OUTPUT:
             raise ProgramFailed(f"it printed more than {MOST_OUTPUT >> 20} MiB")
 

@@ -80,7 +80,7 @@ class Execution:
             self.repeatedly(least)
         else:
             self.doing(f"{self.case.title}: one execution")
-            self.once(least)
+            self.execute(1 if program.once else least)
         self.doing(f"{self.case.title}: verifying")
         self.steps("after", program.after)
         return self.done
@@ -93,9 +93,9 @@ class Execution:
             if taken >= least and time.monotonic() > end:
                 break
             self.doing(f"{self.case.title}: execution {taken + 1} of {max(taken + 1, least)}")
-            self.once(1)
+            self.execute(1)
 
-    def once(self, times: int) -> None:
+    def execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure."""
         program, case, done = self.program, self.case.case, self.done
         self.steps("before", program.before)
@@ -170,21 +170,28 @@ class Execution:
 
 def executed(program: Program, case: ProgramCase, plan: Plan, watch: Watch, doing: Callable[[str], None]) -> Executed:
     """The samples of a case: `Execution.all`, in an empty folder where the program works in files."""
-    with _folder(plan.folder) if program.files else contextlib.nullcontext() as folder:
-        beneath = None if folder is None else mounts.under(folder).text
+    with _place(program, plan) as folder:
+        beneath = mounts.under(folder).text if folder is not None and program.files else None
         done = Execution(program, case, plan, watch, folder, doing).all()
         done.beneath = beneath
         return done
 
 
+def _place(program: Program, plan: Plan) -> contextlib.AbstractContextManager[Path | None]:
+    """Where a program runs: in a folder of the plan's, in a temporary one, or (None) here."""
+    if program.files:
+        return _folder(plan.folder or str(Path.cwd()))
+    return _folder(None) if program.scratch else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
-def _folder(parent: str) -> Iterator[Path]:
-    """An empty folder, which is removed with everything in it."""
-    where = parent or str(Path.cwd())
+def _folder(parent: str | None) -> Iterator[Path]:
+    """An empty folder, which is removed with everything in it; None: where temporary files are."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="collbench-files-", dir=where))
+        folder = Path(tempfile.mkdtemp(prefix="collbench-files-", dir=parent))
     except OSError as error:
-        raise ProgramFailed(f"folder {where}: {error.strerror}; name one in which files can be made") from error
+        where, name = (parent, "name") if parent else ("of temporary files", "set TMPDIR to")
+        raise ProgramFailed(f"folder {where}: {error.strerror}; {name} one in which files can be made") from error
     try:
         yield folder
     finally:

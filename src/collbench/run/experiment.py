@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench import backends, collectives
+from collbench import backends, collectives, workloads
 from collbench.bindings.spec import Backend, Options, Session, allgather
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
@@ -101,7 +101,7 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
         RequestError: something in the plan does not exist, or is not usable here.
     """
     usable, unusable = chosen_backends(plan)
-    alone: tuple[Backend, ...] = (Alone(plan.workloads),) if plan.workloads else ()
+    alone: tuple[Backend, ...] = (Alone(workloads.uses(plan.benchmarks)),) if plan.workloads else ()
     if options.fault is not None and not all(backend.simulated for backend in (*usable, *alone)):
         raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     refuse_cadence(plan, (backend.name for backend in usable))

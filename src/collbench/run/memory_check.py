@@ -21,7 +21,7 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...]) -> DoesNotFit | None:
 
     One that cannot run here is skipped later, with the reason.
     """
-    able = [case for case in cases if workloads.get(case.case.workload).missing() is None]
+    able = [case for case in cases if _missing(case) is None]
     largest, free = max(able, key=lambda case: case.memory, default=None), available_bytes()
     if largest is None or free is None or largest.memory <= free * USABLE_SHARE:
         return None
@@ -29,6 +29,11 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...]) -> DoesNotFit | None:
         f"{largest.title}: needs {format_bytes(largest.memory)} of memory, and {format_bytes(free)} are free. "
         "Lower the sizes."
     )
+
+
+def _missing(case: ProgramCase) -> str | None:
+    program = workloads.get(case.case.workload)
+    return program.missing(program.choice(case.case))
 
 
 def does_not_fit(

@@ -38,7 +38,7 @@ def measure_program(
         Interrupted: this process was told to stop.
     """
     program = workloads.get(case.case.workload)
-    if (missing := program.missing()) is not None:
+    if (missing := program.missing(program.choice(case.case))) is not None:
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
     try:
@@ -64,9 +64,9 @@ def measure_program(
         transport=done.beneath,
         cpu=done.cpu,
     )
+    warmup = 0 if program.once else plan.warmup
     return tuple(
-        _filled(common, case, measure, done.samples[measure.name][plan.warmup :], method)
-        for measure in program.measures
+        _filled(common, case, measure, done.samples[measure.name], warmup, method) for measure in program.measures
     )
 
 
@@ -77,14 +77,16 @@ def _without_times(
     return tuple((Record(case=identity, **blank), None) for identity in case.identities)  # type: ignore[arg-type]
 
 
-def _filled(common: Record, case: ProgramCase, measure: Measure, seconds: Sequence[float], method: Method) -> Measured:
-    matrix = np.maximum(np.rint(np.array([seconds]) * 1e9), 1).astype(np.int64)
+def _filled(
+    common: Record, case: ProgramCase, measure: Measure, seconds: Sequence[float], warmup: int, method: Method
+) -> Measured:
+    matrix = np.maximum(np.rint(np.array([seconds[warmup:]]) * 1e9), 1).astype(np.int64)
     summary = summarise(matrix[0])
     return msgspec.structs.replace(
         common,
         case=case.case.having(measure=measure.name),
         work=measure.work(case.case),
-        samples=Samples(n=matrix.shape[1], invalid=0, warmup=method.warmup),
+        samples=Samples(n=matrix.shape[1], invalid=0, warmup=warmup),
         seconds=summary,
         ranks=Ranks(
             p50=(summary.p50,),

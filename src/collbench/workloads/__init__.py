@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from collbench.errors import PlanError, RequestError
 from collbench.registry import defined, modules_of
+from collbench.schema.plan import name_of
 from collbench.spelling import suggestion
 
 if TYPE_CHECKING:
@@ -39,20 +40,42 @@ def get(name: str) -> Program:
     return program
 
 
-def missing(name: str) -> str | None:
-    """Why a workload cannot run here; None: it can."""
+def uses(benchmarks: Iterable[str | dict[str, Any]]) -> tuple[str, ...]:
+    """The workloads of a plan, each once; one that uses this or that software with its choice: `linpack blas=mkl`."""
+    found: dict[str, None] = {}
+    for benchmark in benchmarks:
+        name = name_of(benchmark)
+        alternatives = get(name).alternatives
+        if alternatives is None:
+            found[name] = None
+        else:
+            choices = alternatives.asked(benchmark)
+            found |= dict.fromkeys(f"{name} {alternatives.parameter}={choice}" for choice in choices)
+    return tuple(found)
+
+
+def _choice(use: str) -> tuple[str, str]:
+    """Name and choice of a use: `linpack` and `mkl`."""
+    name, _, setting = use.partition(" ")
+    return name, setting.partition("=")[2]
+
+
+def missing(use: str) -> str | None:
+    """Why a workload cannot run here, by its name or one of its `uses`; None: it can."""
+    name, choice = _choice(use)
     try:
-        return get(name).missing()
+        return get(name).missing(choice)
     except PlanError as error:
         return str(error)
 
 
-def libraries(names: Iterable[str]) -> tuple[Library, ...]:
-    """What workloads start or load, each once, with the workloads that use it."""
+def libraries(uses: Iterable[str]) -> tuple[Library, ...]:
+    """What these uses of workloads start or load, each once, with the uses."""
     users: dict[Library, list[str]] = {}
-    for name in names:
-        for library in get(name).libraries():
-            users.setdefault(library, []).append(name)
+    for use in uses:
+        name, choice = _choice(use)
+        for library in get(name).libraries(choice):
+            users.setdefault(library, []).append(use)
     return tuple(msgspec.structs.replace(library, used_by=tuple(used_by)) for library, used_by in users.items())
 
 

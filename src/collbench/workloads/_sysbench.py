@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.workloads.parameters import parameter
-from collbench.workloads.program import Measure, Program
+from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software
 
 _TIME = re.compile(r"^ *total time: +([0-9.]+)s$", re.MULTILINE)
@@ -23,32 +23,38 @@ _VERSION = re.compile(r"^sysbench ([0-9]+)\.", re.MULTILINE)
 def benchmark(
     test: str, summary: str, *axes: Axis, events: Callable[[Case], int], options: Callable[[Case], Sequence[str]],
     threads: int = 1, measure: Measure | None = None, sizes: tuple[str, ...] = (),
+    prepare: Callable[[Case], Sequence[Step]] | None = None, refuses: Callable[[Case], str | None] | None = None,
 ) -> Program:  # fmt: skip
     """A benchmark that is a test of sysbench, with a fixed number of events; `options` are the test's own.
 
-    The work of a sample is these events, unless a `measure` says otherwise.
+    The work of a sample is these events, unless a `measure` says otherwise. A test that works in files has to
+    `prepare` them, and belongs to the suite io. `refuses` is what else no execution can take.
     """
 
     def argv(case: Case, times: int) -> Sequence[str]:
         limits = (f"--threads={case['threads']}", f"--events={events(case)}", "--time=0")
         return ("sysbench", test, *limits, *options(case), "run")
 
-    def refuses(case: Case) -> str | None:
-        return None if events(case) else f"no event in it, and {test} without a limit has no end"
+    def refused(case: Case) -> str | None:
+        if not events(case):
+            return f"no event in it, and {test} without a limit has no end"
+        return None if refuses is None else refuses(case)
 
     def verify(case: Case, output: str) -> int:
         return abs(events_in(output) - events(case))
 
     return Program(
         name=f"sysbench_{test}",
-        suite="cpu",
+        suite="cpu" if prepare is None else "io",
         title=f"sysbench {test}",
         summary=summary,
         measures=(measure or Measure("total", events, "events"),),
         argv=argv,
         parse=lambda output: {"total": [seconds(output)]},
         verify=verify,
-        refuses=refuses,
+        refuses=refused,
+        files=prepare is not None,
+        prepare=prepare or (lambda case: ()),
         software=(Software("sysbench", "sysbench"),),
         repeated=True,
         sizes=sizes,

@@ -11,7 +11,7 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.record import Unit, Work
-from collbench.workloads.software import Required
+from collbench.workloads.software import Alternatives, Required
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class Program:
     One execution takes the samples of a case; of a program that is `repeated`, one sample. `suite` is the group that
     it is measured with. `sizes` are those of a plan that names none, in bytes or as plans spell them; without them the
     program has no size. `axes` are the program's own; `Axis.neutral` is the value of a plan that names none. `software`
-    are the programs that it starts, and `needs` says why else it cannot run here (None: it can).
+    are the programs that it starts, `alternatives` those of which each case uses one, and `needs` says why else it
+    cannot run here (None: it can).
     `argv(case, times)` is the command that takes `times` samples of each measure, the first ones of
     which, the warm-up, are left out. `parse(output)` gives seconds of each sample by measure, and
     `verify(case, output)` how many results are wrong; `notes(output)` is what a reader of the numbers must know. These
@@ -88,10 +89,13 @@ class Program:
     or this folder cannot give what the case needs, so that it is skipped (None: it can).
 
     A program that works in `files` runs in an empty folder, which is removed afterwards; all its commands name files
-    relative to it. `prepare(case)` are commands that are executed once before the samples of a case, `before(case)`
+    relative to it. One that only reads its input from there and leaves its report, so that the storage does not matter,
+    has such a folder as `scratch`, where temporary files are. `prepare(case)` are commands that are executed once before the samples of a case, `before(case)`
     those before each execution, and `after(case)` those once after the samples, such as a pass that verifies what was
     written. `figures(case, output)` are what the check measured, such as a residual. A program or a step that ends with
     exit code 77 skips the case, with the last line of its standard error as the reason.
+
+    What happens only `once` in a container is executed once for a case, without a warm-up, whatever a plan asks for.
     """
 
     name: str
@@ -106,6 +110,7 @@ class Program:
     axes: tuple[Axis, ...] = ()
     notes: Callable[[str], Sequence[str]] = _nothing
     files: bool = False
+    scratch: bool = False
     prepare: Callable[[Case], Sequence[Step]] = _no_steps
     before: Callable[[Case], Sequence[Step]] = _no_steps
     after: Callable[[Case], Sequence[Step]] = _no_steps
@@ -115,13 +120,25 @@ class Program:
     refuses: Callable[[Case], str | None] = _takes_all
     suite: str = ""
     software: tuple[Required, ...] = ()
+    alternatives: Alternatives | None = None
     repeated: bool = False
+    once: bool = False
 
-    def missing(self) -> str | None:
-        """Why it cannot run here, and what would help; None: it can."""
-        reasons = (*(software.missing() for software in self.software), self.needs())
+    def missing(self, choice: str = "") -> str | None:
+        """Why it cannot run here, and what would help; None: it can. `choice` is one of its alternatives."""
+        asked = (software.missing for software in self._used(choice))
+        any_of_them = () if choice or self.alternatives is None else (self.alternatives.missing,)
+        reasons = (missing() for missing in (*asked, *any_of_them, self.needs))
         return next((reason for reason in reasons if reason is not None), None)
 
-    def libraries(self) -> tuple[Library, ...]:
-        """What the manifest says of what it starts or loads."""
-        return tuple(library for software in self.software if (library := software.library()) is not None)
+    def libraries(self, choice: str = "") -> tuple[Library, ...]:
+        """What the manifest says of what it starts or loads, with that `choice` of its alternatives."""
+        return tuple(library for software in self._used(choice) if (library := software.library()) is not None)
+
+    def _used(self, choice: str) -> tuple[Required, ...]:
+        chosen = (self.alternatives.by_value[choice],) if choice and self.alternatives is not None else ()
+        return (*self.software, *chosen)
+
+    def choice(self, case: Case) -> str:
+        """Which of its alternatives a case uses; empty where it has none."""
+        return "" if self.alternatives is None else str(case[self.alternatives.parameter])

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
 
 from collbench.schema.manifest import Library
 
@@ -27,22 +31,25 @@ class Required(Protocol):
 
 @dataclass(frozen=True)
 class Software:
-    """A program by the name that starts it. `package` is Debian's and Ubuntu's, which brings it.
+    """A program by the name that starts it. `package` of Debian and Ubuntu brings it, or `ways` say what does.
 
-    `version` are the arguments that make it print its version, and `pattern` finds that in what it prints. `oldest` is
-    the first version whose output is understood.
+    `version` are the arguments that make it print its version, and `pattern` finds that in what it prints. Without
+    arguments it is not started, because it would begin to measure: its own file is searched. `oldest` is the first
+    version whose output is understood.
     """
 
     name: str
-    package: str
+    package: str = ""
     version: tuple[str, ...] = ("--version",)
     pattern: str = r"(\d+(?:\.\d+)+)"
     oldest: tuple[int, ...] = ()
+    ways: str = ""
 
     def missing(self) -> str | None:
         path = shutil.which(self.name)
         if path is None:
-            return f"{self.name} was not found; on Debian and Ubuntu: apt-get install {self.package}"
+            ways = self.ways or f"on Debian and Ubuntu: apt-get install {self.package}"
+            return f"{self.name} was not found; {ways}"
         found = _version(self, path) if self.oldest else ""
         if found and tuple(map(int, found.split("."))) < self.oldest:
             needed = ".".join(map(str, self.oldest))
@@ -54,15 +61,68 @@ class Software:
         return None if path is None else Library(name=self.name, version=_version(self, path), path=path)
 
 
+@dataclass(frozen=True)
+class FirstOf:
+    """The first of these programs that there is, by one name; where there is none, the last says what brings it."""
+
+    name: str
+    programs: tuple[Software, ...]
+
+    def found(self) -> Software | None:
+        return next((program for program in self.programs if program.missing() is None), None)
+
+    def missing(self) -> str | None:
+        if self.found() is not None:
+            return None
+        others = ", ".join(program.name for program in self.programs[:-1])
+        return f"there is no {others}, and {self.programs[-1].missing()}"
+
+    def library(self) -> Library | None:
+        found = self.found()
+        library = None if found is None else found.library()
+        return None if library is None else msgspec.structs.replace(library, name=self.name)
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Software of which a case uses one: the value of a `parameter` says which. The first is that of its default."""
+
+    parameter: str
+    by_value: Mapping[str, Required]
+
+    def asked(self, benchmark: str | Mapping[str, Any]) -> tuple[str, ...]:
+        """The values that a benchmark of a plan names, of those that there are."""
+        usual = next(iter(self.by_value))
+        named = usual if isinstance(benchmark, str) else benchmark.get(self.parameter, usual)
+        values = named if isinstance(named, tuple | list) else (named,)
+        return tuple(value for value in values if value in self.by_value)
+
+    def missing(self) -> str | None:
+        """Why there is none of them: the reason of the first."""
+        reasons: list[str] = []
+        for required in self.by_value.values():
+            if (reason := required.missing()) is None:
+                return None
+            reasons.append(reason)
+        return reasons[0]
+
+
 @cache
 def _version(software: Software, path: str) -> str:
-    argv = (path, *software.version)
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        text = _printed(path, *software.version) if software.version else _bytes_of(path)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = re.search(software.pattern, done.stdout + done.stderr)
+    match = re.search(software.pattern, text)
     return match[1] if match is not None else ""
+
+
+def _printed(*argv: str) -> str:
+    done = subprocess.run(
+        argv, capture_output=True, text=True, errors="replace", timeout=LIMIT, check=False, stdin=subprocess.DEVNULL
+    )
+    return done.stdout + done.stderr
+
+
+def _bytes_of(path: str) -> str:
+    return Path(path).read_bytes().decode("latin-1")

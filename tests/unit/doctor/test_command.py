@@ -52,8 +52,8 @@ def test_verdict_and_exit_code(
 def test_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     _, output = invoke(monkeypatch, {"cma": GOOD, "shm": FAILED})
     lines = output.splitlines()
-    assert lines[0] == "ok       cma         all well"
-    assert lines[1] == "fail     shm         bad"
+    assert lines[0] == "ok       cma          all well"
+    assert lines[1] == "fail     shm          bad"
     assert lines[2:4] == ["         cause   why", "         effect  what"]
     assert lines[4] == "         fix     " + "do " * 60
 

@@ -24,8 +24,8 @@ from collbench.doctor.parts.machine import Machine, execute, here
 
 def test_every_check_is_found_and_named_as_its_file() -> None:
     assert doctor.names() == (
-        "clocks", "cma", "compiler", "contention", "cores", "cuda_aware", "gpus", "memory", "mpi", "nccl", "peers",
-        "shm", "tmpdir",
+        "blas", "cache", "clocks", "cma", "compiler", "contention", "cores", "cuda_aware", "governor", "gpus", "memory",
+        "mpi", "nccl", "peers", "shm", "speculation", "storage", "tmpdir",
     )  # fmt: skip
     for name in doctor.names():
         check = doctor.get(name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from collbench.analysis.blocks import together
 from collbench.analysis.compare import MARGIN, Comparison, compare
@@ -15,9 +14,8 @@ from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_side
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
 from collbench.analysis.paper.cells import LIBRARIES, OPERATIONS, PARAMETER_SERVER, At, PaperCells
+from collbench.analysis.paper.judgement import Judgement
 from collbench.units import counted
-
-Finding = Literal["confirmed", "refuted", "undecided", "not measurable here"]
 
 #: Verdicts that say the other side does not take longer.
 _NOT_SLOWER = ("same", "negligible", "faster")
@@ -30,16 +28,6 @@ class Evidence:
     text: str
     ratio: Estimate | None
     verdict: str
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The verdict on a conclusion, the reason, and the cells that decide it."""
-
-    number: int
-    finding: Finding
-    why: str
-    evidence: tuple[Evidence, ...]
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,7 @@ class Claim:
         return f"{self.better.operation}, {gpus}: {self.worse.name} over {self.better.name}"
 
 
-def judge(cells: PaperCells, margin: float = MARGIN) -> list[Judgement]:
+def judge(cells: PaperCells, margin: float = MARGIN) -> list[Judgement[Evidence]]:
     """All five conclusions; p is adjusted over all cells that bear on them.
 
     Raises:
@@ -119,7 +107,7 @@ def _pair(cells: PaperCells, claim: Claim) -> Pair:
     return Pair(cells.places[claim.better], cells.places[claim.worse], claim.better.name, claim.worse.name)
 
 
-def _judged(number: int, claims: list[tuple[Claim, Comparison]], missing: list[str]) -> Judgement:
+def _judged(number: int, claims: list[tuple[Claim, Comparison]], missing: list[str]) -> Judgement[Evidence]:
     evidence = tuple(Evidence(claim.text, comparison.ratio, comparison.verdict) for claim, comparison in claims)
     absent = f"not measured: {', '.join(missing)}" if missing else ""
     if not evidence:
@@ -136,7 +124,7 @@ def _judged(number: int, claims: list[tuple[Claim, Comparison]], missing: list[s
     return Judgement(number, "undecided", "; ".join(word for word in words if word), evidence)
 
 
-def _scaling(cells: PaperCells) -> Judgement:
+def _scaling(cells: PaperCells) -> Judgement[Evidence]:
     """Growth of the time from the fewest to the most GPUs: every other library's, over that of the one named."""
     evidence = []
     for operations, library in ((PARAMETER_SERVER, "CUDA-aware Open MPI"), (("allreduce",), "NCCL")):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import msgspec
 
 from collbench.errors import RunReadError
+from collbench.schema.case import Case
 
 
 class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +47,9 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     text: str
 
 
-class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CollectivesPaper(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="about", tag="collectives"
+):
     """A paper on collectives. Times in seconds for `bytes` bytes; `reading` are assumptions on what it does not say."""
 
     reference: str
@@ -62,8 +65,33 @@ class Paper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     conclusions: tuple[Conclusion, ...]
 
 
+class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Cells of a run that stand for one experiment of a paper: those of a program with these values.
+
+    Of several values a cell has one. `shown` is the quantity that the paper prints, and so that of its Diff%.
+    """
+
+    workload: str
+    shown: Literal["time", "rate"]
+    values: dict[str, int | str | tuple[int | str, ...]] = {}
+
+    def takes(self, case: Case) -> bool:
+        return case.workload == self.workload and all(
+            case[name] in (value if isinstance(value, tuple) else (value,)) for name, value in self.values.items()
+        )
+
+    @property
+    def text(self) -> str:
+        """`dd bs 65536 count 16`; without what may have several values."""
+        single = (f"{name} {value}" for name, value in self.values.items() if not isinstance(value, tuple))
+        return " ".join((self.workload, *single))
+
+
 class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published result on the host and in Docker; None where it is not given. `bound_percent`: |Diff%| is below."""
+    """A published result on the host and in Docker; None where it is not given. `bound_percent`: |Diff%| is below.
+
+    `cell` says what of a run stands beside it; None where no benchmark measures it.
+    """
 
     experiment: str
     machine: str
@@ -76,10 +104,43 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     best: float | None = None
     deviation: float | None = None
     note: str = ""
+    cell: Selector | None = None
+
+    @property
+    def diff(self) -> float | None:
+        """Diff% as it is published, else of the published results; None where there is neither."""
+        if self.diff_percent is not None or self.host is None or self.docker is None:
+            return self.diff_percent
+        return (self.host - self.docker) / self.host * 100
 
 
-class SingleNodePaper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A paper on single machines: host against one container."""
+class ProgramConclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sentence of a paper on host and container, and what a run must show for it.
+
+    The Diff% of every one of `cells` lies between the two bounds of `diff_percent`, of which None is none; or it is
+    further from 0 than that of each of `more_than`. `needs`: all cells must show it, or most of them. Without cells
+    `lacking` says why no run can show it.
+    """
+
+    number: int
+    text: str
+    cells: tuple[Selector, ...] = ()
+    diff_percent: tuple[float | None, float | None] | None = None
+    more_than: tuple[Selector, ...] = ()
+    needs: Literal["all", "most"] = "all"
+    lacking: str = ""
+
+    def __post_init__(self) -> None:
+        if sum((self.diff_percent is not None, bool(self.more_than), bool(self.lacking))) != 1:
+            raise ValueError(f"conclusion {self.number}: one of diff_percent, more_than, lacking")
+        if bool(self.cells) == bool(self.lacking):
+            raise ValueError(f"conclusion {self.number}: either cells, or why it has none")
+
+
+class ProgramsPaper(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="about", tag="programs"
+):
+    """A paper on single machines: host against containers. `reading` are assumptions on what it does not say."""
 
     reference: str
     title: str
@@ -89,15 +150,27 @@ class SingleNodePaper(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     reading: tuple[str, ...]
     unit: str
     experiments: tuple[Published, ...]
+    conclusions: tuple[ProgramConclusion, ...]
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The programs that its conclusions and figures are about, of those that collbench measures."""
+        selectors = [one for conclusion in self.conclusions for one in (*conclusion.cells, *conclusion.more_than)]
+        selectors += [figure.cell for figure in self.experiments if figure.cell is not None]
+        return tuple(dict.fromkeys(selector.workload for selector in selectors))
 
 
-def decode(text: bytes, kind: type[Any] = Paper) -> Any:
-    """A paper from its file; `kind` is `Paper` or `SingleNodePaper`.
+Paper = CollectivesPaper | ProgramsPaper
+
+
+def decode(text: bytes) -> Paper:
+    """A paper from its file.
 
     Raises:
         RunReadError: not such a file.
     """
     try:
-        return msgspec.json.decode(text, type=kind)
+        paper: Paper = msgspec.json.decode(text, type=Paper)
     except msgspec.DecodeError as error:
         raise RunReadError(f"the paper's figures cannot be read: {error}") from error
+    return paper

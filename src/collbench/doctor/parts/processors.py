@@ -23,6 +23,15 @@ def online(machine: Machine) -> frozenset[int]:
     return parse_cores(text)
 
 
+def cpu_flags(machine: Machine) -> frozenset[str]:
+    """What the first processor can do, as the kernel calls it (`avx2`); empty where it does not say."""
+    for line in (machine.read("proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
 def _status(machine: Machine, process: str) -> dict[str, str]:
     lines = (machine.read(f"proc/{process}/status") or "").splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

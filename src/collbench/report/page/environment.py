@@ -82,7 +82,7 @@ def _disturbed(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     crowded = sum(cell.oversubscribed for cell in cells)
     if crowded:
         yield f"{crowded} of {launches} measurements had {OVERSUBSCRIBED}."
-    contended = sum(cell.contended for cell in cells)
+    contended = sum(len(cell.contended) for cell in cells)
     if contended:
         yield f"Tasks waited for a CPU during {contended} of {launches} measurements (/proc/pressure/cpu)."
     if late := late_samples(cells):

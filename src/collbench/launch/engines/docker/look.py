@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from collbench import workloads
 from collbench.errors import ImageMissing
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
@@ -65,7 +66,9 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     contents = {}
     for name, image in images.items():
         engine.check()
-        contents[name] = contents_of(engine, image, requests=gpu_requests(gpus, cdi), benchmarks=plan.workloads)
+        contents[name] = contents_of(
+            engine, image, requests=gpu_requests(gpus, cdi), benchmarks=workloads.uses(plan.benchmarks)
+        )
     memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
     abilities = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
     grants = frozenset(name for name, granted in abilities.items() if granted)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from collbench import workloads
 from collbench.errors import PlanError
 from collbench.launch import starters
 from collbench.launch.engines.spec import Look
@@ -26,7 +27,7 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
     """
     environment = find_environment(image, plan.environments.get(image))
     if not plan.collectives:  # programs need no library
-        return _look(image, environment, probe(environment, benchmarks=plan.workloads))
+        return _look(image, environment, probe(environment, benchmarks=workloads.uses(plan.benchmarks)))
     wanted = in_image or _vendor_in(image)
     contents = probe(environment, wanted, plan.workloads)
     if contents.vendor != wanted:

@@ -1,0 +1,83 @@
+"""The jobs of fio on one file: their command lines, and what is made of their JSON.
+
+A job is a thread: as a process it would leave fio's process group, and go on when that is ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collbench.schema.case import Case
+from collbench.workloads._files import explained
+from collbench.workloads.program import Step
+
+#: The one file that all jobs work on.
+FILE = "data"
+
+#: Most bytes that the pass which verifies writes and reads back.
+_MOST_VERIFIED = 64 << 20
+
+
+def job(case: Case, *options: str) -> tuple[str, ...]:
+    """The requests of the case, without what ends them."""
+    return (
+        "fio", "--name=collbench", f"--filename={FILE}", f"--rw={case['rw']}", f"--bs={case['bs']}",
+        f"--size={case['size']}", f"--ioengine={case['ioengine']}", f"--iodepth={case['depth']}",
+        f"--direct={case['direct']}", "--thread", "--output-format=json", *options,
+    )  # fmt: skip
+
+
+def layout(case: Case) -> Step:
+    """Write the whole file, and bring it to the device."""
+    fio = ("fio", "--name=layout", f"--filename={FILE}", "--rw=write", "--bs=1M", f"--size={case['size']}",
+           "--end_fsync=1", "--thread", "--output-format=json")  # fmt: skip
+    return Step(fio, _without_error)
+
+
+def timed(case: Case) -> Sequence[str]:
+    """What was done to the page cache before stays so: fio leaves it alone, and begins to measure at once if cold."""
+    cold = not case["direct"] and case["cache"] == "cold"
+    times = ("--time_based", f"--runtime={case['runtime']}", f"--ramp_time={0 if cold else case['ramp']}")
+    return job(case, *times, "--invalidate=0")
+
+
+def verified(case: Case) -> Step:
+    """The same writes with a checksum (crc32c) in every block, which are then read back."""
+    checks = ("--verify=crc32c", "--do_verify=1", "--verify_fatal=1")
+    limit = max(min(case["size"], _MOST_VERIFIED), case["bs"])
+    return Step(explained("verify failed\\|^fio: ", *job(case, f"--io_size={limit}", *checks)), _without_error)
+
+
+def job_in(output: str) -> Mapping[str, Any]:
+    """The only job: fio may print warnings before its JSON, and after it.
+
+    Raises:
+        ValueError: no JSON, or not all of it.
+    """
+    document, _ = json.JSONDecoder().raw_decode(output[max(output.find("{"), 0) :])
+    (found,) = document["jobs"]
+    return dict(found)
+
+
+def seconds(output: str) -> Mapping[str, Sequence[float]]:
+    """The mean time from one completed request to the next, and the 99th percentile of completion latency."""
+    found = job_in(output)
+    side = max(found["read"], found["write"], key=lambda side: float(side["total_ios"]))
+    request = side["runtime"] * 1e-3 / side["total_ios"]
+    return {"request": [request], "p99": [side["clat_ns"]["percentile"]["99.000000"] * 1e-9]}
+
+
+def wrong(case: Case, output: str) -> int:
+    """Whether fio met an error, and whether there was no request of the kind asked for."""
+    found = job_in(output)
+    kind = "write" if "write" in case["rw"] else "read"
+    return int(found["error"] != 0) + int(found[kind]["total_ios"] < 1)
+
+
+def _without_error(output: str) -> Mapping[str, float]:
+    error = job_in(output)["error"]
+    if error:
+        raise ValueError(f"fio met error {error}")
+    return {}

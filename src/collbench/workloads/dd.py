@@ -1,0 +1,60 @@
+"""dd: zeros written block by block to a new file, and brought to the device before dd ends (fdatasync).
+
+Storage that compresses or deduplicates stores nothing of zeros.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from collbench.schema.case import Case
+from collbench.workloads._files import explained
+from collbench.workloads.parameters import parameter
+from collbench.workloads.program import Measure, Program, Step
+from collbench.workloads.software import Software
+
+_COPIED = re.compile(r"^(\d+) bytes .*copied, ([0-9.e+-]+) s,", re.MULTILINE)
+_SIZE = re.compile(r"^size (\d+)$", re.MULTILINE)
+
+
+def written(case: Case) -> int:
+    total: int = case["bs"] * case["count"]
+    return total
+
+
+def argv(case: Case, times: int) -> Sequence[str]:
+    dd = f"dd if=/dev/zero of=zeros bs={case['bs']} count={case['count']} conv=fdatasync"
+    return explained("^dd: ", "sh", "-c", f"{dd} && stat --format='size %s' zeros")
+
+
+def parse(output: str) -> Mapping[str, Sequence[float]]:
+    return {"write": [float(seconds) for _, seconds in _COPIED.findall(output)]}
+
+
+def verify(case: Case, output: str) -> int:
+    """The bytes that dd counted, and the size of the file."""
+    copied, size = _COPIED.search(output), _SIZE.search(output)
+    if copied is None or size is None:
+        raise ValueError("no line with the bytes that dd copied, or none with the size of the file")
+    return sum(int(found[1]) != written(case) for found in (copied, size))
+
+
+WORKLOAD = Program(
+    name="dd",
+    suite="io",
+    title="dd",
+    summary="zeros written to a new file and brought to the device (fdatasync)",
+    measures=(Measure("write", written),),
+    argv=argv,
+    parse=parse,
+    verify=verify,
+    files=True,
+    before=lambda case: (Step(("rm", "-f", "zeros")),),
+    software=(Software("dd", "coreutils"),),
+    repeated=True,
+    axes=(
+        parameter("bs", 65_536, "bytes of a block", least=1, most=1 << 30),
+        parameter("count", 1600, "blocks", least=1, most=1 << 30),
+    ),
+)

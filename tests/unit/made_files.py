@@ -1,0 +1,56 @@
+"""Benchmarks that work in files, measured in a folder of a test; and file systems that are full, read-only or overlays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.processes import LIMIT
+
+from collbench.machine.facts import rank_facts
+from collbench.run.alone import AloneSession
+from collbench.run.expand_programs import program_cases
+from collbench.run.method import choose_method
+from collbench.run.program import measure_program
+from collbench.run.watchdog import Unwatched
+from collbench.schema.case import Case
+from collbench.schema.plan import Plan
+from collbench.schema.record import Record
+
+OUTPUTS = Path(__file__).parents[1] / "data" / "outputs"
+
+
+def stored(name: str) -> str:
+    return (OUTPUTS / name).read_text(encoding="utf-8")
+
+
+def case_of(name: str, **parameters: Any) -> Case:
+    (case,) = program_cases(Plan(benchmarks=({"name": name, **parameters},)), 1)
+    return case.case
+
+
+def measured(table: dict[str, Any], folder: Path, **plan: Any) -> list[Record]:
+    """The records of the only case of a benchmark, by default of one sample without a warm-up, in this folder."""
+    asked: dict[str, Any] = {"warmup": 0, "iters": 1, "timeout": f"{LIMIT:g}s", **plan}
+    whole = Plan(benchmarks=(table,), folder=str(folder), **asked)
+    (case,) = program_cases(whole, 1)
+    method = choose_method(whole, (rank_facts(None),), simulated=False)
+    return [record for record, _ in measure_program(case, whole, AloneSession("single"), method, Unwatched())]
+
+
+@contextmanager
+def mounted(folder: Path, kind: str, options: str) -> Iterator[Path]:
+    """A file system on this folder. Skips the test where it cannot be mounted."""
+    argv = ("mount", "-t", kind, "-o", options, kind, str(folder))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False) if os.geteuid() == 0 else None
+    if done is None or done.returncode:
+        pytest.skip(f"mounting {kind} needs root" if done is None else done.stderr.strip())
+    try:
+        yield folder
+    finally:
+        subprocess.run(("umount", str(folder)), check=True)

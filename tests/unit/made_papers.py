@@ -1,0 +1,73 @@
+"""Runs that are made up of programs on the host and in a container, with planted ratios, for papers on both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.unit.made_runs import Entry, made_record, spread, write_run
+
+from collbench.analysis.observations import Observed, observe
+from collbench.analysis.paper.reference import ProgramsPaper
+from collbench.report.paper import paper
+from collbench.schema.case import Case
+from collbench.schema.record import Work
+
+#: A program with its parameters, and how many times the host's time the container takes.
+Planted = tuple[str, dict[str, Any], float]
+DISK = "ext4 (vda)"
+RATE = Work(amount=1 << 20, shown="rate")
+
+
+def dd(count: int, ratio: float) -> Planted:
+    return ("dd", {"bs": 65536, "count": count, "storage": "overlay"}, ratio)
+
+
+def ioping(mode: str, ratio: float) -> Planted:
+    return ("ioping", {"mode": mode, "storage": "overlay"}, ratio)
+
+
+def sysbench(test: str, ratio: float, **values: Any) -> Planted:
+    return (f"sysbench_{test}", values, ratio)
+
+
+def fileio(ratio: float) -> Planted:
+    return sysbench("fileio", ratio, storage="overlay")
+
+
+def linpack(*sizes: int, ratio: float = 1.0) -> list[Planted]:
+    return [("linpack", {"n": n, "lda": 0}, ratio) for n in sizes]
+
+
+def write(
+    path: Path, planted: list[Planted], share: float | Mapping[str, float] = 0.001, launches: int = 10, *,
+    place: tuple[str, str] = ("multi", "strict"), under: tuple[str, str] = (DISK, f"overlay on {DISK}"),
+    more: Mapping[Case, list[Entry]] | None = None, **fields: Any,
+) -> Observed:  # fmt: skip
+    """Host and container, whose ratio varies by `share` from block to block, of a program or of all.
+
+    `under` says what lies under the files of both.
+    """
+    cells: dict[Case, list[Entry]] = {}
+    for workload, values, ratio in planted:
+        wobble = share if isinstance(share, float) else share.get(workload, 0.001)
+        how = {name: value for name, value in values.items() if name == "mode"}
+        host = Case(workload=workload, how=how).having(**values, image="tools", measure="total")
+        inside = host.having(engine="docker", policy=place[0], isolation=place[1])
+        for case, factors, witness in (
+            (host, [1.0] * launches, under[0]),
+            (inside, spread(ratio, launches, wobble), under[1]),
+        ):
+            told = witness if case.where.storage else None
+            cells[case] = [
+                made_record(case, launch, 0.1 * factor, work=RATE, transport=told, driver=None, gate=None, cadence=None)
+                for launch, factor in enumerate(factors)
+            ]
+    return observe(write_run(path, {**cells, **(more or {})}, **fields))
+
+
+def programs(reference: str) -> ProgramsPaper:
+    published = paper(reference)
+    assert isinstance(published, ProgramsPaper)
+    return published

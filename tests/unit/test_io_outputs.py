@@ -1,0 +1,205 @@
+"""The benchmarks of files: their commands, and what is made of the outputs of dd, ioping, fio and sysbench fileio."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.made_files import case_of, stored
+
+from collbench import workloads
+from collbench.errors import PlanError
+
+#: By stored output: the benchmark, what was asked for, and the seconds in it by measure.
+STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
+    "dd-9.1-1M.txt": ("dd", {"count": 16}, {"write": 0.00151052}),
+    "dd-9.1-100M.txt": ("dd", {}, {"write": 0.0778531}),
+    "ioping-1.3-latency.txt": ("ioping", {"count": 4}, {"request": 592329e-9 / 3}),
+    "ioping-1.3-cached.txt": ("ioping", {"mode": "cached", "seconds": 1}, {"request": 963565752e-9 / 881215}),
+    "ioping-1.3-direct.txt": ("ioping", {"mode": "direct", "seconds": 1}, {"request": 988905434e-9 / 17464}),
+    "fio-3.33-psync.json": ("fio", {}, {"request": 1.001 / 17480, "p99": 98816e-9}),
+    "fio-3.33-libaio.json": (
+        "fio", {"rw": "randwrite", "ioengine": "libaio", "depth": 4}, {"request": 1.001 / 54050, "p99": 103936e-9}
+    ),
+    "fio-3.33-io_uring.json": (
+        "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0}, {"request": 1.001 / 200109, "p99": 191e-9}
+    ),
+    "sysbench-1.0.20-fileio.txt": (
+        "sysbench_fileio", {"size": "1M", "files": 4, "events": 200, "threads": 2}, {"total": 0.0067}
+    ),
+}  # fmt: skip
+
+
+def read(name: str, asked: dict[str, Any], text: str) -> tuple[int, dict[str, list[float]]]:
+    """How many results are wrong, and the seconds: in the order in which they are read."""
+    row = workloads.get(name)
+    wrong = row.verify(case_of(name, **asked), text)
+    return wrong, {measure: list(seconds) for measure, seconds in row.parse(text).items()}
+
+
+def changed(text: str, change: Callable[[dict[str, Any]], object]) -> str:
+    """The JSON of fio with another value in its only job."""
+    document = json.loads(text)
+    change(document["jobs"][0])
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("file", STORED)
+def test_a_stored_output_is_read_and_is_right(file: str) -> None:
+    name, asked, seconds = STORED[file]
+    wrong, found = read(name, asked, stored(file))
+    assert wrong == 0
+    assert {measure: values for measure, (values,) in found.items()} == pytest.approx(seconds, rel=1e-9)
+
+
+def test_warnings_around_the_json_of_fio_are_left_out() -> None:
+    text = stored("fio-3.33-psync.json")
+    warned = f"fio: this platform does not support process shared mutexes\n{text}fio: a last word\n"
+    assert read("fio", {}, warned) == read("fio", {}, text)
+
+
+def test_dd_before_it_printed_two_units_and_with_an_exponent() -> None:
+    text = stored("dd-9.1-1M.txt").replace("(1.0 MB, 1.0 MiB) copied, 0.00151052 s", "(1.0 MB) copied, 9.2e-05 s")
+    assert read("dd", {"count": 16}, text) == (0, {"write": [9.2e-05]})
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "wrong"),
+    [
+        ("dd-9.1-1M.txt", stored("dd-9.1-1M.txt").replace("1048576 bytes", "1048064 bytes"), 1),
+        ("dd-9.1-1M.txt", stored("dd-9.1-1M.txt").replace("size 1048576", "size 1048064"), 1),
+        ("dd-9.1-1M.txt", "0+0 records in\n0+0 records out\n0 bytes copied, 0.000199737 s, 0.0 kB/s\nsize 0\n", 2),
+        ("ioping-1.3-latency.txt", "2" + stored("ioping-1.3-latency.txt")[1:], 1),
+        ("ioping-1.3-cached.txt", "0 0 0 0 0 0 0 0 1 99688\n", 1),  # as ioping -B -c 1 prints it
+        ("fio-3.33-psync.json", changed(stored("fio-3.33-psync.json"), lambda job: job.update(error=84)), 1),
+        ("fio-3.33-psync.json", changed(stored("fio-3.33-psync.json"), lambda job: job["read"].update(total_ios=0)), 1),
+        ("fio-3.33-psync.json", stored("fio-3.33-libaio.json"), 1),  # writes where reads were asked for
+    ],
+)
+def test_less_than_was_asked_for_is_wrong(file: str, text: str, wrong: int) -> None:
+    name, asked, _ = STORED[file]
+    assert workloads.get(name).verify(case_of(name, **asked), text) == wrong
+
+
+@pytest.mark.parametrize("counted", [199, 201, 0])
+def test_another_number_of_requests_is_wrong(counted: int) -> None:
+    name, asked, _ = STORED["sysbench-1.0.20-fileio.txt"]
+    text = stored("sysbench-1.0.20-fileio.txt").replace("events:              200", f"events:              {counted}")
+    assert workloads.get(name).verify(case_of(name, **asked), text) == abs(200 - counted)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        *((file, "") for file in STORED),
+        *((file, stored(file)[: len(stored(file)) // 2]) for file in STORED),
+        ("dd-9.1-1M.txt", "1048576 Bytes (1,0 MB, 1,0 MiB) kopiert, 0,00151052 s, 694 MB/s\nsize 1048576\n"),
+        ("dd-9.1-1M.txt", stored("dd-9.1-1M.txt").partition("size")[0]),
+        ("ioping-1.3-direct.txt", "17464 988905434 17660 72335070 36364 56625 4024462 55526\n"),  # before 1.0
+        ("ioping-1.3-direct.txt", "--- . (ext4 /dev/vda 252.0 GiB) ioping statistics ---\n3 requests completed\n"),
+        ("fio-3.33-psync.json", "fio-3.33: no jobs\n"),
+        ("fio-3.33-psync.json", '{"fio version": "fio-3.33", "jobs": []}'),
+        ("fio-3.33-psync.json", stored("fio-3.33-psync.json").replace("clat_ns", "clat")),  # before 3.0
+        ("sysbench-1.0.20-fileio.txt", stored("sysbench-1.0.20-fileio.txt").replace("sysbench 1.", "sysbench 0.")),
+    ],
+)
+def test_a_damaged_output_cannot_be_read(file: str, text: str) -> None:
+    name, asked, _ = STORED[file]
+    with pytest.raises((ValueError, KeyError)):
+        read(name, asked, text)
+
+
+def test_the_commands_say_everything() -> None:
+    commands = {file: workloads.get(name).argv(case_of(name, **asked), 1) for file, (name, asked, _) in STORED.items()}
+    assert commands["dd-9.1-1M.txt"][-1] == (
+        "dd if=/dev/zero of=zeros bs=65536 count=16 conv=fdatasync && stat --format='size %s' zeros"
+    )
+    assert commands["ioping-1.3-latency.txt"] == ("ioping", "-B", "-c", "4", ".")
+    assert commands["ioping-1.3-cached.txt"] == ("ioping", "-B", "-C", "-R", "-w", "1", ".")
+    assert commands["ioping-1.3-direct.txt"] == ("ioping", "-B", "-D", "-R", "-w", "1", ".")
+    assert commands["fio-3.33-libaio.json"] == (
+        "fio", "--name=collbench", "--filename=data", "--rw=randwrite", "--bs=4096", "--size=1073741824",
+        "--ioengine=libaio", "--iodepth=4", "--direct=1", "--thread", "--output-format=json", "--time_based",
+        "--runtime=10", "--ramp_time=2", "--invalidate=0",
+    )  # fmt: skip
+    assert commands["sysbench-1.0.20-fileio.txt"] == (
+        "sysbench", "fileio", "--threads=2", "--events=200", "--time=0", "--file-num=4", "--file-total-size=1048576",
+        "--file-block-size=16384", "--file-test-mode=rndrw", "--file-fsync-freq=100", "run",
+    )  # fmt: skip
+
+
+def test_a_cold_file_is_measured_from_the_first_request() -> None:
+    """What is left out before would warm it."""
+    fio = workloads.get("fio")
+    ramps = {
+        (direct, cache): fio.argv(case_of("fio", direct=direct, cache=cache), 1)[-2]
+        for direct, cache in ((0, "cold"), (0, "warm"), (1, "cold"))
+    }
+    assert ramps == {(0, "cold"): "--ramp_time=0", (0, "warm"): "--ramp_time=2", (1, "cold"): "--ramp_time=2"}
+
+
+def test_the_page_cache_is_set_before_each_sample_where_it_is_used() -> None:
+    before = workloads.get("fio").before
+    (step,) = before(case_of("fio", direct=0, cache="warm"))
+    assert (step.argv[-2:], step.figures('{"resident": 0.25}')) == (("warm", "data"), {"resident": 0.25})
+    assert before(case_of("fio", direct=1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "reason"),
+    [
+        ("fio", {"depth": 2}, "psync with direct=1 makes one request at a time: depth must be 1"),
+        ("fio", {"depth": 2, "ioengine": "libaio", "direct": 0}, "libaio with direct=0 makes one request at a time"),
+        ("fio", {"cache": "warm"}, "direct=1 passes the page cache by: cache=warm needs direct=0"),
+        ("fio", {"size": 4095}, "the size is less than one request"),
+        ("fio", {"ioengine": "posixaio"}, "choose one of psync, libaio, io_uring"),
+        ("fio", {"direct": 2}, "direct 2: at most 1"),
+        ("fio", {"bs": "4x"}, "bs '4x'"),
+        ("ioping", {"count": 1}, "count 1: must be at least 2"),  # the first request is left out
+        ("ioping", {"mode": "warm"}, "choose one of latency, cached, direct"),
+        ("dd", {"count": 0}, "count 0: must be at least 1"),
+        ("sysbench_fileio", {"size": "1M"}, r"a file would have 8192 bytes, less than a block \(16384\)"),
+        ("sysbench_fileio", {"events": 0}, "events 0: must be at least 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(name: str, parameters: dict[str, Any], reason: str) -> None:
+    with pytest.raises(PlanError, match=reason):
+        case_of(name, **parameters)
+
+
+def test_what_can_be_is_not_refused() -> None:
+    assert case_of("fio", depth=8, ioengine="libaio")["depth"] == 8
+    assert case_of("fio", depth=8, ioengine="io_uring", direct=0)["depth"] == 8
+    assert case_of("fio", direct=0, cache="warm", size=4096)["cache"] == "warm"
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "found"),
+    [("fio", "fio-2.21", "2.21"), ("fio", "fio-3.0", None), ("ioping", "ioping 0.9", "0.9"),
+     ("ioping", "ioping 1.0", None)],
+)  # fmt: skip
+def test_an_older_program_is_skipped(
+    name: str, printed: str, found: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_text(f"#!/bin/sh\necho {printed}\n", encoding="utf-8")
+    (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    missing = workloads.get(name).missing()
+    if found is None:
+        assert missing is None
+    else:
+        assert missing is not None and missing.startswith(f"{name} {found} ({tmp_path}/{name}) is too old; install ")
+
+
+def test_a_write_is_verified_in_a_pass_of_its_own_and_a_read_is_not() -> None:
+    after = workloads.get("fio").after
+    (step,) = after(case_of("fio", rw="write"))
+    assert {"--verify=crc32c", "--do_verify=1", f"--io_size={64 << 20}"} < set(step.argv)
+    (step,) = after(case_of("fio", rw="randwrite", size="1M"))
+    assert "--io_size=1048576" in step.argv
+    assert [after(case_of("fio", rw=rw)) for rw in ("read", "randread")] == [(), ()]
+    with pytest.raises(ValueError, match="fio met error 84"):
+        step.figures(changed(stored("fio-3.33-libaio.json"), lambda job: job.update(error=84)))

@@ -1,0 +1,251 @@
+"""Conclusions of papers on host and container, on runs that are made up: each verdict, and what decides it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.made_papers import DISK, Planted, dd, fileio, ioping, linpack, programs, sysbench, write
+from tests.unit.made_runs import Entry, experiment, image, library, made_failure
+
+from collbench.analysis.estimate import Estimate
+from collbench.analysis.observations import Observed
+from collbench.analysis.paper.judgement import Judgement
+from collbench.analysis.paper.programs import Found, diff_percent, judge
+from collbench.analysis.paper.reference import ProgramsPaper, decode
+from collbench.analysis.paper.sides import sides
+from collbench.errors import RunReadError
+from collbench.report.paper import beside, paper, papers
+from collbench.schema.case import Case, case_of
+
+#: Problem sizes of the 2017 paper, which needs more than half of them.
+SIZES = (2000, 5000, 10000, 15000, 18000, 20000, 22000, 25000)
+
+
+def judged(reference: str, observed: Observed) -> dict[int, Judgement[Found]]:
+    published = programs(reference)
+    first = sides(observed, published.workloads)[0]
+    return {one.number: one for one in judge(published, first)}
+
+
+#: Conclusion, what is planted, how much the ratio varies, the verdict.
+CASES: list[tuple[str, int, list[Planted], float, str]] = [
+    ("xu2017", 1, linpack(*SIZES, ratio=1.004), 0.001, "confirmed"),
+    ("xu2017", 1, linpack(*SIZES[:7], ratio=1.004), 0.001, "undecided"),
+    ("xu2017", 1, linpack(*SIZES[:7], ratio=1.03), 0.001, "refuted"),
+    ("xu2017", 1, linpack(*SIZES[:6], ratio=1.03) + linpack(25000), 0.001, "undecided"),
+    ("xu2017", 2, [("hpcg", {"n": 64}, 1.005)], 0.001, "confirmed"),
+    ("xu2017", 2, [("hpcg", {"n": 64}, 1.005)], 0.02, "undecided"),
+    ("xu2017", 2, [("hpcg", {"n": 64}, 1.05)], 0.01, "refuted"),
+    ("xu2017", 2, [("hpcg", {"n": 64}, 0.95)], 0.01, "refuted"),
+    ("xu2017", 2, [("hpcg", {"n": 64}, 1.0), ("hpcg", {"n": 128}, 1.05)], 0.001, "refuted"),
+    ("xu2017", 4, [dd(16, 0.95)], 0.01, "confirmed"),
+    ("xu2017", 4, [dd(16, 1.0)], 0.001, "refuted"),
+    ("xu2017", 4, [dd(16, 0.99)], 0.02, "undecided"),
+    ("xu2017", 5, [dd(8192, 1.03), dd(16384, 1.01)], 0.001, "confirmed"),
+    ("xu2017", 5, [dd(8192, 1.03)], 0.001, "undecided"),
+    ("xu2017", 5, [dd(8192, 1.03), dd(16384, 0.97)], 0.001, "refuted"),
+    ("xu2017", 5, [dd(8192, 1.03), dd(16384, 1.2)], 0.001, "refuted"),
+    ("xu2017", 6, [ioping("cached", 1.02), ioping("latency", 0.98)], 0.001, "confirmed"),
+    ("xu2017", 6, [ioping("cached", 1.3), ioping("latency", 0.98)], 0.001, "refuted"),
+    ("xu2017", 6, [ioping("cached", 1.02), ioping("latency", 0.98)], 0.2, "undecided"),
+    ("xu2017", 7, [ioping("direct", 1 / 3.8)], 0.01, "confirmed"),
+    ("xu2017", 7, [ioping("direct", 1.002)], 0.001, "refuted"),
+    ("xu2017", 7, [ioping("direct", 1.0)], 0.2, "undecided"),
+    ("zhao2018", 1, [sysbench("cpu", 1.013), sysbench("memory", 0.963, access="write")], 0.001, "confirmed"),
+    ("zhao2018", 1, [sysbench("cpu", 1.07), sysbench("memory", 0.963, access="write")], 0.001, "refuted"),
+    ("zhao2018", 1, [sysbench("cpu", 1.013)], 0.001, "undecided"),
+]  # fmt: skip
+
+LITTLE = [sysbench("cpu", 1.013), sysbench("memory", 0.963, access="write")]
+
+
+CASES += [
+    ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.0384), fileio(1.11)], 0.001, "undecided"),  # as much as memory
+    ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.22), fileio(1.11)], 0.001, "confirmed"),
+    ("zhao2018", 2, [*LITTLE, sysbench("threads", 0.8), fileio(0.9)], 0.001, "confirmed"),  # affected is either way
+    ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.22), fileio(1.01)], 0.001, "refuted"),
+    ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.22), fileio(1.11)], 0.2, "undecided"),
+    ("zhao2018", 2, [*LITTLE, sysbench("threads", 1.22)], 0.001, "undecided"),
+    ("zhao2018", 2, [LITTLE[0], sysbench("threads", 1.22), fileio(1.11)], 0.001, "undecided"),
+    ("zhao2018", 2, [LITTLE[0], sysbench("threads", 1.001), fileio(1.11)], 0.001, "refuted"),
+]
+
+
+@pytest.mark.parametrize(("reference", "number", "planted", "share", "finding"), CASES)
+def test_every_conclusion_comes_out_each_way(
+    tmp_path: Path, reference: str, number: int, planted: list[Planted], share: float, finding: str
+) -> None:
+    found = judged(reference, write(tmp_path / "run", planted, share))[number]
+    assert found.finding == finding, found
+
+
+def test_the_conclusions_that_can_be_decided_are_all_tested_each_way() -> None:
+    decided = {(reference, number, finding) for reference, number, _, _, finding in CASES}
+    for reference in papers():
+        published = paper(reference)
+        if isinstance(published, ProgramsPaper):
+            for one in published.conclusions:
+                ways = {finding for paper, number, finding in decided if (paper, number) == (reference, one.number)}
+                assert ways == ({"confirmed", "refuted", "undecided"} if one.cells else set()), (reference, one)
+
+
+def test_what_may_be_no_effect_at_all_is_not_affected_most(tmp_path: Path) -> None:
+    planted = [*LITTLE, sysbench("threads", 1.0), fileio(1.11)]
+    found = judged("zhao2018", write(tmp_path / "run", planted, {"sysbench_threads": 0.3}))[2]
+    assert [one.finding for one in found.evidence] == ["undecided", "confirmed", None, None]
+
+
+def test_what_others_are_compared_with_must_be_known(tmp_path: Path) -> None:
+    planted = [LITTLE[0], sysbench("threads", 1.22), fileio(1.11)]
+    found = judged("zhao2018", write(tmp_path / "run", planted))[2]
+    assert found.why == "0 of 2 cells support it, 2 are needed; not measured: sysbench_memory access write"
+    memory = case_of("sysbench_memory", {"access": "write", "image": "tools", "measure": "total"})
+    inside = memory.having(engine="docker", policy="multi", isolation="strict")
+    failed: dict[Case, list[Entry]] = {case: ["killed"] * 10 for case in (memory, inside)}
+    found = judged("zhao2018", write(tmp_path / "failed", planted, more=failed))[2]
+    assert found.finding == "undecided"
+    assert [one.why for one in found.evidence][::3] == [
+        "not all that it is compared with is known", "host: failed: killed"]  # fmt: skip
+
+
+def test_launches_on_several_devices_are_no_evidence(tmp_path: Path) -> None:
+    observed = write(tmp_path / "run", [ioping("direct", 0.3)])
+    for cell in observed.cells.values():
+        cell.transports.add("ext4 (vdb)")
+    found = judged("xu2017", observed)[7]
+    assert "ext4 (vda) and ext4 (vdb) on the host, ext4 (vda) and ext4 (vdb) in containers" in found.why
+
+
+def test_two_kinds_of_container_without_the_host_are_no_evidence(tmp_path: Path) -> None:
+    observed = write(tmp_path / "run", [dd(16, 0.9), dd(8192, 1.03), dd(16384, 1.03)])
+    single = {
+        case.having(policy="single"): replace(cell, case=case.having(policy="single"))
+        for case, cell in observed.cells.items() if case["count"] == 8192 and not case.where.on_host
+    }  # fmt: skip
+    cells = {case: cell for case, cell in observed.cells.items() if not (case["count"] == 8192 and case.where.on_host)}
+    without = replace(observed, cells=cells | single)
+    assert [one.place for one in sides(without, ("dd",))] == ["multi strict"]
+    found = judged("xu2017", without)
+    assert found[5].why == "1 of 2 cells support it, 2 are needed; not measured: dd count 8192 bs 65536"
+
+
+def test_diff_is_that_of_the_quantity_that_the_paper_shows() -> None:
+    longer = Estimate(1.25, (1.0, 2.0), 10)
+    time, rate = diff_percent(longer, "time"), diff_percent(longer, "rate")
+    assert (time.value, time.interval) == (-25.0, (-100.0, 0.0))
+    assert rate.value == pytest.approx(20.0) and rate.interval == (0.0, 50.0)
+    assert diff_percent(Estimate(1.0, None, 3), "rate").interval is None
+
+
+def test_few_launches_decide_nothing_and_say_what_they_lack(tmp_path: Path) -> None:
+    found = judged("xu2017", write(tmp_path / "run", [("hpcg", {"n": 64}, 1.5)], launches=4))[2]
+    assert found.finding == "undecided" and found.evidence[0].why == "needs at least 2 more launches"
+
+
+@pytest.mark.parametrize(
+    ("under", "said"),
+    [
+        ((DISK, "overlay on ext4 (vdb)"), "ext4 (vda) on the host, ext4 (vdb) in containers"),
+        ((DISK, "overlay"), "ext4 (vda) on the host, overlay in containers"),
+        (("overlay", "overlay"), "not known to be one device"),
+        (("tmpfs", DISK), "tmpfs on the host"),
+        ((DISK, f"xfs (dm-0); the engine keeps it on {DISK}"), "xfs (dm-0); the engine keeps it on"),
+    ],
+)
+def test_files_on_two_devices_are_no_evidence(tmp_path: Path, under: tuple[str, str], said: str) -> None:
+    found = judged("xu2017", write(tmp_path / "run", [ioping("direct", 0.3)], under=under))[7]
+    assert found.finding == "not measurable here" and said in found.why
+
+
+@pytest.mark.parametrize("under", [(DISK, DISK), (DISK, f"overlay on {DISK}"), ("tmpfs", "tmpfs")])
+def test_files_on_one_device_are_evidence(tmp_path: Path, under: tuple[str, str]) -> None:
+    assert judged("xu2017", write(tmp_path / "run", [ioping("direct", 0.3)], under=under))[7].finding == "confirmed"
+
+
+def test_a_benchmark_that_was_skipped_gives_its_reason(tmp_path: Path) -> None:
+    host = case_of("hpcg", {"n": 64, "image": "tools", "measure": "total"})
+    inside = host.having(engine="docker", policy="multi", isolation="strict")
+    skipped: dict[Case, list[Entry]] = {
+        case: [made_failure(case, launch, "no xhpcg in PATH", "skipped") for launch in range(6)]
+        for case in (host, inside)
+    }
+    found = judged("xu2017", write(tmp_path / "run", linpack(2000), more=skipped))[2]
+    assert (found.finding, found.why) == ("not measurable here", "host: skipped: no xhpcg in PATH")
+
+
+def test_what_was_not_measured_is_named_or_counted(tmp_path: Path) -> None:
+    found = judged("xu2017", write(tmp_path / "run", [dd(8192, 1.03), *linpack(2000)]))
+    assert found[5].why == "1 of 2 cells support it, 2 are needed; not measured: dd count 16384 bs 65536"
+    assert found[1].why == "1 of 14 cells support it, 8 are needed; not measured: 13 of the cells"
+    assert (found[4].finding, found[4].why) == ("not measurable here", "not measured: dd count 16 bs 65536")
+    assert found[3].finding == "not measurable here" and "no benchmark of GPU" in found[3].why
+
+
+def test_programs_of_other_versions_are_not_compared(tmp_path: Path) -> None:
+    own = library("sysbench", "1.0.20")
+    other = msgspec.structs.replace(own, version="1.0.21")
+    stacks = [
+        image("tools", libraries=(msgspec.structs.replace(one, used_by=("sysbench_cpu",)),)) for one in (own, other)
+    ]
+    made = experiment(("tools",), images=stacks[:1], environments=stacks[1:])
+    observed = write(tmp_path / "run", LITTLE, experiment=made)
+    found = judged("zhao2018", observed)[1]
+    assert found.finding == "undecided"
+    assert "sysbench_cpu: the sides differ in library: sysbench 1.0.21 against sysbench 1.0.20" in found.why
+
+
+def test_sides_that_were_not_measured_in_turns_decide_nothing(tmp_path: Path) -> None:
+    observed = replace(write(tmp_path / "run", [("hpcg", {"n": 64}, 1.5)]), interleaved=False)
+    found = judged("xu2017", observed)[2]
+    assert found.finding == "undecided" and found.evidence[0].why == "host and container were not measured in turns"
+
+
+def test_docker_s_default_and_its_writable_layer_come_first(tmp_path: Path) -> None:
+    volume = ("dd", {"bs": 65536, "count": 16, "storage": "volume"}, 1.0)
+    strict = write(tmp_path / "strict", [volume, dd(16, 0.9), ("hpcg", {"n": 64}, 1.0)], under=(DISK, DISK))
+    loose = write(tmp_path / "loose", [dd(16, 1.5)], place=("single", "ipc"), under=(DISK, DISK))
+    observed = replace(strict, cells=loose.cells | strict.cells)
+    found = sides(observed, ("dd", "hpcg"))
+    assert [one.title for one in found] == [
+        "multi strict, files on overlay", "multi strict, files on volume", "single ipc, files on overlay"]  # fmt: skip
+    assert [len(one.comparisons) for one in found] == [2, 1, 1]
+    lines, tables = beside(observed, paper("xu2017"))
+    assert "CONFIRMED" in lines[3]
+    others = [table for table in tables if "conclusions" in table.title][1:]
+    assert [row[0] for row in others[0].rows if row[0]] == ["4"]
+    assert [table.title for table in tables if table.title.startswith("figures")] == [
+        f"figures of xu2017: {one.title}" for one in found]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "conclusion",
+    [
+        {"cells": [{"workload": "dd", "shown": "rate"}]},
+        {"cells": [{"workload": "dd", "shown": "rate"}], "lacking": "x"},
+        {"lacking": "x", "diff_percent": [-1, 1]},
+        {"diff_percent": [-1, 1]},
+    ],
+)
+def test_a_conclusion_that_cannot_be_judged_is_refused(conclusion: dict[str, Any]) -> None:
+    content = msgspec.to_builtins(paper("siddaramanna2018")) | {
+        "conclusions": [{"number": 1, "text": "x"} | conclusion]
+    }
+    with pytest.raises(RunReadError, match="conclusion 1: "):
+        decode(msgspec.json.encode(content))
+
+
+def test_seccomp_unconfined_and_far_memory_come_after_the_default(tmp_path: Path) -> None:
+    observed = write(tmp_path / "run", [("hpcg", {"n": 64}, 1.0)], place=("single", "ipc"))
+    places = ({"isolation": "strict", "seccomp": "unconfined"}, {"isolation": "strict", "affinity": "far"})
+    cells = dict(observed.cells)
+    for case, cell in observed.cells.items():
+        for place in places:
+            if not case.where.on_host or "affinity" in place:
+                other = case.having(**({"affinity": "far"} if case.where.on_host else place))
+                cells[other] = replace(cell, case=other)
+    found = sides(replace(observed, cells=cells), ("hpcg",))
+    assert [one.place for one in found] == ["single ipc", "single strict seccomp unconfined", "single strict far"]

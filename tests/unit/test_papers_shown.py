@@ -1,0 +1,88 @@
+"""A run beside papers on host and container as it is shown: lines, tables, the page, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+from tests.unit.conftest import Collbench
+from tests.unit.made_papers import dd, ioping, programs, write
+
+from collbench.analysis.paper.reference import ProgramsPaper
+from collbench.errors import RequestError
+from collbench.report.paper import beside, paper, papers, tally
+
+
+def test_the_run_stands_beside_the_figures_of_the_paper(tmp_path: Path) -> None:
+    planted = [dd(16, 0.95), ("hpcg", {"n": 64}, 1.005), ioping("latency", 1.02)]
+    lines, tables = beside(write(tmp_path / "run", planted), paper("xu2017"))
+    assert tally(lines) == "2 confirmed, 1 undecided, 6 not measurable here"
+    decided = [row for row in tables[0].rows if row[0] == ""]
+    assert ("", "hpcg n 64 total", "confirmed: the whole interval lies within -1 .. 1 %", "0.50 (0.43 .. 0.56)",
+            "pc 0.556, server 0.244") in decided  # fmt: skip
+    assert "ioping request on overlay, mode latency" in [row[1].replace("total", "request") for row in decided]
+    figures = next(table for table in tables if table.title.startswith("figures"))
+    assert len(figures.rows) == 24
+    assert figures.rows[0] == ("HPCG, dimension 192, 1800 s", "pc", "5.317 GFLOP/s", "5.288 GFLOP/s", "0.556",
+                               "0.0105 GB/s", "0.0104 GB/s", "0.50 (0.43 .. 0.56)")  # fmt: skip
+    latency = [row for row in figures.rows if "latency" in row[0]]
+    here = ("100 ms", "102 ms", "-2.00 (-2.06 .. -1.94)")
+    assert [row[4:] for row in latency] == [("98.999", *here), ("3.509", *here)]
+    assert figures.rows[-1][-1] == "not measured"
+
+
+def test_a_paper_on_what_is_not_measured_says_why(tmp_path: Path) -> None:
+    lines, tables = beside(write(tmp_path / "run", [dd(16, 1.0)]), paper("siddaramanna2018"))
+    assert tally(lines) == "5 not measurable here"
+    assert all("collbench has n" in line for line in lines)
+    assert [table.title for table in tables] == [
+        "conclusions of siddaramanna2018", "assumptions about siddaramanna2018"]  # fmt: skip
+
+
+@pytest.mark.parametrize("sides", [("host",), ("multi",)])
+def test_a_run_of_one_side_is_refused(tmp_path: Path, sides: tuple[str, ...]) -> None:
+    observed = write(tmp_path / "run", [dd(16, 1.0)])
+    cells = {case: cell for case, cell in observed.cells.items() if case.where.policy in sides}
+    with pytest.raises(
+        RequestError, match="nothing to compare with xu2017, which needs linpack, hpcg, dd or ioping on the host"
+    ):
+        beside(replace(observed, cells=cells), paper("xu2017"))
+
+
+def test_an_unknown_paper_is_answered_with_the_list() -> None:
+    assert papers() == ["choi2021", "siddaramanna2018", "xu2017", "zhao2018"]
+    with pytest.raises(
+        RequestError, match=r"no such paper. Did you mean xu2017\? There are: choi2021, siddaramanna2018"
+    ):
+        paper("xu2018x")
+
+
+def test_published_diff_follows_from_the_results_where_both_are_published() -> None:
+    for reference in papers():
+        published = paper(reference)
+        assert published.reference == reference
+        if isinstance(published, ProgramsPaper):
+            for one in published.experiments:
+                if one.host is not None and one.docker is not None:
+                    assert (one.host - one.docker) / one.host * 100 == pytest.approx(one.diff, abs=0.02)
+    laptop = {one.experiment: one.diff for one in programs("zhao2018").experiments if one.cell}
+    assert laptop == pytest.approx({"cpu": -1.27, "memory": -3.86, "threads": -22.51, "fileio": 9.96}, abs=0.005)
+
+
+@pytest.mark.parametrize("ending", ["html", "txt"])
+def test_the_report_has_verdicts_figures_and_assumptions(tmp_path: Path, here: Collbench, ending: str) -> None:
+    write(tmp_path / "run", [dd(16, 0.95), ("hpcg", {"n": 64}, 1.005)])
+    out = tmp_path / f"report.{ending}"
+    told = here("report", tmp_path / "run", "--against", "xu2017", "-o", out)
+    assert told.code == 0, told.err
+    text = unescape(out.read_text(encoding="utf-8"))
+    for said in ("Of the 9 conclusions of xu2017: 2 confirmed", "Disk, dd: small files are written faster", "-4.263",
+                 "confirmed: the whole interval lies below -1 %", "figures of xu2017", "ResNet-56"):  # fmt: skip
+        assert said in text, said
+
+
+def test_an_unknown_paper_is_refused_before_the_run_is_read(tmp_path: Path, here: Collbench) -> None:
+    told = here("report", tmp_path, "--against", "xu2018", "-o", tmp_path / "report.txt")
+    assert told.code == 2 and "--against xu2018: no such paper. Did you mean xu2017?" in told.err
