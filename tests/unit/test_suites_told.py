@@ -13,6 +13,7 @@ from tests.unit.made_suite import CPU, IO, Made, inside, of, recorded, write_sui
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.suites import by_suite, factors_of
 from collbench.report.suites import sentences
+from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.schema.record import Work
 
@@ -87,6 +88,24 @@ def test_sides_with_other_software_are_not_compared_and_stop_no_other_benchmark(
     assert line.endswith("; not compared: fio (library: fio 3.33 against fio 3.39).")
     (alone,) = told(observe(write_suite(tmp_path / "fio", IO[-2:], experiment=known)))
     assert alone == "I/O: not compared: fio (library: fio 3.33 against fio 3.39)."
+
+
+def test_a_library_of_one_way_to_run_a_benchmark_stops_no_other_way(tmp_path: Path) -> None:
+    ways = [of("linpack", 1.0, CPU[0].work, n=2000, measure="solve")._replace(case=_with_blas(name))
+            for name in ("openblas", "mkl")]  # fmt: skip
+    of_openblas = [msgspec.structs.replace(library("OpenBLAS", version), used_by=("linpack blas=openblas",))
+                   for version in ("0.3.21", "0.3.29")]  # fmt: skip
+    sides = [image("tools", libraries=(one,)) for one in of_openblas]
+    known = experiment(["tools"], environments=(sides[0],), images=(sides[1],), launches=8)
+    (line,) = told(observe(write_suite(tmp_path / "run", tuple(ways), experiment=known)))
+    assert line == (
+        "CPU: the container costs nothing measurable: linpack is within ±2 % (95 % intervals from -0.2 to +0.2 %); "
+        "not compared: linpack blas openblas (library: OpenBLAS 0.3.21 against OpenBLAS 0.3.29)."
+    )
+
+
+def _with_blas(name: str) -> Case:
+    return Case(workload="linpack", what={"n": 2000, "measure": "solve"}, how={"blas": name})
 
 
 def _used_by_fio(version: str) -> Library:

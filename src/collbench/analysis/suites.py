@@ -10,6 +10,7 @@ from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Cell, Observed
 from collbench.analysis.pairs import Pair, within
 from collbench.errors import RequestError
+from collbench.schema.axes import Value
 from collbench.schema.case import Case
 
 #: The suite of a benchmark that nobody knows here.
@@ -21,7 +22,7 @@ SIDES = ("policy", "isolation", "storage", "seccomp", "image")
 
 @dataclass(frozen=True)
 class Refused:
-    """What was not compared: a benchmark, or what it measured on one storage, and why."""
+    """What was not compared: a benchmark, or one on one storage or run in one way (`fio ioengine psync`), and why."""
 
     benchmark: str
     label: str
@@ -72,19 +73,21 @@ def by_suite(observed: Observed, factor: str, suite_of: Mapping[str, str], margi
 
 
 def _pairs(observed: Observed, factor: str) -> tuple[list[Pair], list[Refused]]:
-    """Of each benchmark on each storage by itself: what is wrong with one stops no other."""
-    apart: dict[tuple[str, str | None], dict[Case, Cell]] = {}
+    """Of each benchmark, storage and way to run it by themselves: what is wrong with one stops no other."""
+    apart: dict[tuple[str, tuple[tuple[str, Value], ...]], dict[Case, Cell]] = {}
     for case, cell in observed.cells.items():
-        storage = None if factor == "storage" else case.where.storage
-        apart.setdefault((case.workload, storage), {})[case] = cell
+        ways = {name: value for name, value in (*case.how.items(), ("storage", case.where.storage)) if name != factor}
+        apart.setdefault((case.workload, tuple(ways.items())), {})[case] = cell
     pairs: list[Pair] = []
     refused: list[Refused] = []
-    for (name, storage), cells in apart.items():
+    for (name, ways_of), cells in apart.items():
         try:
             pairs += within(replace(observed, cells=cells), find_factor(factor), frozenset())
         except RequestError as error:
-            several = sum(workload == name for workload, _ in apart) > 1
-            refused.append(Refused(name, f"{name} on {storage}" if several else name, _why(str(error), factor, cells)))
+            others = [dict(other) for workload, other in apart if workload == name]
+            differing = [way for way, value in ways_of if any(other.get(way) != value for other in others)]
+            label = " ".join([name, *(f"{way} {dict(ways_of)[way]}" for way in differing)])
+            refused.append(Refused(name, label, _why(str(error), factor, cells)))
     return pairs, refused
 
 
