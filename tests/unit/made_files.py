@@ -1,9 +1,10 @@
-"""Benchmarks that work in files, measured in a folder of a test; and file systems that are full, read-only or overlays."""
+"""Benchmarks that work in files, measured in a folder of a test; and folders on file systems of other kinds."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from collbench.run.watchdog import Unwatched
 from collbench.schema.case import Case
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
+from collbench.workloads._files import kind_of
 
 OUTPUTS = Path(__file__).parents[1] / "data" / "outputs"
 
@@ -41,6 +43,16 @@ def measured(table: dict[str, Any], folder: Path, **plan: Any) -> list[Record]:
     (case,) = program_cases(whole, 1)
     method = choose_method(whole, (rank_facts(None),), simulated=False)
     return [record for record, _ in measure_program(case, whole, AloneSession("single"), method, Unwatched())]
+
+
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """An empty folder on tmpfs. Skips the test where /dev/shm is none."""
+    shm = "/dev/shm"  # noqa: S108 - for its file system
+    if not Path(shm).is_dir() or kind_of(Path(shm)) != "tmpfs":
+        pytest.skip("no tmpfs in /dev/shm")
+    with tempfile.TemporaryDirectory(dir=shm) as folder:
+        yield Path(folder)
 
 
 @contextmanager

@@ -25,12 +25,18 @@ STORED: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
         "fio", {"rw": "randwrite", "ioengine": "libaio", "depth": 4}, {"request": 1.001 / 54050, "p99": 103936e-9}
     ),
     "fio-3.33-io_uring.json": (
-        "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0}, {"request": 1.001 / 200109, "p99": 191e-9}
+        "fio", {"rw": "read", "bs": "64k", "ioengine": "io_uring", "direct": 0},
+        {"request": 1.001 / 200109, "p99": 191e-9},
     ),
     "sysbench-1.0.20-fileio.txt": (
         "sysbench_fileio", {"size": "1M", "files": 4, "events": 200, "threads": 2}, {"total": 0.0067}
     ),
 }  # fmt: skip
+
+
+def test_the_suite_is_complete_and_works_in_files() -> None:
+    assert workloads.suites()["io"] == ("copyup", "dd", "fio", "ioping", "sysbench_fileio")
+    assert all(workloads.get(name).files for name in workloads.suites()["io"])
 
 
 def read(name: str, asked: dict[str, Any], text: str) -> tuple[int, dict[str, list[float]]]:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from tests.processes import LIMIT
-from tests.unit.made_files import case_of, measured, mounted
+from tests.unit.made_files import case_of, in_memory, measured, mounted
 
 from collbench import workloads
 from collbench.run.child import ProgramFailed, execute
 from collbench.run.watchdog import Unwatched
+from collbench.schema.record import Status
 from collbench.workloads import _files
 from collbench.workloads._fio import layout, verified
 
@@ -36,7 +37,7 @@ def small(name: str, **parameters: Any) -> dict[str, Any]:
     return {"name": name, **SMALL[name], **parameters}
 
 
-def outcomes(table: dict[str, Any], folder: Path, **plan: Any) -> set[tuple[str, str | None]]:
+def outcomes(table: dict[str, Any], folder: Path, **plan: Any) -> set[tuple[Status, str | None]]:
     """Status and reason of the records; nothing is left in the folder."""
     found = {(record.status, record.reason) for record in measured(table, folder, **plan)}
     assert list(folder.iterdir()) == []
@@ -87,18 +88,12 @@ def test_what_was_in_the_page_cache_before_is_in_the_record(tmp_path: Path) -> N
 
 
 def test_cold_is_skipped_where_files_are_in_memory() -> None:
-    shm = Path("/dev/shm")
-    if not shm.is_dir() or _files.kind_of(shm) != "tmpfs":
-        pytest.skip("no tmpfs in /dev/shm")
-    folder = shm / f"collbench-test-{os.getpid()}"
-    folder.mkdir()
-    try:
+    with in_memory() as folder:
         said = outcomes(small("fio", direct=0, cache="cold"), folder)
-    finally:
-        shutil.rmtree(folder)
     assert said == {("skipped", "cache=cold: a file on tmpfs is always in memory")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rw", ["write", "randwrite"])
 def test_the_pass_that_verifies_finds_what_was_spoilt_between_its_writes_and_its_reads(rw: str, tmp_path: Path) -> None:
     table = small("fio", rw=rw, direct=0)
@@ -116,6 +111,26 @@ def test_the_pass_that_verifies_finds_what_was_spoilt_between_its_writes_and_its
     (tmp_path / "data").write_bytes(data)
     with pytest.raises(ProgramFailed, match="exit code 1: crc32c: verify failed at file data offset 524288"):
         run(*step.argv, "--verify_only=1")
+
+
+def test_every_sample_of_dd_writes_a_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    put(tmp_path, "dd", f'test ! -e zeros || exit 1; exec {shutil.which("dd")} "$@"', monkeypatch)
+    assert outcomes(small("dd"), folder, iters=3) == {("ok", None)}
+
+
+def test_the_first_line_that_fits_says_why_a_command_failed(tmp_path: Path) -> None:
+    script = "echo dd: out; echo other; echo dd: later >&2; exit 9"
+    with pytest.raises(ProgramFailed, match=r"^sh ended with exit code 1: dd: out$"):
+        execute(_files.explained("^dd: ", "sh", "-c", script), LIMIT, Unwatched(), "", tmp_path)
+    said = execute(_files.explained("^dd: ", "sh", "-c", "echo out; echo error >&2"), LIMIT, Unwatched(), "", tmp_path)
+    assert said.output == "out\nerror\n"
+
+
+def test_trying_direct_io_leaves_no_file(tmp_path: Path) -> None:
+    _files.no_direct(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_shorter_than_dd_says_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +220,7 @@ def test_without_io_uring_it_is_skipped(number: int, tmp_path: Path, monkeypatch
         ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(_files.ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(syscall=syscall))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(syscall=syscall))
     ((status, reason),) = outcomes(small("fio", ioengine="io_uring"), tmp_path)
     assert (status, asked) == ("skipped", [(425, 1)])
     assert reason is not None and reason.startswith(f"io_uring is refused here ({os.strerror(number)}): ")

@@ -74,7 +74,7 @@ def test_bad_requests_say_what_would_work(words: tuple[str, ...], message: str) 
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"threads": (0,)}, "benchmark sysbench_memory: threads 0: must be at least 1."),
+        ({"threads": (-1,)}, "benchmark sysbench_memory: threads -1: must be at least 0."),
         ({"threads": (5000,)}, "benchmark sysbench_memory: threads 5000: at most 4,096."),
         ({"access": ("sideways",)}, "benchmark sysbench_memory: access 'sideways': choose one of write, read."),
     ],

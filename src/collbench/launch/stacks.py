@@ -59,7 +59,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         f"{image}: apart from the container, host and image differ: {line}"
         for image, look in inside
         if image in host
-        for line in differences_of(host[image].contents, look.contents)
+        for line in differences_of(host[image].contents, look.contents, communicate=bool(plan.collectives))
     ]
     images = tuple(_image(image, look) for image, look in inside)
     environments = tuple(_image(image, look) for image, look in host.items())
@@ -106,20 +106,27 @@ def refuse_missing(plan: LaunchPlan, name: str, look: Look) -> None:
             raise PlanError(f"{look.title}: backend {backend}: {reason}. {advice}")
 
 
-def differences_of(host: Contents, image: Contents) -> list[str]:
-    """Where the host's environment and the image differ in anything but the container."""
+def differences_of(host: Contents, image: Contents, communicate: bool = True) -> list[str]:
+    """Where the host's environment and the image differ in anything but the container.
+
+    Where ranks do not `communicate`, what they would need for that makes no difference.
+    """
     differences = _version_differs("Python", host.python, image.python)
     if host.native != image.native:
         differences.append(f"the native loop is missing {'in the image' if host.native else 'on the host'}")
-    host_libraries = {library.name: library for library in host.libraries}
-    image_libraries = {library.name: library for library in image.libraries}
-    for name in host_libraries | image_libraries:
+    host_libraries, image_libraries = (
+        {(one.name, one.used_by): one for one in contents.libraries if communicate or one.used_by}
+        for contents in (host, image)
+    )
+    for key in host_libraries | image_libraries:
+        name = key[0]
         absent = Library(name=name, version="")
-        ours, theirs = host_libraries.get(name, absent), image_libraries.get(name, absent)
+        ours, theirs = host_libraries.get(key, absent), image_libraries.get(key, absent)
         differences += _version_differs(name, ours.version, theirs.version)
         if ours.version == theirs.version and ours.sha256 != theirs.sha256:
             differences.append(f"{name} {ours.version}: two builds, {ours.sha256} and {theirs.sha256}")
-    for package in sorted({*host.packages, *image.packages} - {"torch"}):  # torch is among the libraries
+    packages = {*host.packages, *image.packages} - {"torch"} if communicate else ()  # torch is among the libraries
+    for package in sorted(packages):
         differences += _version_differs(package, host.packages.get(package), image.packages.get(package))
     return differences
 

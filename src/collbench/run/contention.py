@@ -67,10 +67,7 @@ def since(
     waited = (after.stalled - before.stalled) / seconds > facts.CONTENDED_SHARE
     if not waited or own is None or before.used is None or after.used is None:
         return waited, ()
-    others = _others(before.used, after.used, own)
-    if others <= OTHERS_SHARE * seconds * after.used.cores:
-        return False, ()
-    return True, (f"others used its cores for {others:.3g} CPU seconds in {seconds:.3g} s",)
+    return _others(before.used, after.used, own) > OTHERS_SHARE * seconds * after.used.cores, ()
 
 
 def _others(before: CoreTimes, after: CoreTimes, own: OwnTime) -> float:

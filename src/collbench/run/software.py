@@ -10,13 +10,14 @@ from collbench.errors import BackendUnavailable
 def software(backend: Backend) -> tuple[tuple[str, str], ...]:
     """(name, version) of this program and of the libraries that move the data, in a form that any version reads.
 
-    A library that cannot be used here is left out, as NCCL where a server has no GPU.
+    A library that cannot be used here is left out, as NCCL where a server has no GPU; and so is one of programs, which
+    run on one rank, and may use several of one name.
     """
     try:
         libraries = backend.libraries()
     except BackendUnavailable:
         libraries = ()
-    return (("collbench", collbench.__version__), *((library.name, library.version) for library in libraries))
+    return (("collbench", collbench.__version__), *((one.name, one.version) for one in libraries if not one.used_by))
 
 
 def difference(ranks: list[tuple[tuple[str, str], ...]]) -> str | None:

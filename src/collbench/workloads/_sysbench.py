@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
-from collbench.workloads.parameters import parameter
+from collbench.workloads.parameters import parameter, threads_of
 from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software
 
@@ -32,7 +32,7 @@ def benchmark(
     """
 
     def argv(case: Case, times: int) -> Sequence[str]:
-        limits = (f"--threads={case['threads']}", f"--events={events(case)}", "--time=0")
+        limits = (f"--threads={threads_of(case['threads'])}", f"--events={events(case)}", "--time=0")
         return ("sysbench", test, *limits, *options(case), "run")
 
     def refused(case: Case) -> str | None:
@@ -58,7 +58,7 @@ def benchmark(
         software=(Software("sysbench", "sysbench"),),
         repeated=True,
         sizes=sizes,
-        axes=(parameter("threads", threads, "threads of the program", least=1, most=4096), *axes),
+        axes=(parameter("threads", threads, "threads of the program; 0: as many as cores", least=0, most=4096), *axes),
     )
 
 
