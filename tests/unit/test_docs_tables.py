@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.made_runs import made_manifest
+from tests.unit.made_suite import of_one_launch
 from tests.unit.manual import PAGES, ROOT, rows, section
 
 from collbench import doctor, errors, workloads
@@ -184,6 +186,15 @@ def test_columns_of_the_table(stored_run: Path) -> None:
     text = "".join([printer.begin(run.manifest), printer.add(first), printer.add(other_gate), printer.end()])
     heads = re.split(r" {2,}", text.splitlines()[3].strip())
     assert ", ".join(rows(section("styles.md", "table"), "column", "meaning")).split(", ") == heads
+
+
+def test_columns_of_the_table_of_a_program() -> None:
+    """One that is known by its rate; its figures, and what it has for parameters, are its own."""
+    printer = new_style("table")
+    text = printer.begin(made_manifest()) + "".join(map(printer.add, of_one_launch()[:2])) + printer.end()
+    heads = re.split(r" {2,}", text.splitlines()[3].strip())
+    named = ", ".join(rows(section("styles.md", "table, of a program"), "column", "meaning")).split(", ")
+    assert [name.replace("CPU s/s", "CPU") for name in named] == heads[2:]
 
 
 def test_styles_and_columns() -> None:

@@ -20,9 +20,9 @@ def test_the_run_stands_beside_the_figures_of_the_paper(tmp_path: Path) -> None:
     lines, tables = beside(write(tmp_path / "run", planted), paper("xu2017"))
     assert tally(lines) == "2 confirmed, 1 undecided, 6 not measurable here"
     decided = [row for row in tables[0].rows if row[0] == ""]
-    assert ("", "hpcg n 64 total", "confirmed: the whole interval lies within -1 .. 1 %", "0.50 (0.43 .. 0.56)",
+    assert ("", "hpcg total, n 64", "confirmed: the whole interval lies within -1 .. 1 %", "0.50 (0.43 .. 0.56)",
             "pc 0.556, server 0.244") in decided  # fmt: skip
-    assert "ioping request on overlay, mode latency" in [row[1].replace("total", "request") for row in decided]
+    assert "ioping request, on overlay, mode latency" in [row[1].replace("total", "request") for row in decided]
     figures = next(table for table in tables if table.title.startswith("figures"))
     assert len(figures.rows) == 24
     assert figures.rows[0] == ("HPCG, dimension 192, 1800 s", "pc", "5.317 GFLOP/s", "5.288 GFLOP/s", "0.556",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from collbench import workloads
 from collbench.analysis.options import parse_given
 from collbench.cli.analysing import RUN, given, margin, read
 from collbench.cli.terminal import harmless
@@ -52,7 +53,8 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     observed = [read(run) for run in runs]
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
-    chapters = [chapter(run, wanted, margin, number, pages, published) for number, run in enumerate(observed)]
+    suites = {name: suite for suite, names in workloads.suites().items() for name in names}
+    chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
     _write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
     click.echo(f"{harmless(str(output))}: {output.stat().st_size / 1e6:.1f} MB")
 

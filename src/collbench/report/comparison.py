@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -14,23 +15,25 @@ from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
 from collbench.report import cpu_time
 from collbench.report.cells import cautions, heading_of
-from collbench.report.headings import heading_key, place_order
-from collbench.report.rates import rate_heading, rate_text
+from collbench.report.headings import place_order, table_key
+from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying
+from collbench.report.side_columns import both_sides
 from collbench.report.style import format_us
 from collbench.report.tables import Table, without_empty
 from collbench.schema.case import Case, names_in
-from collbench.schema.record import Work
 from collbench.units import format_size
 
-COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "base rate", "other (us)",
-           "other 95 %", "other rate", cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks",
-           "p adjusted", "paper's Diff%", "verdict")  # fmt: skip
+#: What was found, after what was measured.
+_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
+           "verdict")  # fmt: skip
+COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
+           *_JUDGED)  # fmt: skip
 
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
     """A table for each collective, dtype, driver and number of ranks."""
     common = {id(comparison): _common(comparison.pair) for comparison in comparisons}
-    keys = {name: heading_key(case) for name, case in common.items()}
+    keys = {name: table_key(case) for name, case in common.items()}
     ordered = sorted(comparisons, key=lambda comparison: (keys[id(comparison)], _order(comparison)))
     result = []
     for _, group in groupby(ordered, key=lambda comparison: keys[id(comparison)]):
@@ -39,9 +42,38 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
         notes = (*_explained(rows), *cpu_time.remarks(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
-        body = tuple(_row(comparison, with_engine) for comparison in rows)
-        result.append(without_empty(Table(heading_of(unique, common[id(rows[0])]), COLUMNS, body, notes)))
+        cases = [common[id(comparison)] for comparison in rows]
+        make = _of_program if is_program(cases[0]) else _of_collective
+        result.append(replace(without_empty(make(rows, cases, unique, with_engine)), notes=notes))
     return result
+
+
+def _of_collective(
+    rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequence[Cell], with_engine: bool
+) -> Table:
+    body = tuple(_row(comparison, with_engine) for comparison in rows)
+    return Table(heading_of(cells, cases[0]), COLUMNS, body)
+
+
+def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequence[Cell], with_engine: bool) -> Table:
+    """Parameters as columns; both sides by their names, where there are only two."""
+    names = varying(cases)
+    keys = [row_order(case, names) for case in cases]
+    order = sorted(range(len(rows)), key=lambda row: (keys[row], _order(rows[row])))
+    rows, cases = [rows[row] for row in order], [cases[row] for row in order]
+    sides = [_sides(comparison.pair, with_engine) for comparison in rows]
+    images = [_image(comparison.pair) for comparison in rows]
+    columns: dict[str, Sequence[str]] = {
+        column_heading(name): [value_text(case, name) for case in cases] for name in names
+    }
+    columns |= {name: entries for name, entries in (("image", images), ("sides", sides)) if len(set(entries)) > 1}
+    columns["launches"] = list(map(_launches, rows))
+    columns |= both_sides(rows, ("base", "other") if "sides" in columns else None)
+    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)}
+    facts = (heading_of(cells, cases[0].without(names)), *("" if name in columns else values[0]
+             for name, values in (("image", images), ("sides", sides))))  # fmt: skip
+    title = ", ".join(fact for fact in facts if fact)
+    return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
 def _common(pair: Pair) -> Case:
@@ -58,12 +90,21 @@ def _order(comparison: Comparison) -> tuple[object, ...]:
 
 
 def _row(comparison: Comparison, with_engine: bool) -> tuple[str, ...]:
-    base, other = comparison.pair.base, comparison.pair.other
-    image = base.case.where.image if base.case.where.image == other.case.where.image else None
+    size = format_size(comparison.pair.base.case["size"])
+    return (_image(comparison.pair), _sides(comparison.pair, with_engine), size, _launches(comparison),
+            *_side(comparison.base), *_side(comparison.other), *_judged(comparison))  # fmt: skip
+
+
+def _image(pair: Pair) -> str:
+    """That of both sides; empty where they differ."""
+    base, other = pair.base.case.where.image, pair.other.case.where.image
+    return base or "" if base == other else ""
+
+
+def _judged(comparison: Comparison) -> tuple[str, ...]:
+    """CPU seconds, the difference, the three p, the paper's figure, and the verdict."""
     return (
-        image or "", _sides(comparison.pair, with_engine), format_size(base.case["size"]),
-        _launches(comparison), *_side(comparison.base), _rate(comparison.base, base.work), *_side(comparison.other),
-        _rate(comparison.other, other.work), cpu_time.shares(comparison), *difference(comparison),
+        cpu_time.shares(comparison), *difference(comparison),
         *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_blocks, comparison.p_adjusted)),
         "" if comparison.paper_diff is None else f"{comparison.paper_diff:.1f}", verdict(comparison),
     )  # fmt: skip
@@ -108,11 +149,6 @@ def _side(time: Estimate | None) -> tuple[str, str]:
     if time is None:
         return "", ""
     return format_us(time.value), "" if time.interval is None else " .. ".join(map(format_us, time.interval))
-
-
-def _rate(time: Estimate | None, work: Work) -> str:
-    """`12.3 GB/s` for what is shown as a rate; else empty."""
-    return "" if time is None or work.shown != "rate" else f"{rate_text(work, time.value)} {rate_heading(work)}"
 
 
 def difference(comparison: Comparison) -> tuple[str, str]:

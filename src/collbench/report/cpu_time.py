@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.processor_time import ProcessorTime, only_waited
-from collbench.units import format_size
+from collbench.report.parameters import row_words, varying
 
 COLUMN = "CPU s/s"
 
@@ -23,17 +23,18 @@ def remarks(rows: Sequence[Comparison]) -> list[str]:
     """What the column means, and where a difference is time that a side waited."""
     known = any(shares(comparison) for comparison in rows)
     lines = [f"{COLUMN}: CPU seconds in each second of the program, its start included, base and other"] * known
-    sizes = {comparison.pair.base.case["size"] for comparison in rows}
-    return lines + [line for comparison in rows if (line := _waited(comparison, len(sizes) > 1))]
+    cases = [comparison.pair.base.case for comparison in rows]
+    names = [name for name in varying(cases) if name != "measure" and len({case[name] for case in cases}) > 1]
+    return list(dict.fromkeys(lines + [line for comparison in rows if (line := _waited(comparison, names))]))
 
 
-def _waited(comparison: Comparison, with_size: bool) -> str:
-    """The remark where one side took longer for the same CPU seconds; empty elsewhere."""
+def _waited(comparison: Comparison, names: Sequence[str]) -> str:
+    """The remark where one side took longer for the same CPU seconds, with the values of `names`; empty elsewhere."""
     base, other = comparison.cpu
     if base is None or other is None or not only_waited(base, other):
         return ""
     pair = comparison.pair
-    at = f"{format_size(pair.base.case['size'])}: " if with_size else ""
+    at = f"{row_words(pair.base.case, names)}: " if names else ""
     both = f"{pair.base_name} {_seconds(base.seconds)}, {pair.other_name} {_seconds(other.seconds)}"
     longer, shorter = sorted(((base.wall, pair.base_name), (other.wall, pair.other_name)), reverse=True)
     times = f"{_seconds(longer[0])} against {_seconds(shorter[0])}"

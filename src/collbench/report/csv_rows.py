@@ -19,6 +19,7 @@ COLUMNS = (
     "unit", "count", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
     "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong", "contended", "oversubscribed",
     "simulated", "burst", "device_median_s", "legs_median_s", "algorithm", "protocol", "transport", "shared_gpu",
+    "figures", "cpu_user_s", "cpu_system_s", "cpu_wall_s",
 )  # fmt: skip
 
 
@@ -55,6 +56,10 @@ def fields_of(record: Record) -> dict[str, object]:
         "shared_gpu": record.shared_gpu, "device_median_s": record.device.p50 if record.device else None,
         "legs_median_s": "; ".join(f"{name}={leg.p50!r}" for name, leg in record.legs.items()) or None,
     }  # fmt: skip
+    if record.check is not None:
+        fields["figures"] = "; ".join(f"{name}={value!r}" for name, value in record.check.figures.items()) or None
+    if record.cpu is not None:
+        fields |= {f"cpu_{name}_s": getattr(record.cpu, name) for name in ("user", "system", "wall")}
     if w is not None:
         fields |= {"amount": w.amount, "unit": w.unit, "count": w.count, "bus_factor": w.bus_factor}
     if s is not None:

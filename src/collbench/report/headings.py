@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from collbench.report.parameters import is_program, own_names, row_words, without_columns
 from collbench.schema.axes import AXES, Value, step_order
 from collbench.schema.case import Case
 from collbench.schema.policy import PolicyOrder, policy_order
@@ -20,7 +21,11 @@ _PLACES = ("storage",)
 
 
 def operation(case: Case) -> str:
-    """`allreduce sum float32`, `bcast float32 root 0 in place`: what is done."""
+    """`allreduce sum float32`, `bcast float32 root 0 in place`, `linpack solve, n 2000, lda 2000`: what is done."""
+    own = [name for name in own_names([case]) if name not in (*_ROWS, *case.how)]
+    if own:
+        start = f"{case.workload} {case['measure'] or ''}".strip()
+        return ", ".join([start, *filter(None, [row_words(case, [name for name in own if name != "measure"])])])
     what = (axis for axis in case.axes if axis.kind == "what" and axis.name not in _ROWS)
     words = [axis.words(case[axis.name]) for axis in what]
     words += [AXES[name].words(case[name]) for name in _PLACES]
@@ -54,6 +59,11 @@ def heading_key(case: Case) -> tuple[Any, ...]:
     what = frozenset(item for item in case.what.items() if item[0] not in _ROWS)
     places = tuple((name, case[name]) for name in ("ranks", *_PLACES))
     return _key_of(case.workload, what, frozenset(case.how.items()), places)
+
+
+def table_key(case: Case) -> tuple[Any, ...]:
+    """As `heading_key`, but the measures of a program, and the values of its parameters, share a table."""
+    return heading_key(without_columns(case) if is_program(case) else case)
 
 
 @lru_cache(maxsize=4096)  # few headings, a hundred thousand cells

@@ -13,27 +13,40 @@ from statistics import median
 from collbench.analysis.estimate import FEWEST, ratio_in_blocks
 from collbench.analysis.observations import Cell
 from collbench.report.cells import cautions, heading_of, interval
-from collbench.report.headings import heading_key, place_order
-from collbench.report.rates import rate_text, rate_unit
+from collbench.report.headings import place_order, table_key
+from collbench.report.parameters import is_program, varying
+from collbench.report.program_launches import program_table
 from collbench.report.style import format_us
+from collbench.report.tables import Table
 from collbench.schema.case import Case
 from collbench.units import format_size
 
 _HEADERS = ("image", "policy", "isolation", "size\n(B)", "launches", "failed", "median\n(us)",
             "launches: min .. max\n(us)", "over the host\n(95 % interval)", "transport")  # fmt: skip
-#: A rate follows the median that it is computed from.
-_RATE = _HEADERS.index("median\n(us)") + 1
 
 
 def summary(cells: Mapping[Case, Cell]) -> str:
     """Tables by collective, dtype, driver and ranks; in each the sizes in order, the host first."""
     text = ""
-    keyed = [(heading_key(case), case["size"], place_order(case), cell) for case, cell in cells.items()]
+    keyed = [(table_key(case), case["size"], place_order(case), cell) for case, cell in cells.items()]
     for _, group in groupby(sorted(keyed, key=lambda entry: entry[:3]), key=lambda entry: entry[0]):
         rows = [cell for *_, cell in group]
-        text += f"{heading_of(rows)}\n{_table(rows)}\n"
+        program = is_program(rows[0].case)
+        text += _of_program(rows) if program else f"{heading_of(rows)}\n{_table(rows)}\n"
         text += "".join(f"* {line}\n" for line in [*cautions(rows), *_about_hosts(rows)]) + "\n"
     return text
+
+
+def _of_program(cells: list[Cell]) -> str:
+    table = program_launches(cells)
+    heads = tuple(name.replace(" (", "\n(") for name in table.columns)
+    return f"{table.title}\n{_lined_up(heads, list(table.rows))}\n"
+
+
+def program_launches(cells: Sequence[Cell]) -> Table:
+    """The cells of one program as a table."""
+    common = cells[0].case.without(varying([cell.case for cell in cells]))
+    return program_table(heading_of(cells, common), cells, over_host)
 
 
 def _table(cells: list[Cell]) -> str:
@@ -44,12 +57,7 @@ def _table(cells: list[Cell]) -> str:
         for cell in sized:
             host = hosts.get((cell.case.where.image, cell.case.where.affinity))
             rows.append(_row(cell, None if host is cell else host))
-    unit = rate_unit(cell.work for cell in cells)
-    if not unit:
-        return _lined_up(_HEADERS, rows)
-    rates = (rate_text(cell.work, median(cell.medians)) if cell.medians else "" for cell in cells)
-    rows = [(*row[:_RATE], rate, *row[_RATE:]) for row, rate in zip(rows, rates, strict=True)]
-    return _lined_up((*_HEADERS[:_RATE], f"rate\n({unit})", *_HEADERS[_RATE:]), rows)
+    return _lined_up(_HEADERS, rows)
 
 
 def _lined_up(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from collbench.report.parameters import is_program, row_words, varying
 from collbench.schema.record import Record
 from collbench.units import format_size
 
@@ -17,10 +18,18 @@ def remarks(rows: list[Record]) -> list[str]:
     for (status, reason), group in groupby(
         (record for record in rows if record.status != "ok"), key=lambda record: (record.status, record.reason)
     ):
-        sizes = [format_size(record.case["size"]) for record in group if "size" in record.case.what]
-        span = " .. ".join(dict.fromkeys((sizes[0], sizes[-1]))) if sizes else ""
+        words = [words for record in group if (words := _row(record, rows))]
+        span = " .. ".join(dict.fromkeys((words[0], words[-1]))) if words else ""
         lines.append(f"! {status}{' at ' if span else ''}{span}: {reason}")
     return lines + [f"* {line}" for line in cautions(rows)]
+
+
+def _row(record: Record, rows: list[Record]) -> str:
+    """What tells its row from the others, whatever its measure: a size; of a program what its parameters are."""
+    if not is_program(record.case):
+        return format_size(record.case["size"]) if "size" in record.case.what else ""
+    names = varying([row.case for row in rows])
+    return row_words(record.case, [name for name in names if name != "measure"])
 
 
 def cautions(rows: list[Record]) -> list[str]:
@@ -39,7 +48,8 @@ def cautions(rows: list[Record]) -> list[str]:
         )
     contended = [record for record in measured if record.contended]
     if contended:
-        where = "all sizes" if len(contended) == len(measured) else _sizes(contended)
+        program, every = is_program(rows[0].case), len(contended) == len(measured)
+        where = ("all" if program else "all sizes") if every else _sizes(contended, rows)
         lines.append(f"tasks waited for a CPU while these were measured: {where}")
     return lines
 
@@ -49,8 +59,13 @@ def _is_empty(record: Record) -> bool:
     return record.work is not None and record.work.amount == 0 < record.case["size"] and bool(record.case["dtype"])
 
 
-def _sizes(rows: list[Record]) -> str:
-    """Sizes asked for, called so where the rows of the table show other sizes, the bytes that move."""
+def _sizes(rows: list[Record], of: list[Record]) -> str:
+    """Sizes asked for, called so where the rows of the table show other sizes, the bytes that move.
+
+    Rows of a program are named by their parameters, among all those `of` the table.
+    """
+    if is_program(rows[0].case):
+        return "; ".join(dict.fromkeys(_row(record, of) for record in rows))
     rounded = any(record.work is not None and record.work.amount != record.case["size"] for record in rows)
     listed = ", ".join(dict.fromkeys(format_size(record.case["size"]) for record in rows))
     return f"{listed} (sizes asked for)" if rounded else listed

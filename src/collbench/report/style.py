@@ -70,9 +70,12 @@ def gpu_lines(manifest: Manifest) -> list[str]:
 
 def format_us(seconds: float) -> str:
     """Microseconds with four significant digits where they matter, at most nanoseconds: `0.412`, `12.35`, `1234`."""
-    us = seconds * 1e6
-    digits = sum(us < bound for bound in (10, 100, 1000))
-    return f"{us:.{digits}f}"
+    return four_digits(seconds * 1e6)
+
+
+def four_digits(value: float) -> str:
+    """At most three decimals: `0.412`, `12.35`, `1234`."""
+    return f"{value:.{sum(value < bound for bound in (10, 100, 1000))}f}"
 
 
 def format_rate(gigabytes: float | None) -> str:

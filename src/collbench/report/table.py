@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collbench.report.headings import operation, variant
-from collbench.report.rates import rate_heading, rate_text
+from collbench.report.parameters import is_program, varying, without_columns
+from collbench.report.programs import FEWEST, program_columns
 from collbench.report.remarks import remarks
 from collbench.report.style import Group, format_rate, format_us, gpu_lines, group_of, library_names
 from collbench.schema.axes import AXES
@@ -13,9 +14,6 @@ from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.summary import Seconds
 from collbench.units import counted, format_size
-
-#: Of fewer samples no order statistics enclose the median with 95 %.
-FEWEST = 6
 
 
 class TableStyle:
@@ -53,55 +51,45 @@ class TableStyle:
             return ""
         rows, self._rows = self._rows, []
         measured = [record for record in rows if record.seconds is not None]
-        parts = ["", _heading(_group(rows[0]), measured)]
+        program = is_program(rows[0].case)
+        parts = ["", _heading_of_program(rows) if program else _heading(_group(rows[0]), measured)]
         if measured:
-            parts.append(_tabulated(measured))
+            parts.append(_tabulated(_of_program(rows, measured) if program else _of_collective(measured)))
         parts.extend(remarks(rows))
         return "\n".join(parts) + "\n"
 
 
 def _group(record: Record) -> Group:
-    """The measures of a workload share a table."""
+    """The measures of a program share a table, and so do the values of its parameters."""
     group = group_of(record)
-    return Group(group.case.without(("measure",)), group.launch)
+    return Group(without_columns(group.case), group.launch) if is_program(group.case) else group
 
 
-def _tabulated(measured: list[Record]) -> str:
-    """The table, without empty columns; with one more for each fact in which its rows differ."""
+def _of_program(rows: list[Record], measured: list[Record]) -> dict[str, list[str]]:
+    return program_columns(measured, varying([record.case for record in rows]))
+
+
+def _tabulated(columns: dict[str, list[str]]) -> str:
+    """The table, without empty columns."""
     from tabulate import tabulate
 
-    columns = {head: list(map(cell, measured)) for head, cell in _COLUMNS.items()}
-    columns |= _rates(measured)
-    columns |= {name: list(map(cell, measured)) for name, cell in _COUNTS.items()}
-    places = ["in" if record.in_place else "out" for record in measured]
-    gates: list[str] = [record.gate or "" for record in measured]
-    columns |= {name: cells for name, cells in (("place", places), ("gate", gates)) if len(set(cells)) > 1}
-    columns |= _measured_apart(measured)
     kept = {head: cells for head, cells in columns.items() if any(cells)}
     text: str = tabulate(list(zip(*kept.values(), strict=True)), headers=list(kept), tablefmt="simple",
                          colalign=("right",) * len(kept), disable_numparse=True)  # fmt: skip
     return text
 
 
-def _rates(measured: list[Record]) -> dict[str, list[str]]:
-    """Both bandwidths of collectives; the rate of other measures that are shown as a rate."""
-    works = [record.work for record in measured if record.work is not None]
-    if any(work.bus_factor is not None for work in works):
-        return {"algbw\n(GB/s)": [format_rate(record.algbw) for record in measured],
-                "busbw\n(GB/s)": [format_rate(record.busbw) for record in measured]}  # fmt: skip
-    if not any(work.shown == "rate" for work in works):
-        return {}
-    units = {rate_heading(work) for work in works if work.shown == "rate"}
-    if len(units) == 1:
-        return {f"rate\n({units.pop()})": [_rate(record) for record in measured]}
-    return {"rate": [_rate(record, with_unit=True) for record in measured]}
-
-
-def _rate(record: Record, with_unit: bool = False) -> str:
-    work, seconds = record.work, record.seconds
-    if work is None or seconds is None or work.shown != "rate":
-        return ""
-    return f"{rate_text(work, seconds.p50)}{f' {rate_heading(work)}' if with_unit else ''}"
+def _of_collective(measured: list[Record]) -> dict[str, list[str]]:
+    """The columns, with one more for each fact in which the rows differ."""
+    columns = {head: list(map(cell, measured)) for head, cell in _COLUMNS.items()}
+    if any(record.work is not None and record.work.bus_factor is not None for record in measured):
+        columns["algbw\n(GB/s)"] = [format_rate(record.algbw) for record in measured]
+        columns["busbw\n(GB/s)"] = [format_rate(record.busbw) for record in measured]
+    columns |= {name: list(map(cell, measured)) for name, cell in _COUNTS.items()}
+    places = ["in" if record.in_place else "out" for record in measured]
+    gates: list[str] = [record.gate or "" for record in measured]
+    columns |= {name: cells for name, cells in (("place", places), ("gate", gates)) if len(set(cells)) > 1}
+    return columns | _measured_apart(measured)
 
 
 def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
@@ -116,6 +104,13 @@ def _measured_apart(measured: list[Record]) -> dict[str, list[str]]:
     if any(record.algorithm for record in measured):
         columns["algorithm\nprotocol"] = [f"{r.algorithm or '?'} {r.protocol or '?'}" for r in measured]
     return columns
+
+
+def _heading_of_program(rows: list[Record]) -> str:
+    """What all rows have in common; what they differ in is in columns."""
+    group = group_of(rows[0])
+    common = group.case.without(varying([record.case for record in rows]))
+    return ", ".join(fact for fact in (operation(common), variant(common), group.place) if fact)
 
 
 def _heading(group: Group, measured: list[Record]) -> str:
@@ -156,12 +151,6 @@ def _moved(record: Record) -> str:
     return format_size(int(record.work.amount))
 
 
-def _size(record: Record) -> str:
-    """The size asked for, of a program."""
-    collective = record.work is not None and record.work.bus_factor is not None
-    return format_size(record.case["size"]) if "size" in record.case.what and not collective else ""
-
-
 def _count(record: Record) -> str:
     return "" if record.work is None or record.work.count is None else str(record.work.count)
 
@@ -172,7 +161,7 @@ def _wrong(record: Record) -> str:
 
 #: Heading and entry of every column that is not a rate. What moves is the size asked for, rounded to whole blocks.
 _COLUMNS: dict[str, Callable[[Record], str]] = {
-    "measure": lambda record: record.case["measure"] or "", "moved\n(B)": _moved, "size\n(B)": _size, "count": _count,
+    "moved\n(B)": _moved, "count": _count,
     "median\n(us)": _of_seconds(lambda s: format_us(s.p50)),
     "95 % interval\n(us)": _interval,
     "min\n(us)": _of_seconds(lambda s: format_us(s.min)), "p99\n(us)": _of_seconds(lambda s: format_us(s.p99)),

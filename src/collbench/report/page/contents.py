@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison, compare
@@ -22,34 +23,22 @@ from collbench.report.page.environment import about, misleading
 from collbench.report.page.figures.bars import bars
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.ladder import ladders
-from collbench.report.page.figures.strips import strip
+from collbench.report.page.programs import programs
 from collbench.report.page.samples import StoredSamples
+from collbench.report.page.section import Section
+from collbench.report.page.strips import strips
 from collbench.report.paper import beside, tally
+from collbench.report.parameters import is_program
 from collbench.report.tables import Table
 from collbench.schema.case import Case
 
 #: Factors by which a run's sides are compared, where it has several.
 SIDES = ("policy", "image", "backend", "driver")
 
-#: The most sizes whose samples are drawn: more make a page too large for browsers.
-MOST_STRIPS = 6
-
-
-@dataclass(frozen=True)
-class Section:
-    """One operation on all its numbers of ranks, or one kind of table."""
-
-    title: str
-    lines: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
-    figures: tuple[Figure, ...] = ()
-    folded: tuple[Figure, ...] = ()
-    folded_tables: tuple[Table, ...] = ()
-
 
 @dataclass(frozen=True)
 class Chapter:
-    """One run: the question, the answer in three lines, what could mislead, and the evidence."""
+    """One run: the question, the answer in a few lines, a picture of it, what could mislead, and the evidence."""
 
     title: str
     question: str
@@ -57,6 +46,7 @@ class Chapter:
     misleading: tuple[str, ...]
     sections: tuple[Section, ...]
     environment: tuple[Table, ...] = field(default=())
+    picture: tuple[Figure, ...] = field(default=())
 
 
 def chapter(
@@ -66,14 +56,21 @@ def chapter(
     number: int = 0,
     figures: bool = True,
     against: Paper | None = None,
+    suite_of: Mapping[str, str] = MappingProxyType({}),
 ) -> Chapter:
     """A run as a chapter; without `figures` for formats that have none; beside a paper's figures with `against`.
+
+    `suite_of` names the suite of benchmarks that are installed here.
 
     Raises:
         RequestError: a library that analyses or draws is not installed.
     """
-    advices = complete(advise(questions(observed, given), observed.interleaved, margin), observed.interleaved)
-    compared = _all_compared(observed, margin)
+    asked = questions(observed, given)
+    of_programs = [question for question in asked if _of_program(question)]
+    collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
+    others = [question for question in asked if not _of_program(question)]
+    advices = complete(advise(others, observed.interleaved, margin), observed.interleaved)
+    compared = _all_compared(collectives, margin)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
     places = [comparison for of_factor in by_place if not isinstance(of_factor, str) for comparison in of_factor]
     with StoredSamples(observed) as stored:
@@ -81,16 +78,20 @@ def chapter(
             _section(stored if figures else None, group, places, f"c{number}-o{index}")
             for index, group in enumerate(_by_operation(advices))
         ]
-    lines = answer(advices)
+        measured = programs(observed, of_programs, suite_of, margin, stored if figures else None, f"c{number}")
+    sections = [*measured.sections, *sections]
+    lines = (*measured.answer, *answer(advices))
     if against is not None:
         conclusions, paper_tables = beside(observed, against, margin)
         sections.insert(0, Section(f"Beside {against.reference}", tuple(conclusions), tuple(paper_tables)))
-        lines = (f"Of the {len(conclusions)} conclusions of {against.reference}: {tally(conclusions)}.", *lines[:2])
+        lines = (f"Of the {len(conclusions)} conclusions of {against.reference}: {tally(conclusions)}.",
+                 *measured.answer, *answer(advices)[:2])  # fmt: skip
     sections += [_verdicts(name, of_factor) for name, of_factor in compared.items()]
-    if guidelines := check(observed, margin):
+    if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     title = observed.manifests[0].title or observed.name
-    return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed))
+    return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
+                   measured.picture)  # fmt: skip
 
 
 def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
@@ -99,6 +100,10 @@ def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
         return tuple(sentences(advices[0])[:3])
     largest = [max(group, key=_ranks) for group in _by_operation(advices)]
     return tuple(headline(advised) for advised in largest[:3])
+
+
+def _of_program(question: Question) -> bool:
+    return all(is_program(cell.case) for cells in question.cells.values() for cell in cells.values())
 
 
 def _ranks(advised: Advised) -> int:
@@ -124,27 +129,11 @@ def _section(stored: StoredSamples | None, group: list[Advised], places: list[Co
         for number, (advised, question) in enumerate(zip(group, questions_of_group, strict=True)):
             drawn += curves(question, f"{name}-{number}", advised.title)
             drawn += ladders(question, largest, places, f"{name}-{number}", advised.title)
-            folded += _strips(stored, question, f"{name}-{number}", advised.title)
+            folded += strips(stored, question, f"{name}-{number}", advised.title)
         drawn += bars(questions_of_group, largest, name, title)
     single = len(group) == 1
     lines = tuple(text if single else f"{advised.title}: {text}" for advised in group for text in sentences(advised))
     return Section(title, lines, tuple(map(costs, group)), tuple(drawn), tuple(folded))
-
-
-def _strips(stored: StoredSamples, question: Question, name: str, title: str) -> list[Figure]:
-    sizes = question.sizes
-    step = -(-len(sizes) // MOST_STRIPS)
-    figures = []
-    for number, size in enumerate(sizes[::step]):
-        ordered = sorted(question.cells[size], key=lambda option: (option["library"], option.isolation_order, option))
-        cells = {question.name(option): question.cells[size][option].case for option in ordered}
-        kept = stored.of(cells)
-        if kept.samples:
-            drawn = strip(kept.samples, size, f"{name}-{number}", title)
-            thinned = f" One in {kept.step} of the samples is drawn." if kept.step > 1 else ""
-            lacking = f" {kept.unread} samples files cannot be read and are left out." if kept.unread else ""
-            figures.append(replace(drawn, caption=drawn.caption + thinned + lacking))
-    return figures
 
 
 def _all_compared(observed: Observed, margin: float) -> dict[str, list[Comparison] | str]:

@@ -29,7 +29,8 @@ def strip(places: Mapping[str, Launches], size: int, name: str, title: str) -> F
         "a bar marks the median of each launch."
     )
     width = min(max(4.8, 0.75 * len(places) + 1.2), 12.0)
-    return draw(f"{name}-samples", f"{title} at {format_size(size)}: every sample", caption,
+    at = f" at {format_size(size)}" if size else ""
+    return draw(f"{name}-samples", f"{title}{at}: every sample", caption,
                 lambda axes: _paint(axes, places), (width, 3.6))  # fmt: skip
 
 

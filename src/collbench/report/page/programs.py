@@ -1,0 +1,119 @@
+"""The programs of a run on the page: a sentence for each suite, one picture, and a section for each benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.options import Question
+from collbench.analysis.suites import ONE_SIDE, Suite, by_suite, factors_of
+from collbench.report.comparison import tables as compared_tables
+from collbench.report.headings import operation
+from collbench.report.launches import program_launches
+from collbench.report.page.drawing import Figure
+from collbench.report.page.figures.curves import curves
+from collbench.report.page.figures.forest import Row, forest, told
+from collbench.report.page.samples import StoredSamples
+from collbench.report.page.section import Section
+from collbench.report.page.strips import strips
+from collbench.report.suites import case_words, sentences, title_of
+from collbench.report.tables import Table
+from collbench.units import counted
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What the page says of them: lines of the answer, a picture of all that was compared, and sections."""
+
+    answer: tuple[str, ...] = ()
+    picture: tuple[Figure, ...] = ()
+    sections: tuple[Section, ...] = ()
+
+
+def programs(
+    observed: Observed, asked: Sequence[Question], suite_of: Mapping[str, str], margin: float,
+    stored: StoredSamples | None, name: str,
+) -> Programs:  # fmt: skip
+    """Those that were `asked` about; without `stored` samples there are no figures. `name` begins those of figures."""
+    cells = {cell.case: cell for question in asked for own in question.cells.values() for cell in own.values()}
+    if not cells:
+        return Programs()
+    chosen = replace(observed, cells=cells)
+    factors = factors_of(chosen)
+    if not factors:
+        sections = tuple(_benchmarks(chosen, asked, (), stored, name))
+        benchmarks = counted(len(sections), "benchmark")
+        return Programs((f"{benchmarks} on one side: there is nothing to compare with.",), (), sections)
+    first, *others = factors
+    suites = by_suite(chosen, first, suite_of, margin)
+    rows = list(_rows(suites))
+    title = f"All benchmarks, by {first}: {_sides(suites)}"
+    picture = (forest(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
+    more = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
+    sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
+    return Programs(sentences(suites, margin), picture, sections)
+
+
+def _numbers(rows: Sequence[Row]) -> Section:
+    """Those of the picture, as a table."""
+    body = tuple((row.label, told(row)) for row in rows if not row.heading)
+    table = Table("Difference in time", ("benchmark", "difference (95 % interval), verdict"), body)
+    return Section("All benchmarks", folded_tables=(table,))
+
+
+def _sides(suites: Sequence[Suite]) -> str:
+    pairs = (comparison.pair for suite in suites for comparison in suite.comparisons)
+    return ", ".join(dict.fromkeys(f"{pair.other_name} against {pair.base_name}" for pair in pairs)) or "none compared"
+
+
+def _rows(suites: Sequence[Suite]) -> Iterator[Row]:
+    """By suite, then by benchmark, its cases in the order of their measurement."""
+    several = len({one.pair.other_name for suite in suites for one in suite.comparisons}) > 1
+    for suite in suites:
+        yield Row(title_of(suite.name), heading=True)
+        for own in suite.compared.values():
+            for one in own:
+                side = f", {one.pair.other_name}" if several else ""
+                yield Row(f"{case_words(one, own)}{side}", one, "" if one.ratio else "not comparable")
+        for refused in suite.refused:
+            yield Row(refused.label, text="not compared")
+
+
+def _benchmarks(
+    observed: Observed, asked: Sequence[Question], suites: Sequence[Suite], stored: StoredSamples | None, name: str
+) -> Iterator[Section]:
+    """In the order of the picture; without `suites` in that of the run."""
+    known = [benchmark for suite in suites for benchmark in suite.benchmarks]
+    for number, benchmark in enumerate(known or dict.fromkeys(case.workload for case in observed.cells)):
+        own = [question for question in asked if question.case.workload == benchmark]
+        cells = [cell for case, cell in observed.cells.items() if case.workload == benchmark]
+        yield _benchmark(benchmark, own, cells, suites, stored, f"{name}-p{number}")
+
+
+def _benchmark(
+    benchmark: str, asked: Sequence[Question], cells: Sequence[Cell], suites: Sequence[Suite],
+    stored: StoredSamples | None, name: str,
+) -> Section:  # fmt: skip
+    drawn: list[Figure] = []
+    folded: list[Figure] = []
+    for number, question in enumerate(asked if stored is not None else ()):
+        title = operation(question.case)
+        drawn += curves(question, f"{name}-{number}", title)
+        if stored is not None:
+            folded += strips(stored, question, f"{name}-{number}", title)
+    compared = [one for suite in suites for one in suite.compared.get(benchmark, ())]
+    refused = tuple(
+        f"Not compared: {one.label} ({one.why})."
+        for suite in suites for one in suite.refused if one.benchmark == benchmark
+    )  # fmt: skip
+    launches = program_launches(cells)
+    found = tuple(compared_tables(compared)) if compared else (launches,)
+    more = (replace(launches, title=f"{launches.title}, all launches"),) if compared else ()
+    return Section(benchmark, refused, found, tuple(drawn), tuple(folded), more)
+
+
+def _more(suites: Sequence[Suite], factor: str) -> Section:
+    compared = [one for suite in suites for one in suite.comparisons]
+    refused = tuple(f"{one.label}: {one.why}." for suite in suites for one in suite.refused if one.why != ONE_SIDE)
+    return Section(f"Verdicts by {factor}", refused, folded_tables=tuple(compared_tables(compared)))
