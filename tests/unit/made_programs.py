@@ -26,7 +26,7 @@ from collbench.schema.plan import Plan
 from collbench.schema.record import Record
 from collbench.workloads.program import Program
 
-PLAN = Plan(benchmarks=({"name": "stream", "size": "80"},), warmup=1, iters=3)
+PLAN = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "80"},), warmup=1, iters=3)
 GOOD = json.dumps(
     {
         "ns": {name: [9, 10, 20, 30] for name in ("copy", "scale", "add", "triad")},

@@ -246,7 +246,7 @@ def test_a_run_holds_cells_of_several_engines() -> None:
     assert ([image.id for image in experiment.images], len(experiment.environments)) == (["sha256:4711"], 1)
 
 
-STREAM = {"name": "stream", "size": ("8", "16")}
+STREAM = {"name": "stream", "arrays": "any", "size": ("8", "16")}
 PROGRAMS = msgspec.structs.replace(PLAN, collectives=(), benchmarks=(STREAM,), sizes=None, images=("bare",), launches=1)
 BARE = {"bare": msgspec.structs.replace(contents(""), missing={"mpi": "mpi4py is not installed"})}
 

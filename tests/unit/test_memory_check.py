@@ -67,7 +67,7 @@ def test_the_ranks_of_a_machine_share_what_the_least_of_them_sees(
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        (3 << 20, "stream size=1M: needs 3.00 MiB of memory, and 3.00 MiB are free. Lower the sizes."),
+        (3 << 20, "stream size=1M arrays=any: needs 3.00 MiB of memory, and 3.00 MiB are free. Lower the sizes."),
         (4 << 20, None),
         (None, None),
     ],
@@ -76,13 +76,13 @@ def test_a_program_has_to_fit_into_the_limit_of_its_container(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, said: str | None
 ) -> None:
     monkeypatch.setattr(cgroup, "memory_left", lambda: limit)
-    refused = programs_do_not_fit(program_cases(Plan(benchmarks=({"name": "stream", "size": ("8", "1M")},)), 1))
+    refused = programs_do_not_fit(program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1))
     assert (None if refused is None else str(refused)) == said
 
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:
-    plan = plan_experiment(Plan(benchmarks=({"name": "stream", "size": "4096T"},), iters=1), Options(), ())
-    with pytest.raises(DoesNotFit, match=r"stream size=4096T: needs 12288\.00 TiB of memory"):
+    plan = plan_experiment(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1), Options(), ())
+    with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: needs 12288\.00 TiB of memory"):
         perform(plan, cast("Any", None))
 
 

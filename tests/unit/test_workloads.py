@@ -239,7 +239,7 @@ def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Pa
 def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        'benchmarks = [{ name = "stream", size = ["64K", "80"] }]\nwarmup = 2\niters = 6\n', encoding="utf-8"
+        'benchmarks = [{ name = "stream", arrays = "any", size = ["64K", "80"] }]\nwarmup = 2\niters = 6\n', encoding="utf-8"
     )
     done = collbench("run", plan, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
@@ -266,17 +266,17 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
 
 def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text('benchmarks = [{ name = "stream", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8")
+    plan.write_text('benchmarks = [{ name = "stream", arrays = "any", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8")
     done = collbench("run", plan, "--out", tmp_path / "run")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "benchmark stream size=81: the size must be a multiple of 8 bytes" in done.stderr
+    assert "benchmark stream size=81 arrays=any: the size must be a multiple of 8 bytes" in done.stderr
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("size", ["1", "9", "100"])
 def test_stream_refuses_sizes_that_are_no_whole_elements(size: str) -> None:
-    plan = Plan(benchmarks=({"name": "stream", "size": ("8", size)},))
-    message = rf"^benchmark stream size={size}: the size must be a multiple of 8 bytes, and at least 8\.$"
+    plan = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", size)},))
+    message = rf"^benchmark stream size={size} arrays=any: the size must be a multiple of 8 bytes, and at least 8\.$"
     with pytest.raises(PlanError, match=message):
         plan_experiment(check_plan(plan), Options(), ())
 
@@ -306,7 +306,7 @@ def test_an_error_of_argv_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> Non
 
     found = run_row(monkeypatch, row_with(argv))
     assert {(record.status, record.reason) for record, _ in found} == {
-        ("failed", "benchmark stream size=80: its argv raised KeyError: 'blocks'")
+        ("failed", "benchmark stream size=80 arrays=any: its argv raised KeyError: 'blocks'")
     }
 
 
@@ -363,3 +363,15 @@ def compiler() -> str:
     from collbench.workloads import _stream
 
     return _stream.COMPILER
+
+
+def test_stream_refuses_arrays_that_measure_the_cache_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.workloads import stream
+
+    monkeypatch.setattr(stream, "last_level_cache", lambda: 1 << 20)
+    monkeypatch.setattr(stream, "USUAL", "4M")
+    asked = {"name": "stream", "size": ("4M", "1M")}
+    with pytest.raises(PlanError, match=r"smaller than 4 x the last-level cache .* Use size=4M or more, or arrays=any"):
+        program_cases(Plan(benchmarks=(asked,)), 1)
+    assert len(program_cases(Plan(benchmarks=({**asked, "arrays": "any"},)), 1)) == 2
+    assert len(program_cases(Plan(benchmarks=({"name": "stream", "size": "4M"},)), 1)) == 1

@@ -1,8 +1,7 @@
 """stream: the memory bandwidth of one core, by copy, scale, add and triad.
 
-After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA
-Newsletter, December 1995: the kernels, and bytes as the program reads and writes them, without those that a cache reads
-before it writes a line.
+After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA Newsletter,
+December 1995: the kernels, and bytes as the program reads and writes them, not those that a cache reads before.
 """
 
 from __future__ import annotations
@@ -11,12 +10,15 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from collbench.machine.facts import last_level_cache
 from collbench.schema.case import Case
+from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program
-from collbench.workloads.programs.stream import ITEM, usual_size
+from collbench.workloads.programs.stream import ITEM, in_cache, usual_size
+
+USUAL = usual_size(last_level_cache(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def needs() -> str | None:
@@ -26,18 +28,15 @@ def needs() -> str | None:
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    """The size of a case is that of one array."""
     program = "collbench.workloads.programs.stream"
     return (sys.executable, "-m", program, "--size", str(case["size"]), "--times", str(times))
 
 
-def parse(output: str) -> Mapping[str, Sequence[float]]:
-    return {name: [ns * 1e-9 for ns in samples] for name, samples in json.loads(output)["ns"].items()}
-
-
 def refuses(case: Case) -> str | None:
-    whole = case["size"] >= ITEM and case["size"] % ITEM == 0
-    return None if whole else f"the size must be a multiple of {ITEM} bytes, and at least {ITEM}"
+    if case["size"] < ITEM or case["size"] % ITEM:
+        return f"the size must be a multiple of {ITEM} bytes, and at least {ITEM}"
+    small = () if case["arrays"] == "any" else in_cache(case["size"], last_level_cache())
+    return f"{small[0]}. Use size={USUAL} or more, or arrays=any" if small else None
 
 
 WORKLOAD = Program(
@@ -50,11 +49,12 @@ WORKLOAD = Program(
         for name, arrays in (("copy", 2), ("scale", 2), ("add", 3), ("triad", 3))
     ),
     argv=argv,
-    parse=parse,
+    parse=lambda output: {name: [t * 1e-9 for t in ns] for name, ns in json.loads(output)["ns"].items()},
     verify=lambda case, output: int(json.loads(output)["wrong"]),
     needs=needs,
     notes=lambda output: tuple(json.loads(output)["notes"]),
     memory=lambda case: 3 * int(case["size"]),
     refuses=refuses,
-    sizes=(usual_size(last_level_cache(), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),),
+    sizes=(USUAL,),
+    axes=(parameter("arrays", "memory", "larger than the cache, or of any size", among=("memory", "any"), kind="how"),),
 )
