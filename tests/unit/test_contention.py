@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 import pytest
 
+from collbench.machine.facts import CoreTimes, core_times
 from collbench.run import contention
-from collbench.run.contention import Waited, since
+from collbench.run.contention import OwnTime, Waited, since
 
 
 class Pair:
@@ -50,3 +53,36 @@ def test_held_up(
 def test_of_no_time_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 4.0}))
     assert since(Waited(7.0, {"/own": 3.0}), 0.0, Pair(0.0)) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("stalled", "grown", "own", "contended"),
+    [
+        (1.0, CoreTimes(2, 3.9, 0.1, 0.0), OwnTime(3.9, 0.1), False),  # more threads than cores, and nobody else
+        (1.0, CoreTimes(2, 3.9, 0.1, 0.0), OwnTime(2.0, 0.1), True),
+        (1.0, CoreTimes(2, 2.0, 1.0, 0.0), OwnTime(2.0, 0.0), True),
+        (1.0, CoreTimes(2, 2.0, 1.0, 0.0), OwnTime(2.0, 0.0, files=True), False),  # the kernel writes for it
+        (1.0, CoreTimes(2, 2.0, 0.0, 0.5), OwnTime(2.0, 0.0), True),  # another virtual machine
+        (0.01, CoreTimes(2, 3.9, 0.0, 0.0), OwnTime(0.0, 0.0), False),  # others had a core that stood idle
+        (1.0, None, OwnTime(1.0, 0.0), True),
+    ],
+)
+def test_a_program_is_held_up_where_others_used_its_cores(
+    monkeypatch: pytest.MonkeyPatch, stalled: float, grown: CoreTimes | None, own: OwnTime, contended: bool
+) -> None:
+    start = CoreTimes(2, 10.0, 10.0, 10.0)
+    end = None if grown is None else CoreTimes(2, 10.0 + grown.user, 10.0 + grown.system, 10.0 + grown.steal)
+    monkeypatch.setattr(contention, "now", lambda: Waited(7.0 + stalled, {}, end))
+    assert since(Waited(7.0, {}, start), 2.0, Pair(0.0), own) == (contended, ())
+
+
+def test_the_use_of_the_own_cores_is_read_without_this_process() -> None:
+    before = core_times()
+    if before is None:
+        pytest.skip("no /proc/stat")
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    after = core_times()
+    assert after is not None and after.cores == len(os.sched_getaffinity(0))
+    assert after.user - before.user > -0.1

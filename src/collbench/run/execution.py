@@ -17,7 +17,7 @@ from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute
 from collbench.run.sampling import Watch
 from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime
-from collbench.units import counted
+from collbench.units import counted, format_duration
 from collbench.workloads.case import ProgramCase
 from collbench.workloads.program import Program, Step
 
@@ -92,8 +92,13 @@ class Execution:
         for taken in range(most):
             if taken >= least and time.monotonic() > end:
                 break
-            self.doing(f"{self.case.title}: execution {taken + 1} of {max(taken + 1, least)}")
+            self.doing(f"{self.case.title}: execution {taken + 1} of {max(taken + 1, least)}{self._left(taken, least)}")
             self.execute(1)
+
+    def _left(self, taken: int, least: int) -> str:
+        """About how long the executions take that are still to come, by those before."""
+        seconds = max(least - taken, 1) * self.done.cpu.wall / taken if taken else 0.0
+        return f", about {format_duration(seconds)} left" if seconds >= 1.0 else ""
 
     def execute(self, times: int) -> None:
         """One execution, which takes so many samples of every measure."""
