@@ -298,7 +298,9 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
 
 def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
     asked = LaunchPlan(
-        benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "16")},), images=("openmpi",), policies=("host", "multi")
+        benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "16")},),
+        images=("openmpi",),
+        policies=("host", "multi"),
     )
     expanded = expand(asked, lambda engine: machine(1, 4))
     cells, cases = expanded.cells, expanded.expected
@@ -315,7 +317,9 @@ def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure()
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Literal["cpu", "gpu"]) -> None:
     """stream has three arrays in host memory, also in a plan whose collectives are on GPUs."""
-    asked = LaunchPlan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1G")},), images=("openmpi",), device=device)
+    asked = LaunchPlan(
+        benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1G")},), images=("openmpi",), device=device
+    )
     cases = {cell: cases_in(asked, cell) for cell in expand(asked, lambda engine: with_gpus(1, 4, 1)).cells}
     refuse_too_large(asked, cases, free=4 << 30)
     with pytest.raises(PlanError, match=r"stream size=1G arrays=any needs 3\.00 GiB of memory, and 3\.00 GiB are free"):

@@ -76,12 +76,16 @@ def test_a_program_has_to_fit_into_the_limit_of_its_container(
     monkeypatch: pytest.MonkeyPatch, limit: int | None, said: str | None
 ) -> None:
     monkeypatch.setattr(cgroup, "memory_left", lambda: limit)
-    refused = programs_do_not_fit(program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1))
+    refused = programs_do_not_fit(
+        program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1)
+    )
     assert (None if refused is None else str(refused)) == said
 
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:
-    plan = plan_experiment(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1), Options(), ())
+    plan = plan_experiment(
+        Plan(benchmarks=({"name": "stream", "arrays": "any", "size": "4096T"},), iters=1), Options(), ()
+    )
     with pytest.raises(DoesNotFit, match=r"stream size=4096T arrays=any: needs 12288\.00 TiB of memory"):
         perform(plan, cast("Any", None))
 

@@ -140,7 +140,9 @@ def test_it_is_asked_for_points_in_numbers(monkeypatch: pytest.MonkeyPatch) -> N
 @built
 def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bare_environment: dict[str, str]) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text('benchmarks = [{ name = "stream", arrays = "any", size = ["80", "8M"] }]\niters = 100000\n', encoding="utf-8")
+    plan.write_text(
+        'benchmarks = [{ name = "stream", arrays = "any", size = ["80", "8M"] }]\niters = 100000\n', encoding="utf-8"
+    )
     running = subprocess.Popen(
         [sys.executable, "-m", "collbench", "run", plan, "--out", tmp_path / "run"],
         env=bare_environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

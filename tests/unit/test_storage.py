@@ -67,7 +67,7 @@ def test_each_storage_is_a_cell_of_the_benchmarks_that_work_in_files() -> None:
     )  # fmt: skip
     assert storages_of(plan) == (None, "overlay", "tmpfs")
     found = {
-        (cell.engine, cell.storage, cell.seccomp): [case.identities[0].workload for case in cases]  # type: ignore[union-attr]
+        (cell.engine, cell.storage, cell.seccomp): [case.identities[0].workload for case in cases]
         for cell, cases in expand(plan, lambda engine: Topology((Core(0),))).cases.items()
     }
     filters = (("host", "default"), ("docker", "default"), ("docker", "unconfined"))
@@ -89,7 +89,10 @@ def test_two_devices_are_refused_and_both_are_named(tmp_path: Path) -> None:
 
 
 def test_the_engine_says_where_its_layers_are() -> None:
-    assert storage_root({"DockerRootDir": "/big/docker", "DriverStatus": [["Backing Filesystem", "extfs"]]}) == "/big/docker"
+    assert (
+        storage_root({"DockerRootDir": "/big/docker", "DriverStatus": [["Backing Filesystem", "extfs"]]})
+        == "/big/docker"
+    )
     snapshots = [["driver-type", "io.containerd.snapshotter.v1"]]
     assert storage_root({"DockerRootDir": "/big/docker", "DriverStatus": snapshots}) == "/var/lib/containerd"
 

@@ -239,7 +239,8 @@ def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Pa
 def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        'benchmarks = [{ name = "stream", arrays = "any", size = ["64K", "80"] }]\nwarmup = 2\niters = 6\n', encoding="utf-8"
+        'benchmarks = [{ name = "stream", arrays = "any", size = ["64K", "80"] }]\nwarmup = 2\niters = 6\n',
+        encoding="utf-8",
     )
     done = collbench("run", plan, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
@@ -257,7 +258,11 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
     shown = collbench("show", tmp_path / "run")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "no library" not in shown.stdout
-    assert "\nstream\n" in shown.stdout and "(GB/s)" in shown.stdout and "communicates with nobody" not in shown.stdout
+    assert (
+        "\nstream, arrays any\n" in shown.stdout
+        and "(GB/s)" in shown.stdout
+        and "communicates with nobody" not in shown.stdout
+    )
     for style in ("osu", "nccl-tests"):
         told = collbench("show", tmp_path / "run", "--style", style)
         assert told.returncode == 0
@@ -266,7 +271,9 @@ def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> 
 
 def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text('benchmarks = [{ name = "stream", arrays = "any", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8")
+    plan.write_text(
+        'benchmarks = [{ name = "stream", arrays = "any", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8"
+    )
     done = collbench("run", plan, "--out", tmp_path / "run")
     assert (done.returncode, done.stdout) == (2, "")
     assert "benchmark stream size=81 arrays=any: the size must be a multiple of 8 bytes" in done.stderr
@@ -365,7 +372,9 @@ def compiler() -> str:
     return _stream.COMPILER
 
 
-def test_stream_refuses_arrays_that_measure_the_cache_unless_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_refuses_arrays_that_measure_the_cache_unless_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from collbench.workloads import stream
 
     monkeypatch.setattr(stream, "last_level_cache", lambda: 1 << 20)

@@ -1,7 +1,7 @@
 """stream: the memory bandwidth of one core, by copy, scale, add and triad.
 
-After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA Newsletter,
-December 1995: the kernels, and bytes as the program reads and writes them, not those that a cache reads before.
+After J. D. McCalpin, "Memory Bandwidth and Machine Balance in Current High Performance Computers", IEEE TCCA
+Newsletter, December 1995: the kernels, and bytes as the program reads and writes them, not those that a cache reads.
 """
 
 from __future__ import annotations
