@@ -150,7 +150,7 @@ def test_plans_that_are_refused(collbench: Collbench, tmp_path: Path, line: str,
          "cadence streaming: fake completes every call before it returns; use cadence isolated, "
          "or nccl or torch-nccl."),
         ('[[benchmarks]]\nname = "stream"\nblock = [1]',
-         "benchmark stream: has no parameter 'block'. There are: size."),
+         "benchmark stream: has no parameter 'block'. There are: arrays, size."),
         ('benchmarks = ["streem"]', "workload 'streem': unknown. Did you mean stream?"),
     ],
 )  # fmt: skip

@@ -150,6 +150,7 @@ def test_what_happens_once_is_executed_once(tmp_path: Path, monkeypatch: pytest.
         name="stream", title="", summary="", measures=(Measure("total", lambda case: 1, "events"),),
         argv=lambda case, times: (sys.executable, "-c", f"open({str(tmp_path / 'runs')!r}, 'a').write('{times} ')"),
         parse=lambda output: {"total": [2.0]}, verify=lambda case, output: 0, sizes=("8",), once=True,
+        axes=workloads.get("stream").axes,
     )  # fmt: skip
     for once, runs in ((True, "1 "), (False, f"{PLAN.warmup + (PLAN.iters or 0)} ")):
         ((record, samples), *_) = run_row(monkeypatch, replace(row, once=once))
