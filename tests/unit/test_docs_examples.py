@@ -171,7 +171,7 @@ def test_the_new_workload_is_measured_and_compared_by_its_own_axis(
     for command, said in (
         (("compare", run, "--by", "block"), "4096 > 65536"),
         (("advise", run, "--given", "block=4096"), "block 4096"),
-        (("show", run), "block 4096"),
+        (("show", run), "\n  block    size "),
     ):
         told = subprocess.run(
             [sys.executable, *extended, *command],
