@@ -19,6 +19,7 @@ from collbench.analysis.compare import compare as compared
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.pairs import across, within
+from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.launches import summary
 
 HOST, INSIDE = program_case(), program_case("multi", "strict")
@@ -124,9 +125,10 @@ def test_advice_is_taken_from_launches_that_were_not_contended(tmp_path: Path) -
     assert (other.verdict, other.contended, other.launches) == ("slower", 8, (6, 6))
 
 
-def test_advice_where_every_launch_was_contended_compares_nothing(tmp_path: Path) -> None:
+def test_advice_where_every_launch_was_contended_is_none(tmp_path: Path) -> None:
     [advice] = advice_on(written(tmp_path, range(10), range(10)))
-    assert [at.sure(at.best) for at in advice.sizes] == ["alone"]
+    assert (advice.sizes, advice.ranges) == ((), ())
+    assert sentences(Advised(advice, (), ())) == ["No advice: tasks waited for a CPU in every launch."]
 
 
 def test_cells_side_by_side_have_no_contended_block(tmp_path: Path) -> None:

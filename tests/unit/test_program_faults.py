@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.unit.made_programs import PLAN, gone, row_with, run_row, shell, writt
 
 from collbench import workloads
 from collbench.errors import Interrupted
+from collbench.machine import own_variables
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 
@@ -165,3 +167,13 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_measured(tmp_path: Path, bar
     assert said == f"collbench: interrupted. 4 records are in {tmp_path / 'run'}: collbench show {tmp_path / 'run'}\n"
     assert gone(int(child))
     assert gone(int(guard))
+
+
+def test_threads_are_the_cores_whatever_we_set_for_ourselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (own_variables.OWN, "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    own_variables.set_own({"OPENBLAS_NUM_THREADS": "1"})
+    script = 'echo "$OMP_NUM_THREADS $OPENBLAS_NUM_THREADS." >&2; exit 1'
+    ((record, _), *_) = run_row(monkeypatch, row_with(shell(script)))
+    assert record.reason == f"sh ended with exit code 1: {len(os.sched_getaffinity(0))} ."

@@ -16,7 +16,7 @@ from collbench.launch.engines.docker.specs import Mount
 from collbench.launch.expansion import expand
 from collbench.launch.folders.signature import signed
 from collbench.launch.keeping import witnessed
-from collbench.launch.storage import INSIDE, described, needs_folder, refuse_other_device, storage_of
+from collbench.launch.storage import INSIDE, described, place_of, refuse_other_device, storage_of
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -39,7 +39,9 @@ def test_a_folder_is_made_where_one_is_needed_and_removed(
     with storage_of(cell(engine, kind), str(disk), ME) as found:
         assert found is not None and found.kind == kind
         made = [path for parent in (memory, disk) for path in parent.iterdir()]
-        assert needs_folder(cell(engine, kind)) == bool(made) == (engine == "host" or kind == "bind")
+        assert (
+            (place_of(cell(engine, kind), str(disk)) is not None) == bool(made) == (engine == "host" or kind == "bind")
+        )
         if made:
             assert made[0].parent == (memory if kind == "tmpfs" else disk)
             assert found.source == str(made[0] / "files") and Path(found.source).is_dir()
@@ -127,3 +129,12 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Not a directory"), storage_of(cell("host", "bind"), str(blocked), ME):
         raise AssertionError("was made")
     assert list(tmp_path.iterdir()) == [blocked]
+
+
+def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine takes no other."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "disk").mkdir()
+    assert place_of(cell("docker", "bind"), "disk") == str(tmp_path / "disk")
+    with storage_of(cell("docker", "bind"), "disk", ME) as found:
+        assert found is not None and found.source is not None and found.source.startswith(f"{tmp_path}/disk/")

@@ -61,6 +61,12 @@ def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> Non
             ("sysbench_cpu", "threads=one"),
             "benchmark sysbench_cpu: threads 'one': not a whole number, as its default 1 is",
         ),
+        (("sysbench_cpu", "threads=-1"), "benchmark sysbench_cpu: threads -1: must be at least 0."),
+        (
+            ("sysbench_memory", "size=1M", "threads=3"),
+            "benchmark sysbench_memory threads=3 block=1024 access=write size=1M: 1024 blocks cannot be shared",
+        ),
+        (("dd", "--folder", "/no/such"), "folder /no/such: there is n"),
         (("sysbench_cpu", "threads="), "benchmark sysbench_cpu: threads '': not a whole number"),
         (("sysbench_cpu", "threads=1", "threads=2"), "threads=2: threads is given twice"),
     ],

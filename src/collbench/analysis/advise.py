@@ -9,7 +9,6 @@ from statistics import fmean, median
 from typing import Literal
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.contended import usable
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import Pair
@@ -175,7 +174,8 @@ def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
 
     An option that had a wrong result is never the best.
     """
-    right = {option: usable(cell) for option, cell in cells.items() if cell.medians and not cell.wrong}
+    right = {option: cell.without(cell.disturbed) for option, cell in cells.items() if cell.medians and not cell.wrong}
+    right = {option: cell for option, cell in right.items() if cell.medians}
     measured = {option: cell.by_launch for option, cell in right.items() if min(cell.medians) > 0}
     blocks: dict[int, list[float]] = {}
     for times in measured.values():

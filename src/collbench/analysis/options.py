@@ -106,11 +106,12 @@ def _given(observed: Observed, given: dict[str, str]) -> tuple[list[tuple[Case, 
     """Cases that have these values of factors, with their options; and of each factor the values there are."""
     backends = {case["backend"] for case in observed.cells}
     engines = {case.where.engine for case in observed.cells if not case.where.on_host}
-    library = _library_of(observed)
+    library, programs = _library_of(observed), _programs(observed)
     seen: dict[str, set[str]] = {factor: set() for factor in given}
     kept = []
     for case in observed.cells:
-        option = _option(case, library, len(backends) > 1, len(engines) > 1)
+        named = programs.get(_program_at(case), library if case["backend"] else "")
+        option = _option(case, named, len(backends) > 1, len(engines) > 1)
         words = {factor: _words(case, option, factor) for factor in given}
         for factor, known in words.items():
             seen[factor].update(known[:1])
@@ -166,8 +167,32 @@ def _words(case: Case, option: Option, factor: str) -> list[str]:
     return list(dict.fromkeys(word for word in words if word))
 
 
+#: A program, run in one way, and where.
+ProgramAt = tuple[Case, str | None, bool]
+
+
+def _program_at(case: Case) -> ProgramAt:
+    way = Case(workload=case.workload, how={name: value for name, value in case.how.items() if name not in AXES})
+    return way, case.where.image, case.where.on_host
+
+
+def _programs(observed: Observed) -> dict[ProgramAt, str]:
+    """What programs start or load at each place of a run, of those that are not the same everywhere."""
+    told: dict[ProgramAt, str] = {}
+    for case in observed.cells:
+        if not case["backend"] and _program_at(case) not in told:
+            told[_program_at(case)] = environment.facts(observed, [case])["library"]
+    names: dict[Case, set[str]] = {}
+    for (way, *_), held in told.items():
+        names.setdefault(way, set()).add(held)
+    return {at: held for at, held in told.items() if len(names[at[0]]) > 1}
+
+
 def _option(case: Case, library: str, several_backends: bool, several_engines: bool) -> Option:
-    name = case.where.image or (case["backend"] and library) or case["backend"]  # a program uses no library
+    """`library` is that of a program only where it is not the same everywhere."""
+    name = case.where.image or (case["backend"] and library) or case["backend"]
+    if library and not case["backend"]:
+        name = f"{name} ({library})" if name else library
     named = f"{name} {case['backend']}" if several_backends and case["backend"] not in name else name
     engine = case.where.engine if several_engines and not case.where.on_host else ""
     return Option((named, engine, *(_chosen(case, axis) for axis in _ADVISED)))

@@ -16,6 +16,7 @@ from collbench import __version__, collectives
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError
 from collbench.machine import launcher
+from collbench.machine.own_variables import set_own
 from collbench.spelling import suggestion
 
 #: Command, module in this package that defines `command`, line of help.
@@ -94,7 +95,8 @@ def cli() -> None:
 def main() -> NoReturn:
     """The `collbench` script. Rank 0 prints; every rank exits with the documented code."""
     # NumPy's BLAS is never used here; its thread pool would only slow every rank's start.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        set_own({"OPENBLAS_NUM_THREADS": "1"})
     if sys.stderr is None:  # closed when the process was started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for the rest of the process
     if sys.stdout is None:

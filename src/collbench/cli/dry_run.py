@@ -18,7 +18,7 @@ from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.one_launch import world_of
 from collbench.launch.stopping import StopCheck
-from collbench.launch.storage import described, needs_folder
+from collbench.launch.storage import described, place_of
 from collbench.schema.launch_plan import LaunchPlan
 
 _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
@@ -37,7 +37,8 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     """The commands of one launch: its folders, and then what its engine would do."""
     expanded, cell, root = prepared.expanded, launch.cell, _ROOT / str(launch.sequence)
     at, run = folders_in(root), prepared.sessions[cell.engine].run
-    files = root / "files" if needs_folder(cell) else None
+    parent = place_of(cell, expanded.plan.folder)
+    files = None if parent is None else Path(parent) / f"{_ROOT.name}-{launch.sequence}"
     storage = described(cell, files)
     world = world_of(launch, prepared.stacks.of(cell), expanded.placements[cell], run, at, storage)
     plan = inner_plan(expanded.plan, cell, storage.folder if storage else "")

@@ -142,6 +142,9 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     collect(records, cells)
     set_clock_step(cells.values(), [manifest])
     click.echo(harmless(summary(cells)), nl=False)
+    if records and all(record.status == "skipped" for record in records):
+        reasons = dict.fromkeys(record.reason for record in records if record.reason)
+        raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
     return 1 if any(record.status == "failed" for record in records) else 0
 
 

@@ -22,7 +22,8 @@ def about(expanded: ExpandedPlan) -> str:
     if plan.iters is None:
         return f"about {format_long(seconds_of(expanded, plan.budget_seconds))}"
     starts = seconds_of(expanded, 1e-3)
-    return f"about {format_long(starts)} to start worlds, and {plan.iters} samples of each measurement"
+    samples = counted(plan.iters, "sample")
+    return f"about {format_long(starts)} to start worlds, and {samples} of each measurement"
 
 
 def seconds_of(expanded: ExpandedPlan, budget: float) -> float:
@@ -42,7 +43,8 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
     if not compared or plan.launches >= needed:
         return None
     if plan.launches == 1:
-        return f"one launch gives no verdicts: {compared} comparisons take launches = {needed}"
+        several = "1 comparison takes" if compared == 1 else f"{compared} comparisons take"
+        return f"one launch gives no verdicts: {several} launches = {needed}"
     return (f"{plan.launches} launches cannot show a difference in a single one of {compared} comparisons, however "
             f"large it is: launches = {needed} can")  # fmt: skip
 

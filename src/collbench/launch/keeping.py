@@ -34,20 +34,22 @@ class Keeper:
         self._beneath = beneath
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
         self._missing = {case for case in expected if (placed(case, launch.cell), launch.number) not in known}
-        self._case_failed = False
+        self._case_failed, self._measured = False, False
 
     def add(self, harvested: Harvested, transport: str | None, failure: LaunchFailed | None = None) -> None:
         """A record of the launch; with the last one, how the launch ended.
 
-        Where a launch fails after every case was measured, no case has failed: the last record has a note.
+        Where a launch fails after every case was measured, no case has failed: the last record has a note. One in which
+        every case was skipped ends so, and each record says why.
         """
         case = harvested.record.case
         self._case_failed |= harvested.record.status == "failed"
+        self._measured |= harvested.record.status == "ok"
         if case not in self._missing:
             return
         self._missing.remove(case)
         notes = self._notes
-        if failure is not None and not self._missing and not self._case_failed:
+        if failure is not None and not self._missing and self._measured and not self._case_failed:
             notes += (cut(f"every case was measured, and then: {failure}"),)
         record = stamped(harvested.record, self._launch, transport, self._crowded, self._beneath)
         self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), harvested.samples)
@@ -61,7 +63,7 @@ class Keeper:
             record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
             self._sink.add(stamped(record, self._launch, transport, False), None)
             problem = f"failed: {reason}"
-        elif failure is not None and not self._case_failed:
+        elif failure is not None and self._measured and not self._case_failed:
             problem = f"measured every case, and then: {cut(str(failure))}"
         self._sink.launched(self._launch, problem)
 

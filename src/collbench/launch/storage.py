@@ -47,7 +47,7 @@ def storage_of(cell: LaunchCell, parent: str, user: tuple[int, int]) -> Iterator
     if cell.storage is None:
         yield None
         return
-    if (where := _place(cell, parent)) is None:
+    if (where := place_of(cell, parent)) is None:
         yield described(cell)
         return
     root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=where))
@@ -72,16 +72,14 @@ def described(cell: LaunchCell, source: Path | None = None) -> Storage | None:
     return Storage(cell.storage, made or "" if cell.engine == "host" else INSIDE, made)
 
 
-def needs_folder(cell: LaunchCell) -> bool:
-    """Whether a folder of the host is made for a launch."""
-    return cell.storage is not None and _place(cell, "") is not None
-
-
-def _place(cell: LaunchCell, parent: str) -> str | None:
-    """Where a folder of the host has to be made; None where the storage is the container's own."""
+def place_of(cell: LaunchCell, parent: str) -> str | None:
+    """Where a folder of the host has to be made; None where there is no storage, or it is the container's own."""
+    if cell.storage is None:
+        return None
+    absolute = str(Path(parent).absolute())  # an engine takes no other
     if cell.engine != "host":
-        return parent if cell.storage == "bind" else None
-    return SHARED_MEMORY if cell.storage == "tmpfs" else parent
+        return absolute if cell.storage == "bind" else None
+    return SHARED_MEMORY if cell.storage == "tmpfs" else absolute
 
 
 def refuse_other_device(cells: Iterable[LaunchCell], parent: str, engine_root: str) -> None:

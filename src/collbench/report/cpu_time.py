@@ -31,7 +31,8 @@ def remarks(rows: Sequence[Comparison]) -> list[str]:
 def _waited(comparison: Comparison, names: Sequence[str]) -> str:
     """The remark where one side took longer for the same CPU seconds, with the values of `names`; empty elsewhere."""
     base, other = comparison.cpu
-    if base is None or other is None or not only_waited(base, other):
+    established = comparison.verdict in ("slower", "faster")
+    if base is None or other is None or not established or not only_waited(base, other):
         return ""
     pair = comparison.pair
     at = f"{row_words(pair.base.case, names)}: " if names else ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.errors import CollbenchError, Interrupted
+from collbench.machine.own_variables import own_names
 from collbench.run.sampling import Watch
 from collbench.units import format_duration
 
@@ -87,12 +88,13 @@ def _guarded_group() -> Iterator[int]:
 
 
 def _executed(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None, group: int) -> Finished:
+    inherited = {name: value for name, value in os.environ.items() if name not in own_names()}
     threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     began = time.monotonic()
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=group,
-            env={**os.environ, **threads, "LC_ALL": "C"}, cwd=folder,
+            env={**inherited, **threads, "LC_ALL": "C"}, cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error

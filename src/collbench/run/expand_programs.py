@@ -72,7 +72,7 @@ def _value(row: Program, axis: Axis, value: Value) -> Value:
     if axis.neutral is not None:
         try:
             if isinstance(value, str) and kind in (int, float):
-                value = parse_size(value) if kind is int else float(value)
+                value = _whole(value) if kind is int else float(value)
             elif kind is float and type(value) is int:
                 value = float(value)
         except (UnitError, ValueError):
@@ -84,6 +84,11 @@ def _value(row: Program, axis: Axis, value: Value) -> Value:
     if axis.choice is not None:
         axis.choice.check(key, value)
     return value
+
+
+def _whole(text: str) -> int:
+    """`-1`, `4096`, `4k`."""
+    return int(text) if text.strip().removeprefix("-").isdecimal() else parse_size(text)
 
 
 def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]]) -> Iterator[ProgramCase]:

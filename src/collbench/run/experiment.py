@@ -9,6 +9,7 @@ import contextlib
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from collbench.errors import (
     Interrupted,
     LibraryError,
     LostRankError,
+    PlanError,
     RequestError,
     WorldMismatch,
 )
@@ -107,6 +109,7 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
     refuse_cadence(plan, (backend.name for backend in usable))
     ranks = max((backend.world_size(options) for backend in alone), default=1)
     programs = program_cases(plan, ranks)
+    _refuse_folder(plan)
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in usable)
     options = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu)
     skipped = tuple(
@@ -116,6 +119,19 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
         for record in _skip(case, reason)
     )
     return PlanRunner(plan, options, command, (*usable, *alone), (*cases, programs) if alone else cases, skipped)
+
+
+def _refuse_folder(plan: Plan) -> None:
+    """Raise where programs that work in files have no folder to make theirs in.
+
+    Raises:
+        PlanError: it is none.
+    """
+    in_files = [name for name in plan.workloads if workloads.get(name).files]
+    if in_files and not Path(plan.folder or ".").is_dir():
+        raise PlanError(
+            f"folder {plan.folder}: there is no such folder, and {in_files[0]} works in files. Name another."
+        )
 
 
 def perform(experiment: PlanRunner, sink: RecordSink) -> None:

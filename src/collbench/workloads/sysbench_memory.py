@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collbench.schema.case import Case
+from collbench.units import format_size
 from collbench.workloads._sysbench import benchmark
-from collbench.workloads.parameters import parameter
+from collbench.workloads.parameters import parameter, threads_of
 from collbench.workloads.program import Measure
 
 
@@ -18,6 +19,15 @@ def blocks(case: Case) -> int:
 
 def moved(case: Case) -> int:
     return blocks(case) * int(case["block"])
+
+
+def refuses(case: Case) -> str | None:
+    """sysbench gives every thread as many blocks."""
+    threads = threads_of(case["threads"])
+    if blocks(case) % threads == 0:
+        return None
+    whole = format_size(threads * case["block"])
+    return f"{blocks(case)} blocks cannot be shared by {threads} threads; use a multiple of {whole} as the size"
 
 
 def options(case: Case) -> Sequence[str]:
@@ -32,6 +42,7 @@ WORKLOAD = benchmark(
     parameter("access", "write", "whether blocks are written or read", among=("write", "read")),
     events=blocks,
     options=options,
+    refuses=refuses,
     measure=Measure("total", moved),
     sizes=("1G",),
 )

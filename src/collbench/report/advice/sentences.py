@@ -50,7 +50,9 @@ def sentences(advised: Advised) -> list[str]:
     """The answer in words, the most important first."""
     advice = advised.advice
     if not advice.sizes:
-        return ["Nothing was measured."]
+        cells = (cell for of_size in advice.question.cells.values() for cell in of_size.values())
+        contended = any(cell.medians and cell.disturbed for cell in cells)
+        return ["No advice: tasks waited for a CPU in every launch." if contended else "Nothing was measured."]
     if len(advice.question.options) == 1:
         return [f"Only one option was measured: {advice.question.name(advice.question.options[0])}."]
     lines = [_take(advice, sizes) for sizes in advice.ranges]
