@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.made_programs import GOOD, printing, row_with, run_row
 
 from collbench.errors import EngineError
 from collbench.launch import storage
@@ -18,7 +20,10 @@ from collbench.launch.folders.signature import signed
 from collbench.launch.keeping import witnessed
 from collbench.launch.storage import INSIDE, described, place_of, refuse_other_device, storage_of
 from collbench.machine.topology import Core, Topology
+from collbench.run import contention
+from collbench.run.contention import OwnTime
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.workloads.program import Step
 
 ME = (os.getuid(), os.getgid())
 
@@ -138,3 +143,19 @@ def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.
     assert place_of(cell("docker", "bind"), "disk") == str(tmp_path / "disk")
     with storage_of(cell("docker", "bind"), "disk", ME) as found:
         assert found is not None and found.source is not None and found.source.startswith(f"{tmp_path}/disk/")
+
+
+def test_the_own_time_of_a_program_includes_the_steps_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that verifies computes too, and is nobody else's."""
+    given: list[OwnTime] = []
+
+    def since(before: object, seconds: float, world: object, own: OwnTime) -> tuple[bool, tuple[str, ...]]:
+        given.append(own)
+        return False, ()
+
+    monkeypatch.setattr(contention, "since", since)
+    busy = Step(("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"))
+    row = replace(row_with(printing(GOOD)), after=lambda case: (busy,))
+    (record, _), *_ = run_row(monkeypatch, row)
+    assert record.cpu is not None
+    assert given[0].user > record.cpu.user + 0.05

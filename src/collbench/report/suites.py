@@ -155,7 +155,7 @@ def _undecided(found: Found, margin: float, all_of: int) -> str:
 
 
 def _apart(found: Found) -> str:
-    names = [f"{name} ({own[0].why})" for name, own in found.items()]
+    names = [f"{name} ({own[0].why.partition(';')[0]})" for name, own in found.items()]
     return f"{_are(found)} not comparable: {_some(names)}" if found else ""
 
 

@@ -39,13 +39,15 @@ _NO_TIME = CpuTime(user=0.0, system=0.0, wall=0.0)
 class Executed:
     """What the executions of a case gave: seconds by measure, the warm-up among them, and what its check measured.
 
-    `beneath` is the file system that its files were on, where it works in files.
+    `cpu` is what the timed executions took, and `all` what they and the steps beside them took. `beneath` is the file
+    system that its files were on, where it works in files.
     """
 
     samples: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     cpu: CpuTime = _NO_TIME
+    all: CpuTime = _NO_TIME
     beneath: str | None = None
 
 
@@ -105,10 +107,7 @@ class Execution:
         program, case, done = self.program, self.case.case, self.done
         self.steps("before", program.before)
         finished = self._run(self._told("argv", lambda: program.argv(case, times)))
-        done.cpu = CpuTime(
-            user=done.cpu.user + finished.user, system=done.cpu.system + finished.system,
-            wall=done.cpu.wall + finished.wall,
-        )  # fmt: skip
+        done.cpu = _more(done.cpu, finished)
         output = finished.output
         if wrong := self._read(lambda: program.verify(case, output)):
             raise WrongResult(program.name, wrong)
@@ -131,7 +130,9 @@ class Execution:
             self.done.figures[name] = max(float(value), self.done.figures.get(name, -math.inf))
 
     def _run(self, argv: Sequence[str]) -> Finished:
-        return execute(argv, self.plan.timeout_seconds, self.watch, self.case.title, self.folder)
+        finished = execute(argv, self.plan.timeout_seconds, self.watch, self.case.title, self.folder)
+        self.done.all = _more(self.done.all, finished)
+        return finished
 
     def _told(self, name: str, tell: Callable[[], Value]) -> Value:
         try:
@@ -171,6 +172,10 @@ class Execution:
                 if not (math.isfinite(seconds) and seconds > 0.0):
                     raise ProgramFailed(f"{name} printed {seconds} s as a time of {measure}")
         return {measure: parsed[measure] for measure in self.case.measures}
+
+
+def _more(cpu: CpuTime, finished: Finished) -> CpuTime:
+    return CpuTime(user=cpu.user + finished.user, system=cpu.system + finished.system, wall=cpu.wall + finished.wall)
 
 
 def executed(program: Program, case: ProgramCase, plan: Plan, watch: Watch, doing: Callable[[str], None]) -> Executed:

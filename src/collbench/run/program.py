@@ -49,7 +49,7 @@ def measure_program(
         return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    own = OwnTime(done.cpu.user, 0.0 if program.files else done.cpu.system, program.files)
+    own = OwnTime(done.all.user, 0.0 if program.files else done.all.system, program.files)
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
     common = Record(
         case=case.case,
