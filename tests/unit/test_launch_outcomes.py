@@ -162,22 +162,6 @@ def test_a_case_that_failed_inside_explains_the_exit_code() -> None:
     assert heard.said == [None]
 
 
-def test_a_launch_in_which_every_case_was_skipped_has_no_more_to_say() -> None:
-    """Inside, exit code 2 says that nothing was measured; each record says why."""
-
-    def play(command: FakeCommand) -> int:
-        leave(command, MULTI)
-        path = command.world.folders.out / "records.jsonl"
-        cases = [records.decode(line).case for line in path.read_bytes().splitlines()]
-        skipped = (Record(case=case, launch=0, status="skipped", reason="not there") for case in cases)
-        path.write_bytes(b"".join(records.encode(each) + b"\n" for each in skipped))
-        return 2
-
-    heard, _ = carried_out(MULTI, play)
-    assert {(record.status, record.reason, record.notes) for record in heard.records} == {("skipped", "not there", ())}
-    assert heard.said == [None]
-
-
 def test_a_record_that_cannot_be_read_ends_the_launch_unless_it_had_failed_before() -> None:
     def play(code: int) -> Play:
         def spoil(command: FakeCommand) -> int:

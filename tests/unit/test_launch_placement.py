@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError, RequestError
 from collbench.launch import engines, placement
 from collbench.launch.campaign import PreparedCampaign, finished
-from collbench.launch.cells import LaunchCell, cases_in, inner_plan, order_of
+from collbench.launch.cells import LaunchCell, cases_in, order_of
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.ladder import steps_of
 from collbench.launch.expansion import expand
@@ -294,44 +294,6 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     assert finished(prepared, whole[:1]) == frozenset()
     assert finished(prepared, (msgspec.structs.replace(whole[0], status="failed"),)) == {(served, 0)}
     assert finished(prepared, ()) == frozenset()
-
-
-def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure() -> None:
-    asked = LaunchPlan(
-        benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "16")},),
-        images=("openmpi",),
-        policies=("host", "multi"),
-    )
-    expanded = expand(asked, lambda engine: machine(1, 4))
-    cells, cases = expanded.cells, expanded.expected
-    assert [(one.policy, one.ranks) for one in cells] == [("host", 1), ("multi", 1)]
-    assert {len(found) for found in cases.values()} == {8}
-    assert {kept["backend"] for found in cases.values() for kept in found} == {""}
-    prepared = PreparedCampaign(expanded, {}, Stacks({}, (), (), ()))
-    host = cells[0]
-    whole = tuple(Record(case=placed(case, host), launch=0, status="ok") for case in cases[host])
-    assert finished(prepared, whole) == {(host, 0)}
-    assert finished(prepared, whole[1:]) == frozenset()
-
-
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_a_program_that_takes_more_memory_than_is_free_is_not_started(device: Literal["cpu", "gpu"]) -> None:
-    """stream has three arrays in host memory, also in a plan whose collectives are on GPUs."""
-    asked = LaunchPlan(
-        benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1G")},), images=("openmpi",), device=device
-    )
-    cases = {cell: cases_in(asked, cell) for cell in expand(asked, lambda engine: with_gpus(1, 4, 1)).cells}
-    refuse_too_large(asked, cases, free=4 << 30)
-    with pytest.raises(PlanError, match=r"stream size=1G arrays=any needs 3\.00 GiB of memory, and 3\.00 GiB are free"):
-        refuse_too_large(asked, cases, free=3 << 30)
-
-
-def test_collectives_and_workloads_of_one_launch_plan() -> None:
-    asked = LaunchPlan(collectives=("allreduce",), benchmarks=("stream",), images=("openmpi",), sizes=("8",))
-    (first, *_) = cells_of(asked)
-    found = [kept.workload for case in cases_in(asked, first) for kept in case.identities]
-    assert found == ["allreduce"] + 4 * ["stream"]
-    assert inner_plan(asked, first).workloads == ("stream",)
 
 
 @pytest.mark.parametrize(

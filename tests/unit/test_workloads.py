@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case, Where
 from collbench.schema.plan import Plan, check_plan, load_plan
 from collbench.schema.record import Record, Work
-from collbench.schema.store import read_run
 from collbench.schema.summary import summarise
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.programs import stream as stream_program
@@ -234,60 +232,6 @@ def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Pa
         assert (done.returncode, done.stderr) == (2, said)
 
 
-@pytest.mark.slow
-@built
-def test_stream_from_a_plan_to_a_run_on_disk(collbench: Any, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        'benchmarks = [{ name = "stream", arrays = "any", size = ["64K", "80"] }]\nwarmup = 2\niters = 6\n',
-        encoding="utf-8",
-    )
-    done = collbench("run", plan, "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    run = read_run(tmp_path / "run")
-    assert [(record.case["measure"], record.case["size"]) for record in run.records] == [
-        (measure, size) for size in (65536, 80) for measure in ("copy", "scale", "add", "triad")
-    ]
-    for record in run.records:
-        samples = run.samples(record)
-        assert record.status == "ok"
-        assert samples is not None and samples.shape == (1, 6)
-        assert record.check is not None and record.check.wrong == 0
-        assert record.confinement and record.ranks is not None
-    assert run.manifest.libraries == ()
-    shown = collbench("show", tmp_path / "run")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "no library" not in shown.stdout
-    assert (
-        "\nstream, arrays any\n" in shown.stdout
-        and "(GB/s)" in shown.stdout
-        and "communicates with nobody" not in shown.stdout
-    )
-    for style in ("osu", "nccl-tests"):
-        told = collbench("show", tmp_path / "run", "--style", style)
-        assert told.returncode == 0
-        assert "# stream triad 64K: not a collective; --style table prints it" in told.stdout
-
-
-def test_a_size_that_no_array_has_is_refused_before_anything_starts(collbench: Any, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.toml"
-    plan.write_text(
-        'benchmarks = [{ name = "stream", arrays = "any", size = ["80", "81"] }]\niters = 2\n', encoding="utf-8"
-    )
-    done = collbench("run", plan, "--out", tmp_path / "run")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "benchmark stream size=81 arrays=any: the size must be a multiple of 8 bytes" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("size", ["1", "9", "100"])
-def test_stream_refuses_sizes_that_are_no_whole_elements(size: str) -> None:
-    plan = Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", size)},))
-    message = rf"^benchmark stream size={size} arrays=any: the size must be a multiple of 8 bytes, and at least 8\.$"
-    with pytest.raises(PlanError, match=message):
-        plan_experiment(check_plan(plan), Options(), ())
-
-
 @pytest.mark.parametrize(
     ("fields", "asked"),
     [
@@ -324,41 +268,6 @@ def test_no_work_of_a_program_is_not_called_empty_calls() -> None:
     assert cautions([record]) == []
 
 
-@pytest.mark.parametrize(
-    ("cache", "memory", "size"),
-    [
-        (32 << 20, 24 << 30, "128M"),
-        ((32 << 20) + 1024, 24 << 30, "129M"),
-        (260 << 20, 24 << 30, "1040M"),
-        (260 << 20, 4 << 30, "256M"),
-        (None, 24 << 30, "256M"),
-        (None, 1 << 20, "1M"),
-    ],
-)
-def test_the_usual_arrays_are_four_times_the_cache_where_there_is_memory(
-    cache: int | None, memory: int, size: str
-) -> None:
-    assert stream_program.usual_size(cache, memory) == size
-
-
-def test_the_usual_size_is_that_of_this_machine() -> None:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert workloads.get("stream").sizes == (stream_program.usual_size(last_level_cache(), memory),)
-
-
-def test_arrays_that_are_in_the_cache_are_noted() -> None:
-    cache = 32 << 20
-    assert stream_program.in_cache(4 * cache, cache) == stream_program.in_cache(8, None) == ()
-    (note,) = stream_program.in_cache(4 * cache - 8, cache)
-    assert (
-        note
-        == "arrays of 128.00 MiB are smaller than 4 x the last-level cache of 32.00 MiB: this is in part its bandwidth"
-    )
-    (note,) = stream_program.in_cache(cache // 3, cache)
-    assert note.endswith("fit into the last-level cache of 32.00 MiB: this is its bandwidth, not that of the memory")
-    assert "in part" in stream_program.in_cache(cache // 3 + 8, cache)[0]
-
-
 @built
 def test_the_record_has_the_notes_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = (f"kernels compiled by {compiler()}", *stream_program.in_cache(80, last_level_cache()))
@@ -370,17 +279,3 @@ def compiler() -> str:
     from collbench.workloads import _stream
 
     return _stream.COMPILER
-
-
-def test_stream_refuses_arrays_that_measure_the_cache_unless_they_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from collbench.workloads import stream
-
-    monkeypatch.setattr(stream, "last_level_cache", lambda: 1 << 20)
-    monkeypatch.setattr(stream, "USUAL", "4M")
-    asked = {"name": "stream", "size": ("4M", "1M")}
-    with pytest.raises(PlanError, match=r"smaller than 4 x the last-level cache .* Use size=4M or more, or arrays=any"):
-        program_cases(Plan(benchmarks=(asked,)), 1)
-    assert len(program_cases(Plan(benchmarks=({**asked, "arrays": "any"},)), 1)) == 2
-    assert len(program_cases(Plan(benchmarks=({"name": "stream", "size": "4M"},)), 1)) == 1

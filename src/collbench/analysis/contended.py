@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
 
 
@@ -23,9 +22,3 @@ def undisturbed(pair: Pair, in_blocks: bool) -> tuple[Pair, int]:
     blocks = base.disturbed | other.disturbed
     number = len(blocks & {*base.launches} & {*other.launches})
     return replace(pair, base=base.without(blocks), other=other.without(blocks)), number
-
-
-def usable(cell: Cell) -> Cell:
-    """The cell without its contended launches; with them where it has no others."""
-    quiet = cell.without(cell.disturbed) if cell.disturbed else cell
-    return quiet if quiet.medians else cell
