@@ -147,13 +147,14 @@ def test_on_an_overlay_the_file_is_copied_once(layer: Path, tmp_path: Path, monk
 
 def test_what_happens_once_is_executed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = Program(
-        name="stream", title="", summary="", measures=(Measure("total", lambda case: 1, "events"),),
+        name="stream", title="", summary="", measures=(),
         argv=lambda case, times: (sys.executable, "-c", f"open({str(tmp_path / 'runs')!r}, 'a').write('{times} ')"),
-        parse=lambda output: {"total": [2.0]}, verify=lambda case, output: 0, sizes=("8",), once=True,
+        parse=lambda output: {"total": [2.0]}, verify=lambda case, output: 0, sizes=("8",),
         axes=workloads.get("stream").axes,
     )  # fmt: skip
     for once, runs in ((True, "1 "), (False, f"{PLAN.warmup + (PLAN.iters or 0)} ")):
-        ((record, samples), *_) = run_row(monkeypatch, replace(row, once=once))
+        measure = Measure("total", lambda case: 1, "events", once=once)
+        ((record, samples), *_) = run_row(monkeypatch, replace(row, measures=(measure,)))
         assert (tmp_path / "runs").read_text(encoding="utf-8") == runs
         (tmp_path / "runs").unlink()
         assert record.status == ("ok" if once else "failed")

@@ -16,7 +16,8 @@ MANY = 1e6
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 #: Units of work that are told one by one where their time is shown: `us a request`.
-_ONE: dict[Unit, str] = {"requests": "request", "events": "event", "batches": "batch", "launches": "launch"}
+_ONE: dict[Unit, str] = {"requests": "request", "events": "event", "batches": "batch", "launches": "launch",
+                          "steps": "step"}  # fmt: skip
 
 
 class Scale(NamedTuple):

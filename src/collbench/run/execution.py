@@ -46,6 +46,7 @@ class Executed:
     samples: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
+    repeatable: dict[str, float] = field(default_factory=dict)
     cpu: CpuTime = _NO_TIME
     all: CpuTime = _NO_TIME
     beneath: str | None = None
@@ -115,6 +116,7 @@ class Execution:
             done.samples.setdefault(name, []).extend(seconds)
         done.notes |= dict.fromkeys(self._read(lambda: program.notes(output)))
         self._keep(lambda: program.figures(case, output))
+        done.repeatable |= self._finite(lambda: program.repeatable(case, output))
 
     def steps(self, name: str, steps: Callable[..., Sequence[Step]]) -> None:
         """The commands that are not timed."""
@@ -124,10 +126,20 @@ class Execution:
 
     def _keep(self, figures: Callable[[], Mapping[str, float]]) -> None:
         """Of several executions, each figure's largest value: a residual is judged by its worst."""
-        for name, value in self._read(figures).items():
+        for name, value in self._finite(figures).items():
+            self.done.figures[name] = max(value, self.done.figures.get(name, -math.inf))
+
+    def _finite(self, figures: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """The result of `figures`.
+
+        Raises:
+            ProgramFailed: the output cannot be read, or a figure is no number.
+        """
+        found = {name: float(value) for name, value in self._read(figures).items()}
+        for name, value in found.items():
             if not math.isfinite(value):
                 raise ProgramFailed(f"{self.program.name}: {name} is {value}")
-            self.done.figures[name] = max(float(value), self.done.figures.get(name, -math.inf))
+        return found
 
     def _run(self, argv: Sequence[str]) -> Finished:
         finished = execute(argv, self.plan.timeout_seconds, self.watch, self.case.title, self.folder)
@@ -164,13 +176,13 @@ class Execution:
         parsed = self._read(
             lambda: {measure: [float(s) for s in values] for measure, values in self.program.parse(output).items()}
         )
-        for measure in self.case.measures:
-            samples = parsed.get(measure, [])
-            if len(samples) != times:
-                raise ProgramFailed(f"{name} printed {len(samples)} times of {measure}; expected {times}")
+        for measure in self.program.measures:
+            samples, expected = parsed.get(measure.name, []), 1 if measure.once else times
+            if len(samples) != expected:
+                raise ProgramFailed(f"{name} printed {len(samples)} times of {measure.name}; expected {expected}")
             for seconds in samples:
                 if not (math.isfinite(seconds) and seconds > 0.0):
-                    raise ProgramFailed(f"{name} printed {seconds} s as a time of {measure}")
+                    raise ProgramFailed(f"{name} printed {seconds} s as a time of {measure.name}")
         return {measure: parsed[measure] for measure in self.case.measures}
 
 

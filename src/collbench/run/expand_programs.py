@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -51,6 +51,7 @@ def _values_by_axis(row: Program, asked: dict[str, Any]) -> dict[str, tuple[Valu
             hint = suggestion(name, known) if known else "It has none."
             raise PlanError(f"benchmark {row.name}: has no parameter {name!r}. {hint}")
     listed = {name: values if isinstance(values, tuple | list) else (values,) for name, values in asked.items()}
+    listed |= {axis.name: _with_groups(axis, listed[axis.name]) for axis in row.axes if axis.name in listed}
     for name, values in listed.items():
         if not values:
             raise PlanError(f"benchmark {row.name}: {name}: the list is empty; nothing would be measured.")
@@ -58,6 +59,13 @@ def _values_by_axis(row: Program, asked: dict[str, Any]) -> dict[str, tuple[Valu
     own = {axis.name: tuple(_value(row, axis, value) for value in listed.get(axis.name, (axis.neutral,)))
            for axis in row.axes}  # fmt: skip
     return own | sizes
+
+
+def _with_groups(axis: Axis, values: Sequence[Value]) -> tuple[Value, ...]:
+    """Names of groups replaced by what they stand for; each value once."""
+    groups = {} if axis.choice is None else axis.choice.groups
+    named = [groups.get(value, (value,)) if isinstance(value, str) else (value,) for value in values]
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(named)))
 
 
 def _size(value: Any) -> int:

@@ -55,7 +55,7 @@ def measure_program(
         case=case.case,
         launch=0,
         status="ok",
-        check=ResultCheck(wrong=0, figures=done.figures),
+        check=ResultCheck(wrong=0, figures=done.figures, repeatable=done.repeatable),
         clock="local",
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
@@ -64,9 +64,9 @@ def measure_program(
         transport=done.beneath,
         cpu=done.cpu,
     )
-    warmup = 0 if program.once else plan.warmup
     return tuple(
-        _filled(common, case, measure, done.samples[measure.name], warmup, method) for measure in program.measures
+        _filled(common, case, measure, done.samples[measure.name], 0 if measure.once else plan.warmup, method)
+        for measure in program.measures
     )
 
 

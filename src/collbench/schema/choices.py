@@ -85,8 +85,9 @@ class Choice:
     `key` is the plan's, `default` what it has where nobody asks: a tuple if the key holds a list. `of` is the type of a
     value in a plan where it is narrower than the axis's own. `check` raises for a value that no case can have.
     A case has values on the axis if its collective does (`row`), and if its backend names it in `axes`, where only some
-    have it (`optional`). `values` makes the values of the cases from those asked for. `nested` is the place among the
-    loops over a plan: the lowest is the outermost, equal ones stand in the order of the table.
+    have it (`optional`). `values` makes the values of the cases from those asked for; a name of `groups` stands for
+    several of a workload's own. `nested` is the place among the loops over a plan: the lowest is the outermost, equal
+    ones stand in the order of the table.
     """
 
     key: str
@@ -96,6 +97,7 @@ class Choice:
     row: Callable[[Row], bool] = lambda row: True
     optional: bool = False
     values: Callable[[Any, Situation], tuple[Any, ...]] = as_asked
+    groups: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     check: Callable[[str, Any], None] = lambda key, value: None
     nested: int = 0
 

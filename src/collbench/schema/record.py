@@ -16,12 +16,12 @@ from collbench.schema.migration import to_5
 from collbench.schema.summary import Seconds, Time, in_order
 from collbench.schema.untrusted import decode_plain, is_plain
 
-SCHEMA = 6
+SCHEMA = 7
 
 Status = Literal["ok", "failed", "skipped"]
 
 
-Unit = Literal["bytes", "flop", "requests", "events", "batches", "launches"]
+Unit = Literal["bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels"]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,10 +43,13 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Elements that differed from the meaning, over all ranks, before and after timing. None: not checked.
 
     `figures` are what a program's check measured, by name: a residual, the share of a file that was in the cache.
+    `repeatable` are those that must come out equal wherever the same software runs the case, such as the loss of a
+    training after so many steps from a fixed seed.
     """
 
     wrong: Count | None
     figures: dict[Name, Figure] = {}
+    repeatable: dict[Name, Figure] = {}
 
 
 class CpuTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,7 +120,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     A sample is the time of `burst` operations, divided by their number. `legs` are the parts of a sample that are told
     apart; they add up to it. `device` is the time by the GPU's own clock, from operations after the samples.
     `algorithm` and `protocol` are what the library chose, where it tells. `shared_gpu`: two ranks used one GPU, so the
-    numbers are for tests of function only. `cpu` is what the executions of a program took.
+    numbers are for tests of function only. `cpu` is what the executions of a program took. `messages` are the bytes of
+    the all-reduces of a training step, in the order in which they start.
     """
 
     case: Case
@@ -147,6 +151,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gpus: tuple[GpuState, ...] = ()
     shared_gpu: bool = False
     cpu: CpuTime | None = None
+    messages: tuple[Count, ...] = ()
     schema: int = SCHEMA
 
     @property
@@ -164,13 +169,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 #: From schema version N to N + 1, on plain decoded JSON. The first three added what can be left out: 2 confinement and
-#: experiment, 3 everything about GPUs, 4 the step of a host's clock; so did 6, what programs are compared by.
+#: experiment, 3 everything about GPUs, 4 the step of a host's clock; so did 6, what programs are compared by, and
+#: 7, what trainings are compared by.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda document: document | {"schema": 2},
     2: lambda document: document | {"schema": 3},
     3: lambda document: document | {"schema": 4},
     4: to_5,
     5: lambda document: document | {"schema": 6},
+    6: lambda document: document | {"schema": 7},
 }
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from collbench.errors import PlanError
 from collbench.schema.axes import Axis, Kind
 from collbench.schema.choices import Choice
+from collbench.spelling import suggestion
 
 #: The value of a parameter that counts threads: as many as the process has cores.
 ALL_CORES = 0
+
+#: Words of a parameter that a message lists; of more it names the most similar one.
+MOST_LISTED = 24
 
 
 def threads_of(asked: int) -> int:
@@ -20,16 +25,17 @@ def threads_of(asked: int) -> int:
 
 def parameter(
     name: str, default: int | str, means: str, *, least: int | None = None, most: int | None = None,
-    among: tuple[str, ...] = (), kind: Kind = "what",
+    among: tuple[str, ...] = (), groups: Mapping[str, tuple[str, ...]] | None = None, kind: Kind = "what",
 ) -> Axis:  # fmt: skip
     """An axis of a benchmark; its values have the type of the default.
 
-    A number lies from `least` to `most`, a word is `among` those named.
+    A number lies from `least` to `most`, a word is `among` those named; the name of one of the `groups` stands for all
+    its words.
     """
 
     def check(key: str, value: Any) -> None:
         if among and value not in among:
-            raise PlanError(f"{key} {value!r}: choose one of {', '.join(among)}.")
+            raise PlanError(f"{key} {value!r}: {_advice(str(value), among, tuple(groups or ()))}")
         if least is not None and value < least:
             raise PlanError(f"{key} {value}: must be at least {least}.")
         if most is not None and value > most:
@@ -38,4 +44,11 @@ def parameter(
     def words(value: Any) -> str:
         return "" if value is None else f"{name.replace('_', ' ')} {value}"
 
-    return Axis(name, kind, means, default, of=type(default), words=words, choice=Choice(name, (default,), check=check))
+    choice = Choice(name, (default,), check=check, groups=groups or {})
+    return Axis(name, kind, means, default, of=type(default), words=words, choice=choice)
+
+
+def _advice(value: str, among: tuple[str, ...], groups: tuple[str, ...]) -> str:
+    """All words where they are few; else the most similar one."""
+    known = (*groups, *among)
+    return f"choose one of {', '.join(known)}." if len(known) <= MOST_LISTED else suggestion(value, known)

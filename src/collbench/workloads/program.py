@@ -16,12 +16,17 @@ from collbench.workloads.software import Alternatives, Required
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity that the program times. A sample is the time for `amount(case)` of `unit`."""
+    """A quantity that the program times. A sample is the time for `amount(case)` of `unit`.
+
+    What happens only `once` in an execution, such as the first epoch of a training, gives one sample, which is no
+    warm-up.
+    """
 
     name: str
     amount: Callable[[Case], float]
     unit: Unit = "bytes"
     shown: Literal["time", "rate"] = "rate"
+    once: bool = False
 
     def work(self, case: Case) -> Work:
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
@@ -94,8 +99,9 @@ class Program:
     `before(case)` those before each execution, and `after(case)` those once after the samples, such as a pass that
     verifies what was written. `figures(case, output)` are what the check measured, such as a residual. A program or a
     step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
+    `repeatable(case, output)` are those figures that must come out equal wherever the same software runs the case.
 
-    What happens only `once` in a container is executed once for a case, without a warm-up, whatever a plan asks for.
+    A program whose measures all happen `once` is executed once for a case, without a warm-up, whatever a plan asks for.
     """
 
     name: str
@@ -115,6 +121,7 @@ class Program:
     before: Callable[[Case], Sequence[Step]] = _no_steps
     after: Callable[[Case], Sequence[Step]] = _no_steps
     figures: Callable[[Case, str], Mapping[str, float]] = _no_figures_of
+    repeatable: Callable[[Case, str], Mapping[str, float]] = _no_figures_of
     lacks: Callable[[Case, Path], str | None] = _can_be_had
     memory: Callable[[Case], int] = _needs_little
     refuses: Callable[[Case], str | None] = _takes_all
@@ -122,7 +129,11 @@ class Program:
     software: tuple[Required, ...] = ()
     alternatives: Alternatives | None = None
     repeated: bool = False
-    once: bool = False
+
+    @property
+    def once(self) -> bool:
+        """Whether there is nothing to take several samples of."""
+        return all(measure.once for measure in self.measures)
 
     def missing(self, choice: str = "") -> str | None:
         """Why it cannot run here, and what would help; None: it can. `choice` is one of its alternatives."""
