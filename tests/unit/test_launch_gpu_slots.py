@@ -71,7 +71,7 @@ def test_cores_are_shared_out_between_the_gpus_of_a_node() -> None:
     assert [(box.cores, box.gpus) for box in placement.boxes] == [
         ("0-3", ("GPU-0",)), ("4-7", ("GPU-1",)), ("8-11", ("GPU-2",)), ("12-15", ("GPU-3",))
     ]  # fmt: skip
-    with_server = place(with_gpus(1, 8, 2), cell("single", 3, server=True), plan(device="gpu"))
+    with_server = place(with_gpus(1, 8, 2), cell("single", 3, servers=1), plan(device="gpu"))
     assert [(box.cores, box.gpus) for box in with_server.boxes] == [
         ("4-5", ()), ("0-1", ("GPU-0",)), ("2-3", ("GPU-1",))
     ]  # fmt: skip

@@ -104,7 +104,7 @@ def test_nccl_does_not_reach_for_gpus_that_its_container_hides(step: str, policy
 
 
 def test_one_gpu_has_no_peer_and_the_host_hides_none() -> None:
-    server = LaunchCell("mpich", "single", "net", 2, server=True)
+    server = LaunchCell("mpich", "single", "net", 2, servers=1)
     assert "NCCL_P2P_DISABLE" not in variables(server, place(MACHINE, server, BASE), side("mpich"))
     host = LaunchCell("mpich", "host", None, 4)
     assert not hides_peers(host, place(MACHINE, host, BASE), side("mpich"))
@@ -155,7 +155,7 @@ def shown(plan: LaunchPlan) -> dict[str, list[str]]:
 def test_a_dry_run_says_who_gets_which_gpu() -> None:
     plan = load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml")
     found = shown(plan)
-    _, inner, network, server, first, second, *rest = found["mpich single strict, a server and 2 workers"]
+    _, inner, network, server, first, second, *rest = found["mpich single strict, 1 server and 2 workers"]
     assert '"backends": ["mpi-staged", "nccl"]' in inner
     assert '"staging": ["pinned"]' in inner
     assert network == f"docker network create --internal --opt {INHIBIT_ADDRESS}=true {network.split()[-1]}"
@@ -173,7 +173,7 @@ def test_a_dry_run_of_each_library() -> None:
     cuda = "\n".join(found["openmpi-cuda single net, 2 ranks"])
     assert '"backends": ["mpi-cuda"]' in cuda
     assert "NCCL_P2P_DISABLE" not in cuda
-    torch = found["torch single strict, a server and 2 workers"]
+    torch = found["torch single strict, 1 server and 2 workers"]
     assert [line.split("MASTER_ADDR=")[1].split()[0][-2:] for line in torch if "MASTER_ADDR=" in line] == ["c0"] * 3
     host = found["torch host, 2 ranks"][-1]
     assert "torchrun --standalone --nproc-per-node 2" in host

@@ -44,9 +44,9 @@ def with_gpus(nodes: int, cores: int, gpus: int) -> Topology:
     return replace(machine(nodes, cores), gpus=there)
 
 
-def cell(policy: str, ranks: int, server: bool = False, far: bool = False) -> LaunchCell:
+def cell(policy: str, ranks: int, servers: int = 0, far: bool = False) -> LaunchCell:
     return LaunchCell(
-        "openmpi", policy, None if policy == "host" else "strict", ranks, "far" if far else "near", server
+        "openmpi", policy, None if policy == "host" else "strict", ranks, "far" if far else "near", servers
     )
 
 
@@ -148,12 +148,12 @@ def test_far_takes_memory_from_the_other_node_or_says_that_there_is_none() -> No
 def test_a_server_sits_where_the_first_gpu_does_and_gets_what_is_left(
     there: Topology, workers: int, each: int, server: tuple[int, ...]
 ) -> None:
-    found = place(there, cell("single", workers + 1, server=True), plan(device="gpu", cores_per_rank=each))
+    found = place(there, cell("single", workers + 1, servers=1), plan(device="gpu", cores_per_rank=each))
     assert (found.slots[0].cores, found.slots[0].gpu) == (server, None)
 
 
 def test_without_a_core_for_the_server_it_shares_one_where_that_is_allowed() -> None:
-    there, asked = with_gpus(1, 2, 2), cell("single", 3, server=True)
+    there, asked = with_gpus(1, 2, 2), cell("single", 3, servers=1)
     with pytest.raises(
         PlanError, match=r"device gpu: no core is left for the parameter server\. Lower cores_per_rank or"
     ):
@@ -209,7 +209,20 @@ def test_more_gpus_than_there_are(there: Topology, workers: int, message: str) -
 def test_a_parameter_server_shares_the_workers_container_or_has_its_own(
     policy: str, groups: tuple[tuple[int, ...], ...]
 ) -> None:
-    assert placed_groups(machine(1, 4), cell(policy, 4, server=True)) == groups
+    assert placed_groups(machine(1, 4), cell(policy, 4, servers=1)) == groups
+
+
+def test_each_of_several_parameter_servers_has_a_container_where_servers_are_kept_apart() -> None:
+    assert placed_groups(machine(1, 5), cell("packed:2", 5, servers=2)) == ((0,), (1,), (2, 3), (4,))
+    assert placed_groups(machine(1, 5), cell("multi", 5, servers=2)) == ((0, 1, 2, 3, 4),)
+
+
+def test_spare_cores_are_idle_or_the_first_workers() -> None:
+    asked = cell("multi", 3, servers=1)
+    assert [slot.cores for slot in place(machine(1, 6), asked, plan()).slots] == [(0,), (1,), (2,)]
+    found = place(machine(1, 6), asked, plan(spare="chief"))
+    assert [slot.cores for slot in found.slots] == [(0,), (1, 3, 4, 5), (2,)]
+    assert found.idle == ()
 
 
 def test_workers_make_two_kinds_of_worlds() -> None:
@@ -217,11 +230,11 @@ def test_workers_make_two_kinds_of_worlds() -> None:
         collectives=("ps_bcast", "allreduce", "ps_gather"), images=("openmpi",), policies=("single",), workers=(1, 4)
     )
     cells = cells_of(asked)
-    assert [(one.ranks, one.server) for one in cells] == [(1, False), (2, True), (4, False), (5, True)]
+    assert [(one.ranks, one.servers) for one in cells] == [(1, 0), (2, 1), (4, 0), (5, 1)]
     assert [{found.workload for case in cases_in(asked, one) for found in case.identities} for one in cells] == [
         {"allreduce"}, {"ps_bcast", "ps_gather"}, {"allreduce"}, {"ps_bcast", "ps_gather"}
     ]  # fmt: skip
-    assert cells[3].title == "openmpi single strict, a server and 4 workers"
+    assert cells[3].title == "openmpi single strict, 1 server and 4 workers"
 
 
 def test_an_image_has_backends_of_its_own() -> None:
@@ -288,7 +301,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
                        sizes=("8", "16"), launches=1)  # fmt: skip
     prepared = PreparedCampaign(expand(asked, lambda engine: machine(1, 4)), {}, Stacks({}, (), (), ()))
     cases = prepared.expanded.expected
-    served = next(one for one in cases if one.server and one.ranks == 3)
+    served = next(one for one in cases if one.servers and one.ranks == 3)
     whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
     assert finished(prepared, whole) == {(served, 0)}
     assert finished(prepared, whole[:1]) == frozenset()
@@ -303,7 +316,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
         ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: simulates its times"),
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
-        ({"benchmarks": ("stream",), "ranks": (1, 2)}, "benchmarks stream: a program runs on one rank, not on 2."),
+        ({"benchmarks": ("stream",), "ranks": (1, 2)}, "benchmarks stream: such a program runs on one rank, not on 2."),
         ({"collectives": (), "benchmarks": ("streem",)}, "workload 'streem': unknown. Did you mean stream"),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_lone_container_needs_no_anchor() -> None:
 def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
     """A parameter server and two workers on a machine with three GPUs."""
     there = replace(MACHINE, gpus=tuple(TopologyGpu(f"GPU-{letter}") for letter in "abc"))
-    cell = LaunchCell("mpich", policy, step, 3, server=True)
+    cell = LaunchCell("mpich", policy, step, 3, servers=1)
     placement = place(there, cell, msgspec.structs.replace(PLAN, device="gpu"))
     return specs_of(replace(WORLD, cdi=cdi), placement, settings_at(step), {})
 

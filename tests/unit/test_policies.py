@@ -39,8 +39,8 @@ def machine(*cores: int, gpus: tuple[int, ...] = ()) -> Topology:
     return Topology(tuple(Core(number, node) for number, node in enumerate(nodes)), there)
 
 
-def numa(ranks: int, server: bool = False, far: bool = False) -> LaunchCell:
-    return LaunchCell("openmpi", "numa", "strict", ranks, "far" if far else "near", server)
+def numa(ranks: int, servers: int = 0, far: bool = False) -> LaunchCell:
+    return LaunchCell("openmpi", "numa", "strict", ranks, "far" if far else "near", servers)
 
 
 def plan(**more: Any) -> LaunchPlan:

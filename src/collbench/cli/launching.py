@@ -54,9 +54,9 @@ def comparisons(expanded: ExpandedPlan) -> int:
     by_policy: dict[tuple[object, ...], list[LaunchCell]] = {}
     by_image: dict[tuple[object, ...], list[LaunchCell]] = {}
     for cell in expanded.cells:
-        by_policy.setdefault((cell.image, cell.ranks, cell.server, cell.storage), []).append(cell)
+        by_policy.setdefault((cell.image, cell.ranks, cell.servers, cell.storage), []).append(cell)
         by_image.setdefault(
-            (cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.server, cell.storage), []
+            (cell.policy, cell.isolation, cell.affinity, cell.ranks, cell.servers, cell.storage), []
         ).append(cell)
     return max(
         sum(len(expanded.expected[cell]) for side in sides.values() for cell in side[1:])

@@ -14,9 +14,10 @@ from collbench.errors import PlanError
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
 from collbench.schema.launch_plan import Affinity, LaunchPlan
-from collbench.schema.plan import Plan, name_of
+from collbench.schema.plan import Benchmark, Plan, name_of
 from collbench.units import counted
 from collbench.workloads.case import ProgramCase
+from collbench.workloads.program import Program
 
 #: What a plan that does not say measures with; a program runs on one rank.
 DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
@@ -26,9 +27,9 @@ DEFAULT_RANKS, DEFAULT_BACKENDS, RANKS_OF_PROGRAMS = (2,), ("mpi",), (1,)
 class LaunchCell:
     """One way to start a world. `isolation` is a step of the engine's ladder; None where its boxes isolate nothing.
 
-    On the host `image` names the environment to use. `server`: rank 0 is a parameter server for the others. `storage`
-    is what lies under the files of its programs; None where it measures none that works in files. `seccomp` is the
-    filter of system calls in containers.
+    On the host `image` names the environment to use. The first `servers` ranks are parameter servers for the others.
+    `storage` is what lies under the files of its programs; None where it measures none that works in files. `seccomp`
+    is the filter of system calls in containers.
     """
 
     image: str
@@ -36,18 +37,20 @@ class LaunchCell:
     isolation: str | None
     ranks: int
     affinity: Affinity = "near"
-    server: bool = False
+    servers: int = 0
     engine: str = "docker"
     storage: str | None = None
     seccomp: str = "default"
 
     @property
     def title(self) -> str:
-        """`openmpi single strict, 2 ranks`, or `... a server and 2 workers`."""
+        """`openmpi single strict, 2 ranks`, or `... 1 server and 2 workers`."""
         filtered = None if self.seccomp == "default" else f"seccomp {self.seccomp}"
         place = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered,
                  self.storage and f"on {self.storage}")  # fmt: skip
-        world = f"a server and {counted(self.ranks - 1, 'worker')}" if self.server else counted(self.ranks, "rank")
+        world = counted(self.ranks, "rank")
+        if self.servers:
+            world = f"{counted(self.servers, 'server')} and {counted(self.ranks - self.servers, 'worker')}"
         return f"{' '.join(word for word in place if word)}, {world}"
 
 
@@ -60,13 +63,23 @@ class Launch:
     sequence: int
 
 
-def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, bool], ...]:
-    """(ranks, with a parameter server) of every world. W workers are W ranks, and one more where there is a server."""
+def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:
+    """(ranks, parameter servers) of every world. W workers with S servers are W + S ranks.
+
+    Of a program with a parameter for its servers 0 is the world of one process alone.
+    """
     if not plan.workers:
-        default = RANKS_OF_PROGRAMS if plan.benchmarks else DEFAULT_RANKS
-        return tuple((ranks, False) for ranks in plan.ranks or default)
-    with_server = sorted({collectives.get(name).has_server for name in plan.collectives})
-    return tuple((workers + server, server) for workers in plan.workers for server in with_server)
+        alone = not all(workloads.get(name).distributed for name in plan.workloads)
+        default = RANKS_OF_PROGRAMS if alone else DEFAULT_RANKS
+        return tuple((ranks, 0) for ranks in plan.ranks or default)
+    programs = [workloads.get(name) for name in plan.workloads]
+    numbers = {int(collectives.get(name).has_server) for name in plan.collectives}
+    numbers |= {0 for program in programs if not program.servers}
+    with_servers = plan.servers if any(program.servers for program in programs) else ()
+    worlds = [(workers + servers, servers) for workers in plan.workers for servers in sorted(numbers)]
+    worlds += [(workers + servers, servers) if servers else (1, 0)
+               for workers in plan.workers for servers in with_servers]  # fmt: skip
+    return tuple(dict.fromkeys(worlds))
 
 
 def storages_of(plan: LaunchPlan) -> tuple[str | None, ...]:
@@ -118,14 +131,34 @@ def inner_plan(plan: LaunchPlan, cell: LaunchCell, folder: str = "") -> Plan:
     """
     names = plan.collectives if cell.storage is None else ()
     if plan.workers:
-        names = tuple(name for name in names if collectives.get(name).has_server == cell.server)
-    benchmarks = tuple(benchmark for benchmark in plan.benchmarks
-                       if workloads.get(name_of(benchmark)).files == (cell.storage is not None))  # fmt: skip
+        names = tuple(name for name in names if collectives.get(name).has_server == cell.servers)
+    benchmarks = tuple(_with_servers(plan, cell, benchmark) for benchmark in plan.benchmarks
+                       if _measured_in(plan, cell, workloads.get(name_of(benchmark))))  # fmt: skip
     used = backends_of(plan, cell.image) if names else ()
     sizes = plan["sizes"] if names else None
     return msgspec.structs.replace(
         plan.inner(), collectives=names, backends=used, benchmarks=benchmarks, sizes=sizes, folder=folder
     )
+
+
+def _measured_in(plan: LaunchPlan, cell: LaunchCell, program: Program) -> bool:
+    """Whether a cell has the storage, and where the plan counts workers, the servers of a program."""
+    if program.files != (cell.storage is not None):
+        return False
+    if not plan.workers:
+        return True
+    if not program.servers:
+        return cell.servers == 0
+    return cell.servers in plan.servers and (cell.servers > 0 or cell.ranks == 1)
+
+
+def _with_servers(plan: LaunchPlan, cell: LaunchCell, benchmark: Benchmark) -> Benchmark:
+    """As the plan has it, with the servers of the cell where the plan counts workers."""
+    counts = workloads.get(name_of(benchmark)).servers
+    if not plan.workers or not counts:
+        return benchmark
+    table = {"name": benchmark} if isinstance(benchmark, str) else benchmark
+    return table | {counts: cell.servers}
 
 
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:

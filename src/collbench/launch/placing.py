@@ -74,11 +74,25 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     """
     policy, number = placement.find(cell.policy)
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
-    wants = Wants(cell.ranks, cell.server, cores, cell.affinity == "far", plan.oversubscribe)
+    wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
     by_rank = slots.get(plan.device)(topology, wants)
-    groups = placement.groups_of(policy, number, by_rank, topology, cell.server)
+    if plan.spare == "chief":
+        by_rank = _with_spare(by_rank, cell.servers, topology)
+    groups = placement.groups_of(policy, number, by_rank, topology, cell.servers)
     boxes = tuple(Box(f"c{i}", ranks, tuple(by_rank[rank] for rank in ranks)) for i, ranks in enumerate(groups))
     used = Counter(core for slot in by_rank for core in slot.cores)
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
     crowded = any(count > 1 for count in used.values())
     return Placement(boxes, crowded, idle, policy.note(groups, topology))
+
+
+def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:
+    """The slots with the processors that no rank has added to those of the chief, the first worker."""
+    used = {core for slot in by_rank for core in slot.cores}
+    spare = [core for core in topology.in_order if core.number not in used]
+    own = by_rank[chief]
+    larger = Slot(
+        tuple(sorted({*own.cores, *(core.number for core in spare)})),
+        tuple(sorted({*own.nodes, *(core.node for core in spare)})), own.gpu,
+    )  # fmt: skip
+    return (*by_rank[:chief], larger, *by_rank[chief + 1 :])

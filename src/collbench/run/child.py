@@ -8,7 +8,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,8 +49,11 @@ class Finished:
     wall: float
 
 
-def execute(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None = None) -> Finished:
-    """Run a program to its end, within `limit` seconds, in a folder.
+def execute(
+    argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Finished:  # fmt: skip
+    """Run a program to its end, within `limit` seconds, in a folder, with these variables besides its environment.
 
     Its process group is killed at the end in any case, and when this process dies. Its locale is C
     (LC_ALL=C), for English messages and decimal points. A BLAS or an OpenMP program has as many threads as this process
@@ -62,7 +65,7 @@ def execute(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder:
         Interrupted: this process was told to stop.
     """
     with _guarded_group() as group:
-        return _executed(argv, limit, watch, doing, folder, group)
+        return _executed(argv, limit, watch, doing, folder, group, variables or {})
 
 
 @contextlib.contextmanager
@@ -87,14 +90,17 @@ def _guarded_group() -> Iterator[int]:
             leader.stdin.close()
 
 
-def _executed(argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None, group: int) -> Finished:
+def _executed(
+    argv: Sequence[str], limit: float, watch: Watch, doing: str, folder: Path | None, group: int,
+    variables: Mapping[str, str],
+) -> Finished:  # fmt: skip
     inherited = {name: value for name, value in os.environ.items() if name not in own_names()}
     threads = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     began = time.monotonic()
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=group,
-            env={**inherited, **threads, "LC_ALL": "C"}, cwd=folder,
+            env={**inherited, **threads, **variables, "LC_ALL": "C"}, cwd=folder,
         )  # fmt: skip
     except OSError as error:
         raise ProgramFailed(f"cannot start {argv[0]}: {error.strerror}") from error

@@ -14,22 +14,15 @@ from typing import TypeVar
 
 from collbench.machine import mounts
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute
+from collbench.run.peers import Peers, WrongResult
 from collbench.run.sampling import Watch
 from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime
-from collbench.units import counted, format_duration
+from collbench.units import format_duration
 from collbench.workloads.case import ProgramCase
 from collbench.workloads.program import Program, Step
 
 Value = TypeVar("Value")
-
-
-class WrongResult(Exception):
-    """A program ran, and its result is wrong."""
-
-    def __init__(self, name: str, wrong: int) -> None:
-        super().__init__(f"wrong result: {name} counted {counted(wrong, 'wrong value')}")
-        self.wrong = wrong
 
 
 _NO_TIME = CpuTime(user=0.0, system=0.0, wall=0.0)
@@ -37,7 +30,7 @@ _NO_TIME = CpuTime(user=0.0, system=0.0, wall=0.0)
 
 @dataclass
 class Executed:
-    """What the executions of a case gave: seconds by measure, the warm-up among them, and what its check measured.
+    """What the executions of a case gave on a rank: seconds by measure, the warm-up among them, and figures.
 
     `cpu` is what the timed executions took, and `all` what they and the steps beside them took. `beneath` is the file
     system that its files were on, where it works in files.
@@ -47,6 +40,7 @@ class Executed:
     notes: dict[str, None] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     repeatable: dict[str, float] = field(default_factory=dict)
+    messages: tuple[int, ...] = ()
     cpu: CpuTime = _NO_TIME
     all: CpuTime = _NO_TIME
     beneath: str | None = None
@@ -62,6 +56,7 @@ class Execution:
     watch: Watch
     folder: Path | None
     doing: Callable[[str], None]
+    peers: Peers
     done: Executed = field(default_factory=Executed)
 
     def all(self) -> Executed:
@@ -72,12 +67,8 @@ class Execution:
             ProgramSkipped: this machine or this folder cannot give what the case needs.
             WrongResult: it gave a wrong one.
         """
-        program, case = self.program, self.case.case
-        lacks = self._told("lacks", lambda: program.lacks(case, self.folder or Path.cwd()))
-        if lacks is not None:
-            raise ProgramSkipped(lacks)
-        self.doing(f"{self.case.title}: preparing")
-        self.steps("prepare", program.prepare)
+        program = self.program
+        self.peers.agreed(self._prepare)
         least = self.plan.warmup + (self.plan.floor if self.plan.iters is None else self.plan.iters)
         if program.repeated:
             self.repeatedly(least)
@@ -85,15 +76,23 @@ class Execution:
             self.doing(f"{self.case.title}: one execution")
             self.execute(1 if program.once else least)
         self.doing(f"{self.case.title}: verifying")
-        self.steps("after", program.after)
+        self.peers.agreed(lambda: self.steps("after", program.after))
         return self.done
+
+    def _prepare(self) -> None:
+        program, case = self.program, self.case.case
+        lacks = self._told("lacks", lambda: program.lacks(case, self.folder or Path.cwd()))
+        if lacks is not None:
+            raise ProgramSkipped(lacks)
+        self.doing(f"{self.case.title}: preparing")
+        self.steps("prepare", program.prepare)
 
     def repeatedly(self, least: int) -> None:
         """An execution is a sample; beyond the least number until the time budget is spent."""
         most = least if self.plan.iters is not None else self.plan.warmup + self.plan.cap
         end = time.monotonic() + self.plan.budget_seconds
         for taken in range(most):
-            if taken >= least and time.monotonic() > end:
+            if taken >= least and self.peers.decided(time.monotonic() > end):
                 break
             self.doing(f"{self.case.title}: execution {taken + 1} of {max(taken + 1, least)}{self._left(taken, least)}")
             self.execute(1)
@@ -104,10 +103,14 @@ class Execution:
         return f", about {format_duration(seconds)} left" if seconds >= 1.0 else ""
 
     def execute(self, times: int) -> None:
-        """One execution, which takes so many samples of every measure."""
+        """One execution, which takes so many samples of every measure; if distributed, on all ranks at once."""
+        variables = self.peers.variables() if self.program.distributed else {}
+        self.peers.agreed(lambda: self._execute(times, variables))
+
+    def _execute(self, times: int, variables: Mapping[str, str]) -> None:
         program, case, done = self.program, self.case.case, self.done
         self.steps("before", program.before)
-        finished = self._run(self._told("argv", lambda: program.argv(case, times)))
+        finished = self._run(self._told("argv", lambda: program.argv(case, times)), variables)
         done.cpu = _more(done.cpu, finished)
         output = finished.output
         if wrong := self._read(lambda: program.verify(case, output)):
@@ -117,6 +120,7 @@ class Execution:
         done.notes |= dict.fromkeys(self._read(lambda: program.notes(output)))
         self._keep(lambda: program.figures(case, output))
         done.repeatable |= self._finite(lambda: program.repeatable(case, output))
+        done.messages = self._read(lambda: tuple(program.messages(case, output)))
 
     def steps(self, name: str, steps: Callable[..., Sequence[Step]]) -> None:
         """The commands that are not timed."""
@@ -141,8 +145,8 @@ class Execution:
                 raise ProgramFailed(f"{self.program.name}: {name} is {value}")
         return found
 
-    def _run(self, argv: Sequence[str]) -> Finished:
-        finished = execute(argv, self.plan.timeout_seconds, self.watch, self.case.title, self.folder)
+    def _run(self, argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Finished:
+        finished = execute(argv, self.plan.timeout_seconds, self.watch, self.case.title, self.folder, variables)
         self.done.all = _more(self.done.all, finished)
         return finished
 
@@ -190,11 +194,12 @@ def _more(cpu: CpuTime, finished: Finished) -> CpuTime:
     return CpuTime(user=cpu.user + finished.user, system=cpu.system + finished.system, wall=cpu.wall + finished.wall)
 
 
-def executed(program: Program, case: ProgramCase, plan: Plan, watch: Watch, doing: Callable[[str], None]) -> Executed:
+def executed(program: Program, case: ProgramCase, plan: Plan, peers: Peers, doing: Callable[[str], None]) -> Executed:
     """The samples of a case: `Execution.all`, in an empty folder where the program works in files."""
-    with _place(program, plan) as folder:
+    with contextlib.ExitStack() as stack:
+        folder = peers.agreed(lambda: stack.enter_context(_place(program, plan)))
         beneath = mounts.under(folder).text if folder is not None and program.files else None
-        done = Execution(program, case, plan, watch, folder, doing).all()
+        done = Execution(program, case, plan, peers.watch, folder, doing, peers).all()
         done.beneath = beneath
         return done
 

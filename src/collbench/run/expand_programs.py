@@ -25,17 +25,19 @@ def program_cases(plan: Plan, ranks: int) -> tuple[ProgramCase, ...]:
     """The cases of all benchmarks, each once.
 
     Raises:
-        PlanError: an unknown benchmark; more than one rank; a parameter that a benchmark does not have; a value of
-            another type than its default; a case that it refuses, or of which it cannot tell the memory or the work.
+        PlanError: an unknown benchmark; several ranks for one that takes one; a parameter that a benchmark does not
+            have; a value of another type than its default; a case that it refuses, or of which it cannot tell the
+            memory or the work.
     """
-    if plan.benchmarks and ranks != 1:
-        raise PlanError(f"benchmarks {', '.join(plan.workloads)}: a program runs on one rank, not on {ranks}. "
+    alone = [name for name in plan.workloads if not workloads.get(name).distributed]
+    if alone and ranks != 1:
+        raise PlanError(f"benchmarks {', '.join(alone)}: such a program runs on one rank, not on {ranks}. "
                         "Measure it in a run of its own, with one rank.")  # fmt: skip
     cases: dict[ProgramCase, None] = {}
     for benchmark in plan.benchmarks:
         row = workloads.get(name_of(benchmark))
         asked = {} if isinstance(benchmark, str) else {key: benchmark[key] for key in benchmark if key != "name"}
-        cases |= dict.fromkeys(_cases_of_row(row, _values_by_axis(row, asked)))
+        cases |= dict.fromkeys(_cases_of_row(row, _values_by_axis(row, asked), ranks))
     return tuple(cases)
 
 
@@ -99,7 +101,7 @@ def _whole(text: str) -> int:
     return int(text) if text.strip().removeprefix("-").isdecimal() else parse_size(text)
 
 
-def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]]) -> Iterator[ProgramCase]:
+def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]], ranks: int) -> Iterator[ProgramCase]:
     how = {axis.name for axis in row.axes if axis.kind == "how"}
     for combination in itertools.product(*values.values()):
         settings = dict(zip(values, combination, strict=True))
@@ -107,7 +109,7 @@ def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]]) -> Iterato
             workload=row.name,
             what={name: value for name, value in settings.items() if name not in how},
             how={name: value for name, value in settings.items() if name in how},
-            where=Where(ranks=1),
+            where=Where(ranks=ranks),
         )
         yield _taken(row, ProgramCase(case=case, measures=tuple(measure.name for measure in row.measures)))
 

@@ -32,7 +32,6 @@ from collbench.errors import (
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
 from collbench.run import binding, describe
-from collbench.run.alone import Alone
 from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
@@ -45,6 +44,7 @@ from collbench.run.program import measure_program
 from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
 from collbench.run.software import difference, software
+from collbench.run.together import world_for
 from collbench.run.watchdog import DEFERENCE, Unwatched, Watchdog
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
@@ -79,8 +79,8 @@ class RecordSink(Rescue, Protocol):
 class PlanRunner:
     """A plan with everything that is known before a world exists.
 
-    `backends` and `cases` belong together; programs come last, with `Alone` as their backend. `skipped` are the records
-    of backends that are not usable here, where the plan allows that.
+    `backends` and `cases` belong together; programs come last, with `world_for` as their backend. `skipped` are the
+    records of backends that are not usable here, where the plan allows that.
     """
 
     plan: Plan
@@ -103,11 +103,12 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
         RequestError: something in the plan does not exist, or is not usable here.
     """
     usable, unusable = chosen_backends(plan)
-    alone: tuple[Backend, ...] = (Alone(workloads.uses(plan.benchmarks)),) if plan.workloads else ()
-    if options.fault is not None and not all(backend.simulated for backend in (*usable, *alone)):
+    uses = workloads.uses(plan.benchmarks)
+    starting: tuple[Backend, ...] = (world_for(plan.workloads, uses),) if plan.workloads else ()
+    if options.fault is not None and not all(backend.simulated for backend in (*usable, *starting)):
         raise RequestError("--fault: only the fake backend has faults on demand; add --backend fake.")
     refuse_cadence(plan, (backend.name for backend in usable))
-    ranks = max((backend.world_size(options) for backend in alone), default=1)
+    ranks = max((backend.world_size(options) for backend in starting), default=1)
     programs = program_cases(plan, ranks)
     _refuse_folder(plan)
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in usable)
@@ -118,7 +119,7 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
         for case in cases_of(plan, name, backends.get(name).world_size(options))
         for record in _skip(case, reason)
     )
-    return PlanRunner(plan, options, command, (*usable, *alone), (*cases, programs) if alone else cases, skipped)
+    return PlanRunner(plan, options, command, (*usable, *starting), (*cases, programs) if starting else cases, skipped)
 
 
 def _refuse_folder(plan: Plan) -> None:
@@ -214,9 +215,13 @@ def _measured(
     if isinstance(case, CollectiveCase):
         return (_measured_collective(case, session, method, watch),)
     try:
-        return measure_program(case, plan, session, method, watch, sink.doing)
+        return measure_program(case, plan, session, method, watch, sink.doing if session.world.rank == 0 else _nobody)
     except Interrupted as error:
         raise AgreedError(error) from None
+
+
+def _nobody(what: str) -> None:
+    """Rank 0 tells what is done next."""
 
 
 def _measured_collective(case: CollectiveCase, session: Session, method: Method, watch: Watch) -> Measured:

@@ -1,23 +1,26 @@
-"""One case of a program, on one rank: run it, check its result, and make a record of each measure."""
+"""One case of a program: run it on its ranks, check its result, and make a record of each measure."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
 
 from collbench import workloads
-from collbench.bindings.spec import Session
+from collbench.bindings.spec import Session, World, allgather
 from collbench.machine.confinement import distinct
 from collbench.run import contention
+from collbench.run.agreement import first_value
 from collbench.run.child import ProgramFailed, ProgramSkipped
 from collbench.run.contention import OwnTime
-from collbench.run.execution import WrongResult, executed
+from collbench.run.execution import Executed, executed
+from collbench.run.peers import Peers, WrongResult
 from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
 from collbench.schema.plan import Plan
-from collbench.schema.record import Ranks, Record, ResultCheck, Samples
+from collbench.schema.record import CpuTime, Ranks, Record, ResultCheck, Samples
 from collbench.schema.summary import summarise
 from collbench.workloads.case import ProgramCase
 from collbench.workloads.program import Measure
@@ -27,7 +30,7 @@ def measure_program(
     case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch,
     doing: Callable[[str], None] = lambda what: None,
 ) -> tuple[Measured, ...]:  # fmt: skip
-    """Run the program of a case. Returns for each measure a record, and its samples [1, n] in ns.
+    """Run the program of a case. Returns for each measure a record, and its samples [ranks, n] in ns. Collective.
 
     `doing` is told what is executed next.
 
@@ -35,38 +38,72 @@ def measure_program(
     program that is executed for each sample gets more, up to `plan.cap`, until the time budget is spent.
 
     Raises:
-        Interrupted: this process was told to stop.
+        Interrupted: a rank was told to stop.
     """
     program = workloads.get(case.case.workload)
-    if (missing := program.missing(program.choice(case.case))) is not None:
+    missing = first_value(session.world, program.missing(program.choice(case.case)))
+    if missing is not None:
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
     try:
-        done = executed(program, case, plan, watch, doing)
+        done = executed(program, case, plan, Peers(session.world, watch), doing)
     except ProgramSkipped as error:
         return _without_times(case, "skipped", str(error))
     except WrongResult as error:
         return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    own = OwnTime(done.all.user, 0.0 if program.files else done.all.system, program.files)
+    own = _own_time(session.world, done, program.files)
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
+    by_rank = allgather(session.world, done)
     common = Record(
         case=case.case,
         launch=0,
         status="ok",
-        check=ResultCheck(wrong=0, figures=done.figures, repeatable=done.repeatable),
+        check=ResultCheck(wrong=0, figures=_largest(by_rank), repeatable=_first(by_rank)),
         clock="local",
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=(*notes, *done.notes),
+        notes=(*notes, *dict.fromkeys(note for rank in by_rank for note in rank.notes)),
         transport=done.beneath,
-        cpu=done.cpu,
+        cpu=_together(by_rank),
+        messages=by_rank[0].messages,
     )
     return tuple(
-        _filled(common, case, measure, done.samples[measure.name], 0 if measure.once else plan.warmup, method)
+        _filled(common, case, measure, [rank.samples[measure.name] for rank in by_rank],
+                0 if measure.once else plan.warmup, method)
         for measure in program.measures
+    )  # fmt: skip
+
+
+def _own_time(world: World, done: Executed, files: bool) -> OwnTime:
+    """The processor time of this rank's program, and of those of other ranks that share a core with it."""
+    here = os.sched_getaffinity(0)
+    by_rank = allgather(world, (here, done.all.user, done.all.system))
+    sharing = [(user, system) for cores, user, system in by_rank if cores & here]
+    system = 0.0 if files else sum(system for _, system in sharing)
+    return OwnTime(sum(user for user, _ in sharing), system, files)
+
+
+def _largest(by_rank: Sequence[Executed]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for rank in by_rank:
+        figures |= {name: max(value, figures.get(name, value)) for name, value in rank.figures.items()}
+    return figures
+
+
+def _first(by_rank: Sequence[Executed]) -> dict[str, float]:
+    """What must come out equal, of the first rank that has it."""
+    return {name: value for rank in reversed(by_rank) for name, value in rank.repeatable.items()}
+
+
+def _together(by_rank: Sequence[Executed]) -> CpuTime:
+    """Processor time of all ranks, in the longest time of one."""
+    return CpuTime(
+        user=sum(rank.cpu.user for rank in by_rank),
+        system=sum(rank.cpu.system for rank in by_rank),
+        wall=max(rank.cpu.wall for rank in by_rank),
     )
 
 
@@ -78,18 +115,18 @@ def _without_times(
 
 
 def _filled(
-    common: Record, case: ProgramCase, measure: Measure, seconds: Sequence[float], warmup: int, method: Method
+    common: Record, case: ProgramCase, measure: Measure, by_rank: Sequence[Sequence[float]], warmup: int, method: Method
 ) -> Measured:
-    matrix = np.maximum(np.rint(np.array([seconds[warmup:]]) * 1e9), 1).astype(np.int64)
-    summary = summarise(matrix[0])
+    seconds = np.array(by_rank)[:, warmup:]
+    matrix = np.maximum(np.rint(seconds * 1e9), 1).astype(np.int64)
     return msgspec.structs.replace(
         common,
         case=case.case.having(measure=measure.name),
         work=measure.work(case.case),
         samples=Samples(n=matrix.shape[1], invalid=0, warmup=warmup),
-        seconds=summary,
+        seconds=summarise(matrix.max(axis=0)),
         ranks=Ranks(
-            p50=(summary.p50,),
+            p50=tuple(summarise(rank).p50 for rank in matrix),
             binding=tuple(rank.binding for rank in method.ranks),
             container=tuple(rank.container for rank in method.ranks),
         ),

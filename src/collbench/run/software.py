@@ -11,7 +11,7 @@ def software(backend: Backend) -> tuple[tuple[str, str], ...]:
     """(name, version) of this program and of the libraries that move the data, in a form that any version reads.
 
     A library that cannot be used here is left out, as NCCL where a server has no GPU; and so is one of programs, which
-    run on one rank, and may use several of one name.
+    may use several of one name.
     """
     try:
         libraries = backend.libraries()

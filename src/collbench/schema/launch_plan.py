@@ -29,9 +29,11 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `images` are names in `containers/` or references as Docker spells them, `policies` names of files in
     `launch/placement/` or of other packages, known to the launcher alone. `environments` maps an image to the Python
     environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
-    `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one rank
-    more, rank 0, which is the server and gets no GPU. `cores_per_rank` counts logical processors; `share` divides
-    those that are there (the default with GPUs, whose libraries have threads of their own; without, it is 1).
+    `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one
+    rank more, rank 0, which is the server and gets no GPU; and trainings with as many more as `servers` says.
+    `spare` are the processors that no rank gets: `idle`, or those of the `chief` too, the first worker.
+    `cores_per_rank` counts logical processors; `share` divides those that are there (the default with GPUs, whose
+    libraries have threads of their own; without, it is 1).
     `storage` is what lies under the files of programs that work in files, and `folder` where the host keeps its
     counterpart, and that of a container's bind. `seccomp` is the filter of system calls in containers.
     `engine` starts the containers; the steps in `isolation` are those of its ladder. `docker_host` is the address of an
@@ -43,6 +45,8 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     isolation: tuple[str, ...] = ("strict",)
     ranks: tuple[int, ...] = ()
     workers: tuple[int, ...] = ()
+    servers: tuple[int, ...] = (1,)
+    spare: Literal["idle", "chief"] = "idle"
     affinity: tuple[Affinity, ...] = ("near",)
     storage: tuple[str, ...] = ("overlay",)
     seccomp: tuple[Seccomp, ...] = ("default",)
@@ -102,6 +106,7 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
         numbers.append(("cores_per_rank", plan.cores_per_rank, MOST_RANKS))
     numbers += [("ranks", ranks, MOST_RANKS) for ranks in plan.ranks]
     numbers += [("workers", workers, MOST_RANKS - 1) for workers in plan.workers]
+    numbers += [("servers", servers, MOST_RANKS - 1) for servers in plan.servers if servers]
     for name, value, most in numbers:
         if not 1 <= value <= most:
             raise PlanError(f"{name} {value}: must be from 1 to {most}.")
@@ -111,8 +116,8 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
 
 def _check_cells(plan: LaunchPlan) -> None:
     """Before they are listed, which would take memory for each."""
-    lists = {key: getattr(plan, key) for key in PLACES} | {"ranks": plan.ranks or plan.workers or (2,)}
-    cells = math.prod(len(set(values)) for values in lists.values())
+    worlds = len(set(plan.ranks)) or len(set(plan.workers)) * len(set(plan.servers)) or 1
+    cells = worlds * math.prod(len(set(getattr(plan, key))) for key in PLACES if key != "ranks")
     for what, number, most in (("cells", cells, MOST_CELLS), ("starts", cells * plan.launches, MOST_STARTS)):
         if number > most:
             raise PlanError(
@@ -126,8 +131,8 @@ def _check_workers(plan: LaunchPlan) -> None:
         raise PlanError("ranks and workers: both say how large the worlds are; give one of them.")
     if plan.workers and plan["roots"] != (0,):
         raise PlanError(f"roots {list(plan['roots'])}: with workers the server is rank 0, and so is every root.")
-    if plan.workers and plan.benchmarks:
-        raise PlanError("workers and benchmarks: a program runs on one rank. Launch the workloads with ranks = [1].")
+    if plan.servers != (1,) and not plan.workers:
+        raise PlanError("servers: counts the servers of worlds with workers; give workers = [1, 2], say.")
 
 
 def _check_images(plan: LaunchPlan) -> None:

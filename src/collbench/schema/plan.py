@@ -33,13 +33,16 @@ MOST_SAMPLES = 10_000_000
 #: A value of a parameter of a benchmark.
 Parameter = str | int | float | bool
 
+#: A benchmark by its name, or a table of its `name` and values of its parameters.
+Benchmark = str | dict[str, Parameter | tuple[Parameter, ...]]
+
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is measured."""
 
     title: str = ""
     collectives: tuple[str, ...] = ()
-    benchmarks: tuple[str | dict[str, Parameter | tuple[Parameter, ...]], ...] = ()
+    benchmarks: tuple[Benchmark, ...] = ()
 
 
 def with_axes(subject: type[msgspec.Struct]) -> type[msgspec.Struct]:

@@ -59,6 +59,10 @@ def _no_figures_of(case: Case, output: str) -> Mapping[str, float]:
     return {}
 
 
+def _no_messages(case: Case, output: str) -> Sequence[int]:
+    return ()
+
+
 def _can_be_had(case: Case, folder: Path) -> str | None:
     return None
 
@@ -101,6 +105,12 @@ class Program:
     step that ends with exit code 77 skips the case, with the last line of its standard error as the reason.
     `repeatable(case, output)` are those figures that must come out equal wherever the same software runs the case.
 
+    A `distributed` program is started once on every rank of the world, with the same command, and finds the others by
+    torch.distributed's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT). Each rank reads the output
+    of its own process; a sample is the largest time over the ranks. `memory(case)` is then that of all ranks, whose
+    number is `case["ranks"]`. `servers` is the parameter that counts its parameter servers, which are the first ranks;
+    empty: it has none. `messages(case, output)` are the bytes of the all-reduces of a step, in their order.
+
     A program whose measures all happen `once` is executed once for a case, without a warm-up, whatever a plan asks for.
     """
 
@@ -129,6 +139,9 @@ class Program:
     software: tuple[Required, ...] = ()
     alternatives: Alternatives | None = None
     repeated: bool = False
+    distributed: bool = False
+    servers: str = ""
+    messages: Callable[[Case, str], Sequence[int]] = _no_messages
 
     @property
     def once(self) -> bool:

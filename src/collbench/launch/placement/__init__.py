@@ -72,18 +72,20 @@ def find(spelling: str) -> tuple[Policy, int]:
     return policy, number
 
 
-def groups_of(policy: Policy, number: int, ranks: Sequence[Slot], topology: Topology, server: bool = False) -> Groups:
+def groups_of(policy: Policy, number: int, ranks: Sequence[Slot], topology: Topology, servers: int = 0) -> Groups:
     """The ranks of each container; on the host, of the one place they all share. `ranks` are slots by rank.
 
-    With a parameter server, which is rank 0, the policy is that of the workers where it keeps the server apart.
+    With parameter servers, which are the first ranks, the policy is that of the workers where it keeps servers apart:
+    each has a container of its own.
 
     Raises:
         PlanError: the policy does not fit, or its groups are not all ranks in order.
     """
-    apart = server and policy.server_apart
-    groups = policy.groups(ranks[1:] if apart else ranks, number, topology)
+    apart = servers if policy.server_apart else 0
+    groups = policy.groups(ranks[apart:], number, topology)
     if apart:
-        groups = ((0,), *(tuple(rank + 1 for rank in group) for group in groups))
+        alone = ((server,) for server in range(apart))
+        groups = (*alone, *(tuple(rank + apart for rank in group) for group in groups))
     if [rank for group in groups for rank in group] != list(range(len(ranks))) or not all(groups):
         raise PlanError(
             f"policy {policy.name!r}: gives the containers {groups} for {len(ranks)} ranks. Every container has to "

@@ -21,9 +21,9 @@ class Policy:
     result are the ranks of each container: every rank from 0 on, in order, because an MPI numbers its ranks container
     by container. It may raise PlanError where the policy does not fit.
 
-    `takes_number`: it is spelled NAME:K. `in_containers` is False for the host. `server_apart`: a parameter server has
-    a container of its own, and `groups` is asked about the workers alone. `note(groups, topology)` is what a reader of
-    the plan and of the records must know of these groups; may be empty.
+    `takes_number`: it is spelled NAME:K. `in_containers` is False for the host. `server_apart`: every parameter server
+    has a container of its own, and `groups` is asked about the workers alone. `note(groups, topology)` is what a reader
+    of the plan and of the records must know of these groups; may be empty.
     """
 
     name: str

@@ -13,12 +13,12 @@ from collbench.machine.topology import Core, Topology, TopologyGpu
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     """GPUs in the machine's order. Near: processors of the GPU's node; far: of the next node, with its memory.
 
-    A parameter server is placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
+    Parameter servers are placed on the first GPU's node, with cores that the other ranks leave there, or elsewhere.
 
     Raises:
         PlanError: more GPUs are asked for than there are, or more processors than are near (or far).
     """
-    workers = wants.ranks - wants.server
+    workers = wants.ranks - wants.servers
     if workers > len(topology.gpus):
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
@@ -35,7 +35,7 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     for gpu, node in zip(gpus, nodes, strict=True):
         by_rank.append(slot_of(_next_cores(by_node[node], taken[node], each[node], wants, gpu), gpu.uuid))
         taken[node] += each[node]
-    if wants.server:
+    for _ in range(wants.servers):
         by_rank.insert(0, slot_of(_for_server(topology, by_rank, each[nodes[0]], nodes[0], wants)))
     return tuple(by_rank)
 
@@ -45,8 +45,7 @@ def _cores_for_each(topology: Topology, nodes: list[int], wants: Wants) -> dict[
     if wants.cores != "share":
         return dict.fromkeys(nodes, wants.cores)
     ranks = Counter(nodes)
-    if wants.server:
-        ranks[nodes[0]] += 1
+    ranks[nodes[0]] += wants.servers
     cores = Counter(core.node for core in topology.cores)
     return {node: max(1, cores[node] // number) for node, number in ranks.items()}
 

@@ -23,12 +23,12 @@ class Slot:
 class Wants:
     """What a world asks of a machine.
 
-    `server`: rank 0 is a parameter server, which gets no GPU. `cores`: processors for each rank, or `share`: all of
-    them in equal parts. `far`: memory (and with GPUs, processors too) of another node.
+    The first `servers` ranks are parameter servers, which get no GPU. `cores`: processors for each rank, or `share`:
+    all of them in equal parts. `far`: memory (and with GPUs, processors too) of another node.
     """
 
     ranks: int
-    server: bool = False
+    servers: int = 0
     cores: int | Literal["share"] = 1
     far: bool = False
     oversubscribe: bool = False
