@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.made_suite import inside
 
+from collbench.report.headings import heading, table_key
 from collbench.report.parameters import own_names, row_words, value_text, varying
 from collbench.report.scales import each_of, rate_scale, time_each, time_scale
 from collbench.schema.case import Case, case_of
@@ -70,3 +71,13 @@ def test_parameters_keep_their_order_and_the_place_is_none_of_them() -> None:
     assert varying(cases) == ("bs", "size")
     assert row_words(first, ("rw", "bs", "storage", "size")) == "rw read, bs 4096, on volume, 1M"
     assert [value_text(first, name) for name in ("bs", "size", "nothing")] == ["4096", "1M", ""]
+
+
+def test_worlds_of_one_program_share_a_table_with_a_column_of_ranks() -> None:
+    """A training of 1 worker and of 2; of a collective, worlds are tables."""
+    one, two = (case_of("ddp", {"measure": "step", "network": "fcn5", "ranks": ranks}) for ranks in (1, 2))
+    assert varying([one, two]) == ("ranks",)
+    assert table_key(one) == table_key(two)
+    assert heading(two) == "ddp step, network fcn5, 2 ranks"
+    made = [case_of("allreduce", {"backend": "mpi", "size": 8, "ranks": ranks}) for ranks in (2, 4)]
+    assert table_key(made[0]) != table_key(made[1])

@@ -9,8 +9,9 @@ from collbench.schema.axes import AXES, axis_of
 from collbench.schema.case import Case
 from collbench.units import format_size
 
-#: Axes of the place, which is named separately.
-_PLACE = {axis.name for axis in AXES.values() if axis.kind == "where"} - {"storage"}
+#: Axes of the place that are among the parameters of a program; the others are named separately.
+_LISTED = ("storage", "ranks")
+_PLACE = {axis.name for axis in AXES.values() if axis.kind == "where"} - {*_LISTED}
 
 
 def is_program(case: Case) -> bool:
@@ -19,10 +20,10 @@ def is_program(case: Case) -> bool:
 
 
 def own_names(cases: Collection[Case]) -> tuple[str, ...]:
-    """What may be a column of a program's table: its own axes in their order, storage, size and measure."""
+    """What may be a column of a program's table: its own axes in their order, storage, ranks, size and measure."""
     names = dict.fromkeys(axis.name for case in cases for axis in case.axes if axis.name not in _PLACE)
     own = [name for name in names if name not in AXES]
-    return (*own, *(name for name in ("storage", "size", "measure") if name in names))
+    return (*own, *(name for name in (*_LISTED, "size", "measure") if name in names))
 
 
 def varying(cases: Collection[Case]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from collbench.report.headings import operation, variant
+from collbench.report.headings import operation, ranks, variant
 from collbench.report.parameters import is_program, varying, without_columns
 from collbench.report.programs import FEWEST, program_columns
 from collbench.report.remarks import remarks
@@ -110,7 +110,7 @@ def _heading_of_program(rows: list[Record]) -> str:
     """What all rows have in common; what they differ in is in columns."""
     group = group_of(rows[0])
     common = group.case.without(varying([record.case for record in rows]))
-    return ", ".join(fact for fact in (operation(common), variant(common), group.place) if fact)
+    return ", ".join(fact for fact in (operation(common), variant(common), ranks(common), group.place) if fact)
 
 
 def _heading(group: Group, measured: list[Record]) -> str:
