@@ -13,7 +13,7 @@ from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import SLOW
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
-from collbench.report import cpu_time
+from collbench.report import cpu_time, repeatable
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key
 from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying
@@ -41,7 +41,8 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
-        notes = (*_explained(rows), *cpu_time.remarks(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
+        findings = (*repeatable.remarks(rows), *_explained(rows), *cpu_time.remarks(rows))
+        notes = (*findings, *of_launches(rows), *_differ(rows), *cautions(unique))
         cases = [common[id(comparison)] for comparison in rows]
         make = _of_program if is_program(cases[0]) else _of_collective
         result.append(replace(without_empty(make(rows, cases, unique, with_engine)), notes=notes))
@@ -255,6 +256,7 @@ def _entry(comparison: Comparison) -> dict[str, Any]:
         "p": comparison.p, "p_blocks": comparison.p_blocks, "p_adjusted": comparison.p_adjusted,
         "cells": comparison.cells, "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
+        "results_differ": repeatable.document(comparison),
         "slow": None if slow is None else [slow.base, slow.other],
         "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
     }  # fmt: skip
