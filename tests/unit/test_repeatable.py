@@ -61,6 +61,8 @@ def test_other_results_are_a_finding_once_for_all_measures(tmp_path: Path, compa
     printed, entries = found(compare, run_of(tmp_path / "run", both))
     assert [line.strip("* ") for line in printed] == [
         f"results differ: loss 9.21034 (host), 9.21041 (multi strict); {DIFFER}"]  # fmt: skip
+    failing = compare(tmp_path / "run", "--by", "policy", "--fail-on", "faster")
+    assert failing.code == 1 and "2 with results that differ" in failing.err
     assert entries == 2 * [{"name": "loss", "base": [9.21034], "other": [9.21041]}]
 
 
