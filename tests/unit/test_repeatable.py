@@ -102,6 +102,12 @@ def test_a_baseline_and_a_folder_of_launches_keep_them(tmp_path: Path) -> None:
             "host": of_host, "multi": {1}}  # fmt: skip
 
 
+def test_cells_that_are_put_together_have_the_results_of_both(tmp_path: Path) -> None:
+    one, two = (observe(run_of(tmp_path / str(loss), {HOST: [loss]})).cells[HOST] for loss in (1.0, 2.0))
+    one.absorb(two, 10)
+    assert one.repeatable == {"loss": {1.0, 2.0}}
+
+
 def test_the_page_says_it_in_its_answer_and_below_the_table(tmp_path: Path, here: Collbench) -> None:
     run, out = run_of(tmp_path / "run", {HOST: [9.21034], INSIDE: [9.21041]}), tmp_path / "page.html"
     told = here("report", run, "-o", out)

@@ -56,6 +56,8 @@ def test_memory_is_that_of_parameters_and_outputs_or_of_the_file() -> None:
     assert TRAIN.memory(case_of("train", batch=1)) == 12 * 14_205_962 + 12 * 10
     assert TRAIN.memory(case_of("train", network="lstm")) == 12 * 6_182_672 + 12 * 128 * 32 * 10_000
     assert TRAIN.memory(case_of("train", network="alexnet", epoch=0)) == 2 * 49_920 * 3073
+    words = case_of("train", network="lstm", batch=1, epoch=1_000_000)
+    assert TRAIN.memory(words) == 2 * 1_000_000 * 33 * 2
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def patched(folder: Path, patch: str, device: str) -> subprocess.CompletedProces
 def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(tmp_path: Path) -> None:
     done = patched(tmp_path, "torch.cuda.is_available = lambda: False", "cuda")
     assert (done.returncode, done.stdout, done.stderr[:13]) == (77, "", "device=cuda: ")
-    full = "def run(flags): raise torch.OutOfMemoryError('CUDA out of memory. Tried 1 GiB. GPU 0 has none.')"
+    full = "def run(flags): raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried 1 GiB. GPU 0 has none.')"
     done = patched(tmp_path, f"exec({full!r}); train.run = run", "cuda")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "alexnet in batches of 2 does not fit on the GPU: CUDA out of memory\n"

@@ -146,7 +146,7 @@ def main() -> int:
     except Unusable as error:
         sys.stderr.write(f"{error}\n")
         return 77
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         first = str(error).partition(". ")[0]
         sys.stderr.write(f"{flags.network} in batches of {flags.batch} does not fit on the GPU: {first}\n")
         return 1
