@@ -22,7 +22,9 @@ from collbench.schema.case import Case
 from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.store import read_run
 
-HOST = Case(workload="train", what={"network": "lstm", "measure": "batch"}, how={"threads": 1}).having(image="torch")
+HOST = Case(
+    workload="train", what={"network": "lstm", "measure": "batch"}, how={"threads": 1, "data": "made-up"}
+).having(image="torch")
 INSIDE = HOST.having(engine="docker", policy="multi", isolation="strict")
 WORK = Work(amount=1, unit="batches")
 DIFFER = "the same software should give the same, so the sides do not compute alike"
@@ -84,10 +86,13 @@ def test_more_threads_or_other_software_may_give_others(tmp_path: Path, compare:
     assert shown.code == 0 and "results differ" not in shown.out
     again = run_of(tmp_path / "again", {HOST: [1, 3], HOST.having(threads=2): [2]})
     assert "loss 1 and 3 (1), 2 (2)" in compare(again, "--by", "threads").out
-    stacks = [image("torch", libraries=(program(version, name="torch", used_by=("train",)),)) for version in "12"]
+    stacks = [
+        image("torch", libraries=(program(version, name="torch", used_by=("train data=made-up",)),)) for version in "12"
+    ]
     made = experiment((), images=stacks[:1], environments=stacks[1:])
     other = run_of(tmp_path / "other", {HOST: [1], INSIDE: [2]}, experiment=made)
-    assert compare(other, "--by", "policy").code == 2
+    refused = compare(other, "--by", "policy")
+    assert refused.code == 2 and "library: torch 2 against torch 1" in refused.err
     for flags in (("--by", "library"), ("--by", "policy", "--ignore", "library")):
         shown = compare(other, *flags)
         assert shown.code == 0 and "results differ" not in shown.out, shown.err

@@ -30,7 +30,7 @@ def lacking(names: Sequence[str]) -> str | None:
     """Why these files cannot be had; None: they can."""
     folder = os.environ.get(VARIABLE, "")
     if not folder:
-        return f"{names[0]} is not in this package: set {VARIABLE} to the folder that holds it"
+        return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
     if not Path(folder).is_absolute():
         return f"{VARIABLE}={folder}: give the absolute path of the folder"
     absent = next((name for name in names if found(name) is None), None)
