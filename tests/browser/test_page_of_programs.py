@@ -66,7 +66,7 @@ def test_every_plot_has_marks_that_are_seen_and_letters_that_can_be_read(desktop
 def test_nothing_sticks_out_of_a_phone_or_of_paper(browser: Browser, phone: Page, page_file: Path) -> None:
     assert phone.evaluate("() => document.documentElement.scrollWidth") <= 360
     assert all(beyond == hinted for beyond, hinted in phone.evaluate(HINTS))
-    for page in opened(browser, page_file, viewport={"width": 718, "height": 1000}):
+    for page in opened(browser, page_file, False, viewport={"width": 718, "height": 1000}):
         page.emulate_media(media="print")
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 718
         assert page.evaluate(HIDDEN) == 0
