@@ -26,6 +26,9 @@ from collbench.units import format_size
 #: What was found, after what was measured.
 _JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
            "verdict")  # fmt: skip
+#: Of these, what is not in tables of programs, but in their JSON: tests that p adjusted takes together, and a paper's
+#: figure, which stands beside the paper (`report --against`).
+_NOT_OF_PROGRAMS = ("p", "p in blocks", "paper's Diff%")
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
            *_JUDGED)  # fmt: skip
 
@@ -70,7 +73,8 @@ def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequen
     columns |= {name: entries for name, entries in (("image", images), ("sides", sides)) if len(set(entries)) > 1}
     columns["launches"] = list(map(_launches, rows))
     columns |= both_sides(rows, ("base", "other") if "sides" in columns else None)
-    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)}
+    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)
+                if name not in _NOT_OF_PROGRAMS}  # fmt: skip
     facts = (heading_of(cells, cases[0].without(names)), *("" if name in columns else values[0]
              for name, values in (("image", images), ("sides", sides))))  # fmt: skip
     title = ", ".join(fact for fact in facts if fact)
@@ -174,12 +178,11 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
 
 
 def _paper(rows: Sequence[Comparison]) -> list[str]:
-    """The definition of the column, with its sign: of times, of rates, or of both where they share a table."""
-    signs = {"rate": "of rates positive", "time": "of times negative"}
-    shown = {comparison.pair.base.work.shown for comparison in rows if comparison.paper_diff is not None}
-    listed = ", ".join(signs[kind] for kind in sorted(shown))
+    """The definition of the column, with its sign; tables of programs do not have it."""
+    if is_program(rows[0].pair.base.case) or all(comparison.paper_diff is None for comparison in rows):
+        return []
     formula = "(base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017)"
-    return [f"paper's Diff%: {formula}; {listed} where the other side is slower"] if shown else []
+    return [f"paper's Diff%: {formula}; of times negative where the other side is slower"]
 
 
 def of_launches(rows: Sequence[Comparison]) -> list[str]:
