@@ -75,10 +75,19 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     policy, number = placement.find(cell.policy)
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
     wants = Wants(cell.ranks, cell.server, cores, cell.affinity == "far", plan.oversubscribe)
-    by_rank = slots.get(plan.device)(topology, wants)
+    without = _without_gpus(plan, topology)
+    by_rank = slots.get("cpu" if without else plan.device)(topology, wants)
     groups = placement.groups_of(policy, number, by_rank, topology, cell.server)
     boxes = tuple(Box(f"c{i}", ranks, tuple(by_rank[rank] for rank in ranks)) for i, ranks in enumerate(groups))
     used = Counter(core for slot in by_rank for core in slot.cores)
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
     crowded = any(count > 1 for count in used.values())
-    return Placement(boxes, crowded, idle, policy.note(groups, topology))
+    return Placement(boxes, crowded, idle, without or policy.note(groups, topology))
+
+
+def _without_gpus(plan: LaunchPlan, topology: Topology) -> str:
+    """A note where benchmarks of GPUs are planned on cores, because no GPU is there and they may be skipped."""
+    if plan.device != "gpu" or topology.gpus or plan.collectives or plan.unusable != "skip":
+        return ""
+    reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
+    return f"this machine offers no GPU{reason}: benchmarks that need one are skipped"
