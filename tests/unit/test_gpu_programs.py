@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
+from tests.unit.test_launch_placement import machine, with_gpus
 
 from collbench import workloads
 from collbench.errors import PlanError
@@ -61,7 +62,7 @@ def test_the_suite_from_the_command_line(suite: Suite) -> None:
         found.setdefault(record["case"]["workload"], []).append(record["case"]["what"]["measure"])
         assert record["check"]["wrong"] == 0
         assert record["samples"]["n"] == 2
-        assert record["notes"][-1] != "" and any(note == "Double, driver 0" for note in record["notes"])
+        assert record["notes"][-1] != "" and any(note == "Double GPU-0, driver 0" for note in record["notes"])
     assert found == {name: [one.name for one in workloads.get(name).measures] for name in workloads.suites()["gpu"]}
     work = {record["case"]["workload"]: record["work"] for record in records}
     amounts = {name: (one["amount"], one["unit"]) for name, one in work.items()}
@@ -145,7 +146,9 @@ def test_flags_are_those_of_the_program() -> None:
 
 def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu() -> None:
     plan = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
-    expanded = expand(plan)
+    expanded = expand(plan, lambda engine: machine(1, 4))
+    notes = {placement.note for placement in expanded.placements.values()}
+    assert notes == {"this machine offers no GPU: benchmarks that need one are skipped"}
     assert [(cell.policy, cell.image) for cell in expanded.cells] == [("host", "openmpi"), ("multi", "openmpi")]
     cases = {identity for cases in expanded.expected.values() for identity in cases}
     work = {
@@ -159,10 +162,23 @@ def test_the_plan_of_the_paper_has_its_sizes_and_expands_without_a_gpu() -> None
     assert len({case["variant"] for case in cases if case.workload == "gpu_transpose"}) == 8
 
 
-def test_benchmarks_that_may_not_be_skipped_need_a_gpu(tmp_path: Path) -> None:
-    text = (ROOT / "launch" / "xu2017-gpu.toml").read_text(encoding="utf-8")
-    path = tmp_path / "plan.toml"
-    path.write_text(text.replace('unusable = "skip"', 'unusable = "refuse"'), encoding="utf-8")
-    if not os.path.exists("/dev/nvidia0"):  # noqa: PTH110
-        with pytest.raises(PlanError, match="device gpu: 1 worker needs a GPU, and this machine offers none"):
-            expand(load_launch_plan(path))
+def test_with_a_gpu_the_plan_is_placed_on_it() -> None:
+    plan = load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml")
+    placements = expand(plan, lambda engine: with_gpus(1, 4, 1)).placements
+    assert [(len(one.gpus), one.note) for one in placements.values()] == [(1, ""), (1, "")]
+
+
+@pytest.mark.parametrize(
+    "change", [{"unusable": "refuse"}, {"collectives": ("allreduce",), "image_backends": {"openmpi": ("nccl",)}}]
+)
+def test_what_may_not_be_skipped_needs_a_gpu(change: dict[str, Any]) -> None:
+    plan = msgspec.structs.replace(load_launch_plan(ROOT / "launch" / "xu2017-gpu.toml"), **change)
+    with pytest.raises(PlanError, match=r"device gpu: .* and this machine offers none"):
+        expand(plan, lambda engine: machine(1, 4))
+
+
+def test_affinity_is_that_of_the_gpu() -> None:
+    plan = load_launch_plan(ROOT / "launch" / "gpu-affinity.toml")
+    placements = expand(plan, lambda engine: with_gpus(2, 4, 2)).placements
+    cores = {cell.affinity: [slot.nodes for slot in placement.slots] for cell, placement in placements.items()}
+    assert cores["near"] != cores["far"]

@@ -65,7 +65,7 @@ def result(folder: Path) -> Result:
         device = DoubleDevice("GPU-0")
         function, usual = RUNS[name]
         gpu = OpenGpu(device, compute(device, folder, edited))
-        return function(gpu, argparse.Namespace(times=3, **(usual | flags)))
+        return function(gpu, argparse.Namespace(**({"times": 3} | usual | flags)))
 
     return run
 
@@ -78,7 +78,7 @@ def test_results_are_right_and_every_measure_has_its_samples(result: Result, nam
     assert {measure: len(taken) for measure, taken in found["ns"].items()} == dict.fromkeys(measures, 3)
     assert min(min(taken) for taken in found["ns"].values()) > 0
     assert [figure for figure in found["figures"] if not figure.endswith("device_ns")] == []
-    assert found["notes"][0] == "Double, driver 0"
+    assert found["notes"][0] == "Double GPU-0, driver 0"
     assert [note for note in found["notes"] if note.startswith("driver python")] == (
         ["driver python: cuBLAS takes more arguments than the loop in C passes"] if name.startswith("gemm") else []
     )
@@ -206,3 +206,35 @@ def test_rows_of_an_image_are_the_same_however_they_are_asked_for() -> None:
     assert not convolution.image(130, -8, 0).any()
     assert not convolution.image(130, 130, 140).any()
     assert [last - first for first, last in convolution.checked_rows(18432)] == [16, 32, 16]
+
+
+class OnlyInPython(DoubleCompute):
+    """What the loop in C calls does nothing; the same calls from Python work."""
+
+    def __init__(self, device: DoubleDevice, folder: Path, edit: Callable[[str], str]) -> None:
+        super().__init__(device, folder, edit)
+        device.functions.add("cuLaunchKernel", lambda *words: None, 11)
+        device.functions.add("cudaMemcpyAsync", lambda *words: None, 5)
+
+
+@pytest.mark.parametrize("name", ["copy", "convolution", "histogram", "transpose simple_copy", "launch"])
+def test_what_is_checked_is_what_was_timed(result: Result, name: str) -> None:
+    """Not what was done before, without a clock."""
+    assert result(name, compute=OnlyInPython)["wrong"] > 0
+
+
+def test_the_order_of_calls(result: Result) -> None:
+    """A sample of one operation with its wait, after a wait; then events around it; of launches each way."""
+    traces: list[list[str]] = []
+
+    class Traced(DoubleCompute):
+        def __init__(self, device: DoubleDevice, *more: Any) -> None:
+            super().__init__(device, *more)
+            traces.append(device.trace)
+
+    wait, kernel, record = "cudaStreamSynchronize", "cuLaunchKernel", "cudaEventRecord"
+    result("transpose naive", compute=Traced, times=2)
+    assert traces[0] == 2 * [wait, kernel, wait] + 2 * [wait, record, kernel, record, wait, "cudaEventElapsedTime"]
+    result("launch", compute=Traced, times=1, burst=100)
+    ways = [wait, *100 * [kernel], wait, *100 * [kernel, wait], wait, "cudaGraphLaunch", wait]
+    assert traces[1][: 2 * len(ways)] == 2 * ways  # with the kernel that counts, and then with the one that is timed

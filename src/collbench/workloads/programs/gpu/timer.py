@@ -96,7 +96,7 @@ class Timer:
         """What a program prints."""
         facts = self.device.facts
         driver = f", driver {facts.driver}" if facts.driver else ""
-        notes = (f"{facts.name}{driver}", *self.notes)
+        notes = (f"{facts.name} {facts.uuid}{driver}", *self.notes)
         return {"ns": self.ns, "wrong": wrong, "figures": self.figures, "notes": notes}
 
     def _gate(self, wait: Stage) -> GateSetting:
