@@ -238,3 +238,11 @@ def test_the_order_of_calls(result: Result) -> None:
     result("launch", compute=Traced, times=1, burst=100)
     ways = [wait, *100 * [kernel], wait, *100 * [kernel, wait], wait, "cudaGraphLaunch", wait]
     assert traces[1][: 2 * len(ways)] == 2 * ways  # with the kernel that counts, and then with the one that is timed
+
+
+def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.arange(1000, dtype=np.uint16).astype(np.uint8)
+    whole = histogram.counted(values, 64)
+    monkeypatch.setattr(histogram, "AT_ONCE", 7)
+    assert (histogram.counted(values, 64) == whole).all()
+    assert whole.sum() == 1000 and whole[0] == np.count_nonzero(values < 4)

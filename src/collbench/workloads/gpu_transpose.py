@@ -24,5 +24,5 @@ WORKLOAD = benchmark(
     parameter("side", 8192, "rows and columns", least=TILE, most=32_768),
     parameter("variant", "optimized", "which kernel; all: each", among=VARIANTS, groups={"all": VARIANTS}, kind="how"),
     measures=(Measure("transpose", lambda case: 8 * case["side"] ** 2),),  # bytes read and written
-    memory=lambda case: 16 * case["side"] ** 2, refuses=refuses,
+    memory=lambda case: 20 * case["side"] ** 2, refuses=refuses,
 )  # fmt: skip

@@ -11,13 +11,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from collbench.bindings.gpu.device import Device, Memory
-from collbench.bindings.gpu.shared_library import HOW_TO_INSTALL, SharedLibrary, to_word
+from collbench.bindings.gpu.shared_library import SharedLibrary, to_word
 from collbench.collectives.row import C
 from collbench.errors import BackendUnavailable
 from collbench.timing.call import Stage
 
 #: An argument of a kernel: device memory, or an integer of at most 64 bits.
 Argument = Memory | int
+
+#: What brings NVRTC and cuBLAS, which CuPy does not contain.
+HOW_TO_INSTALL = "pip install 'collbench[suites-cuda12]', or 'collbench[suites-cuda13]' beside a CuPy for CUDA 13"
 
 #: cublasMath_t and cublasOperation_t of cuBLAS's cublas_api.h. In the default mode no product of float32 is rounded to
 #: TF32 first.

@@ -19,11 +19,17 @@ from collbench.workloads.programs.gpu.timer import Timer, in_turn
 
 THREADS, MOST_BLOCKS = 256, 1024
 
+#: Bytes that NumPy counts at once.
+AT_ONCE = 16 << 20
+
 
 def counted(values: Array, bins: int) -> Array:
     """The histogram by NumPy: each bin holds the same number of neighbouring values."""
-    counts: Array = np.bincount(values, minlength=256).reshape(bins, -1).sum(axis=1)
-    return counts
+    counts = np.zeros(256, np.int64)
+    for first in range(0, len(values), AT_ONCE):  # of which NumPy makes 64-bit integers
+        counts += np.bincount(values[first : first + AT_ONCE], minlength=256)
+    binned: Array = counts.reshape(bins, -1).sum(axis=1)
+    return binned
 
 
 def run(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
