@@ -16,10 +16,8 @@ from tests.mpi.jobs import skip_or_fail
 
 from collbench.collectives.row import Array
 from collbench.timing.call import Stage
-from collbench.workloads import get
-from collbench.workloads.gpu_gemm import MOST_PRODUCTS
-from collbench.workloads.gpu_transpose import VARIANTS
-from collbench.workloads.programs.gpu import convolution, copy, gemm, histogram, launch, timer, transpose
+from collbench.workloads import get, gpu_gemm, gpu_launch, gpu_transpose
+from collbench.workloads.programs.gpu import convolution, copy, gemm, histogram, launch, memory, timer, transpose
 from collbench.workloads.programs.gpu.opened import OpenGpu
 
 pytestmark = pytest.mark.slow  # most compile kernels
@@ -35,7 +33,7 @@ RUNS: dict[str, tuple[Run, dict[str, Any]]] = {
     "gemm of one product": (gemm.run, {"m": 1, "n": 1, "k": 1}),
     "histogram": (histogram.run, {"size": 4096, "bins": 64}),
     "histogram 256": (histogram.run, {"size": 4, "bins": 256}),
-    **{f"transpose {variant}": (transpose.run, {"side": 48, "variant": variant}) for variant in VARIANTS},
+    **{f"transpose {variant}": (transpose.run, {"side": 48, "variant": variant}) for variant in gpu_transpose.VARIANTS},
     "launch": (launch.run, {"burst": 200}),
 }  # fmt: skip
 
@@ -161,7 +159,7 @@ def test_a_wrong_product_is_noticed(result: Result, compute: type[DoubleCompute]
 
 
 def test_factors_are_whole_numbers_whose_sums_are_exact() -> None:
-    for k in (1, 70_000, 500_000, MOST_PRODUCTS):
+    for k in (1, 70_000, 500_000, gpu_gemm.MOST_PRODUCTS):
         most = gemm.largest(k)
         assert 1 <= most <= 15
         assert k * most**2 + gemm.ODD * most < 2**24
@@ -246,3 +244,18 @@ def test_bytes_are_counted_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(histogram, "AT_ONCE", 7)
     assert (histogram.counted(values, 64) == whole).all()
     assert whole.sum() == 1000 and whole[0] == np.count_nonzero(values < 4)
+
+
+@pytest.mark.parametrize("part", [1, 200, 1000])
+@pytest.mark.parametrize("name", ["gemm", "convolution", "transpose fine_grained"])
+def test_arrays_are_copied_by_parts(result: Result, name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Down to a row at a time; what is checked does not depend on it."""
+    monkeypatch.setattr(memory, "PART", part)
+    assert result(name)["wrong"] == 0
+    if name == "gemm":
+        assert result(name, compute=Tf32)["wrong"] > 0
+
+
+def test_what_a_case_is_refused_for_is_what_the_program_needs() -> None:
+    assert (gpu_transpose.TILE, gpu_launch.GRAPH) == (transpose.TILE, launch.GRAPH)
+    assert gemm.largest(gpu_gemm.MOST_PRODUCTS) >= 1

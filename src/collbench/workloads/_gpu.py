@@ -15,7 +15,9 @@ from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library
 from collbench.workloads.program import Measure, Program
-from collbench.workloads.software import LIMIT
+
+#: How long CuPy may take to try a GPU (s): where no process holds the GPU open, the driver starts it first.
+LIMIT = 60.0
 
 PROGRAMS = "collbench.workloads.programs.gpu"
 

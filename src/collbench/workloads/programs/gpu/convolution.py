@@ -76,10 +76,8 @@ def run(gpu: OpenGpu, flags: argparse.Namespace) -> dict[str, Any]:
     for first, last in given.parts():
         given.write(first, image(side, first, last))
     kernels = gpu.compute.compile(source("convolution"), {})
-    rows, columns = (
-        Grid((-(-side // SPAN), side), (SPAN, 1)),
-        Grid((-(-side // WIDTH), -(-side // HEIGHT)), (WIDTH, LINES)),
-    )
+    rows = Grid((-(-side // SPAN), side), (SPAN, 1))
+    columns = Grid((-(-side // WIDTH), -(-side // HEIGHT)), (WIDTH, LINES))
     operation = in_turn(
         kernels.launch("rows", rows, given, between, side), kernels.launch("columns", columns, between, result, side)
     )
