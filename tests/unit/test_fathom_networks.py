@@ -33,17 +33,18 @@ TINY = {"memnet": 4, "autoenc": 4, "deepq": 4, "seq2seq": 2}
 
 
 @pytest.fixture(autouse=True)
-def two_threads() -> None:
+def one_thread() -> None:
+    """Of a busy machine several would wait for each other at every operation."""
     if importlib.util.find_spec("torch") is None:
         skip_or_fail("torch", "torch is not installed in this environment")
     import torch
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     torch.manual_seed(1)
 
 
 def flags(network: str, times: int = 2, **values: Any) -> argparse.Namespace:
-    usual = {"network": network, "batch": TINY.get(network, 1), "device": "cpu", "threads": 2, "times": times}
+    usual = {"network": network, "batch": TINY.get(network, 1), "device": "cpu", "threads": 1, "times": times}
     return argparse.Namespace(**usual | values)
 
 
@@ -53,8 +54,16 @@ def batch_of(network: Any, size: int) -> Any:
     return network.batch(size, torch.Generator().manual_seed(1))
 
 
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer frames of speech."""
+    networks = "collbench.workloads.fathom_networks"
+    for module in ("speech", "speech_recurrent"):
+        monkeypatch.setattr(f"{networks}.{module}.FRAMES", 80)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_step_at_a_tiny_batch_gives_the_same_loss_twice(name: str) -> None:
+def test_a_step_at_a_tiny_batch_gives_the_same_loss_twice(short: None, name: str) -> None:
     first, again = (fathom.run(flags(name)) for _ in range(2))
     assert all(map(math.isfinite, first["losses"])) and min(first["ns"]) > 0
     assert first["loss"] == again["loss"] and list(first["loss"]) == ["loss of step 2"]
@@ -63,23 +72,17 @@ def test_a_step_at_a_tiny_batch_gives_the_same_loss_twice(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_parameters_and_flop_are_those_of_the_original(name: str) -> None:
-    import torch
+def test_parameters_and_flop_are_those_of_the_original_and_all_are_trained(name: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     network, size = fathom.made(name), TINY.get(name, 1)
     trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
     assert trained == NETWORKS[name].parameters
     batch = batch_of(network, size)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        network.loss(*batch)
+    with FlopCounterMode(display=False) as counter:
+        loss: Any = network.loss(*batch)
     assert counter.get_total_flops() / size / 1e9 == pytest.approx(GFLOP[name], rel=0.01)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_weight_gets_a_gradient(name: str) -> None:
-    network = fathom.made(name)
-    network.loss(*batch_of(network, TINY.get(name, 1))).backward()
+    loss.backward()
     lacking = [key for key, one in network.named_parameters() if one.requires_grad and one.grad is None]
     assert lacking == []
 
@@ -91,11 +94,11 @@ def test_the_loss_that_is_compared_is_of_an_early_step_to_six_digits() -> None:
 
 def test_speech_as_it_runs_learns_nothing() -> None:
     """Its loss is ln 62 for each label, of as many frames as labels."""
-    network = fathom.made("speech")
+    network: Any = fathom.made("speech")
     batch = batch_of(network, 3)
     loss = network.loss(*batch)
     assert loss.item() == pytest.approx(int(batch[2].sum()) * math.log(62), rel=1e-5)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in network.parameters())
 
 
@@ -103,7 +106,7 @@ def test_the_recurrent_layer_looks_back_and_ahead() -> None:
     """A change of one frame reaches the first and the last."""
     import torch
 
-    network = fathom.made("speech-recurrent")
+    network: Any = fathom.made("speech-recurrent")
     frames = torch.randn(1, 6, 26)
     with torch.no_grad():
         before = network.features(frames)
@@ -129,10 +132,12 @@ def test_vgg_has_twelve_convolutions_and_logits_above_zero() -> None:
     import torch
     from torch import nn
 
-    network: Any = fathom.made("vgg")
-    assert sum(isinstance(module, nn.Conv2d) for module in network.modules()) == 12
-    assert network.layers[-1][-1](torch.tensor(-1.0)) == 0
-    assert sum(isinstance(module, nn.Conv2d) for module in fathom.made("residual").modules()) == 41
+    with torch.device("meta"):  # without weights
+        networks: dict[str, Any] = {name: fathom.made(name) for name in ("vgg", "residual", "alexnet")}
+    kinds = {name: [type(module) for module in network.modules()] for name, network in networks.items()}
+    assert [kinds[name].count(nn.Conv2d) for name in networks] == [12, 41, 5]
+    assert [kinds[name].count(nn.Dropout) for name in networks] == [2, 0, 0]
+    assert networks["vgg"].layers[-1][-1](torch.tensor(-1.0)) == 0
 
 
 def test_residual_stays_at_56_by_56_without_normalization() -> None:
@@ -146,8 +151,7 @@ def test_residual_stays_at_56_by_56_without_normalization() -> None:
     with torch.no_grad():
         network.loss(*batch_of(network, 1))
     assert sides == {56}
-    assert not any(isinstance(module, nn.BatchNorm2d | nn.Dropout) for module in network.modules())
-    assert not any(isinstance(module, nn.Dropout) for module in fathom.made("alexnet").modules())
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
 
 def test_ratings_below_zero_count_as_zero() -> None:
@@ -196,7 +200,7 @@ def test_the_program_prints_what_the_benchmark_reads() -> None:
 
 def test_a_smaller_batch_than_the_originals_is_told() -> None:
     _, note = fathom.notes(flags("vgg", batch=0))
-    assert note.startswith("vgg with a batch of 1, because a step of the original's 8 takes long on a processor; batch=8 ")
+    assert note.startswith("vgg with a batch of 1, because a step of the original's 8 takes long on a processor")
     assert len(fathom.notes(flags("vgg", batch=1))) == len(fathom.notes(flags("vgg", batch=0, device="cuda"))) == 1
 
 

@@ -13,15 +13,15 @@ from collbench.workloads.fathom_networks.images import CLASSES, ImageNetwork
 from collbench.workloads.fathom_networks.network import filled
 
 
-def convolution(inputs: int, outputs: int, side: int, **options: int) -> nn.Sequential:
-    return nn.Sequential(filled(nn.Conv2d(inputs, outputs, side, **options), 0.1), nn.ReLU())
+def convolution(inputs: int, outputs: int, side: int, stride: int = 1, padding: int = 0) -> nn.Sequential:
+    return nn.Sequential(filled(nn.Conv2d(inputs, outputs, side, stride, padding), 0.1), nn.ReLU())
 
 
 class Normalized(nn.Module):
     """Divided by what nine channels add up to, four on each side.
 
-    The same as nn.LocalResponseNorm(9, 0.001), which averages in three dimensions: a GPU adds up the gradient of that in
-    any order. TensorFlow's alpha, which no window divides, is 0.001 / 9.
+    The same as nn.LocalResponseNorm(9, 0.001), which averages in three dimensions: a GPU adds up the gradient of that
+    in any order. TensorFlow's alpha, which no window divides, is 0.001 / 9.
     """
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -45,7 +45,8 @@ class Attention(nn.Module):
     def forward(self, values: Tensor, keys: Tensor, state: State) -> Tensor:
         query = self.query(torch.cat([part for layer in state for part in layer], 1))
         weights = (self.weigh.weight * (keys + query[:, None]).tanh()).sum(2).softmax(1)
-        return (weights[:, :, None] * values).sum(1)
+        mean: Tensor = (weights[:, :, None] * values).sum(1)
+        return mean
 
 
 class Seq2Seq(Network):

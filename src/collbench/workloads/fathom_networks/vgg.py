@@ -1,8 +1,8 @@
 """vgg: twelve convolutions of 3 x 3 and three layers of products, 25088-4096-4096-1001.
 
 Kept: it is called VGG-19, and has 12 convolutions (2, 2, 2, 3 and 3); the logits pass a ReLU like every layer; all
-weights have a deviation of 0.1, whatever the number of inputs, so that the loss begins in the tens of millions. Dropout of 0.2
-after the first two products is applied, here as there.
+weights have a deviation of 0.1, whatever the number of inputs, so that the loss begins in the tens of millions.
+Dropout of 0.2 after the first two products is applied, here as there.
 """
 
 from __future__ import annotations

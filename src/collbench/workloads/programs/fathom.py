@@ -40,7 +40,7 @@ def step(network: Network, optimizer: torch.optim.Optimizer, batch: tuple[torch.
     """One step of training. Returns the loss, for which everything before must be done, on a GPU too."""
     optimizer.zero_grad()
     loss = network.loss(*(one.to(device) for one in batch))
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     network.change_gradients()
     optimizer.step()
     return loss.item()
