@@ -102,17 +102,30 @@ def test_speech_as_it_runs_learns_nothing() -> None:
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in network.parameters())
 
 
-def test_the_recurrent_layer_looks_back_and_ahead() -> None:
-    """A change of one frame reaches the first and the last."""
+@pytest.mark.parametrize("changed", [0, 5])
+def test_the_recurrent_layer_looks_back_and_ahead(changed: int) -> None:
+    """A change of the first or the last frame reaches all."""
     import torch
 
     network: Any = fathom.made("speech-recurrent")
     frames = torch.randn(1, 6, 26)
     with torch.no_grad():
         before = network.features(frames)
-        frames[0, 3] += 1.0
+        frames[0, changed] += 1.0
         after = network.features(frames)
     assert (before != after).any(2).all()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_step_moves_weights_by_gradients_as_they_were_changed(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    network: Any = fathom.made("memnet")
+    if not kept:
+        monkeypatch.setattr(network, "change_gradients", lambda: [one.grad.zero_() for one in network.parameters()])
+    before = [one.detach().clone() for one in network.parameters()]
+    fathom.step(network, network.optimizer(), batch_of(network, 4), "cpu")
+    assert [not torch.equal(*both) for both in zip(before, network.parameters(), strict=True)] == [kept] * len(before)
 
 
 def test_gradients_of_memnet_are_clipped_and_disturbed() -> None:

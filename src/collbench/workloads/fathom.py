@@ -17,6 +17,8 @@ from collbench.workloads._torch import Torch
 from collbench.workloads.parameters import ALL_CORES, parameter, threads_of
 from collbench.workloads.program import Measure, Program
 
+_WHICH = f"one of {', '.join(NETWORKS)}; all: each of them"
+
 
 def argv(case: Case, times: int) -> Sequence[str]:
     asked = {name: case[name] for name in ("network", "batch", "device")}
@@ -49,7 +51,7 @@ WORKLOAD = Program(
     memory=memory,
     software=(Torch(),),
     axes=(
-        parameter("network", "alexnet", "which network", among=tuple(NETWORKS), groups={"all": tuple(NETWORKS)}),
+        parameter("network", "alexnet", _WHICH, among=tuple(NETWORKS), groups={"all": tuple(NETWORKS)}),
         parameter("batch", 0, "samples of a step; 0: as many as the original has", least=0, most=65_536),
         parameter("device", "cpu", "where it is trained", among=("cpu", "cuda"), kind="how"),
         parameter("threads", ALL_CORES, "threads of torch; 0: as many as cores", least=0, most=4096, kind="how"),
