@@ -128,6 +128,16 @@ def test_a_step_moves_weights_by_gradients_as_they_were_changed(kept: bool, monk
     assert [not torch.equal(*both) for both in zip(before, network.parameters(), strict=True)] == [kept] * len(before)
 
 
+def test_gradients_of_one_step_do_not_reach_the_next() -> None:
+    network: Any = fathom.made("deepq")
+    optimizer, batch = network.optimizer(), batch_of(network, 4)
+    fathom.step(network, optimizer, batch, "cpu")
+    for parameter in network.rating.parameters():
+        parameter.grad.fill_(math.nan)
+    fathom.step(network, optimizer, batch, "cpu")
+    assert math.isfinite(fathom.step(network, optimizer, batch, "cpu"))
+
+
 def test_gradients_of_memnet_are_clipped_and_disturbed() -> None:
     import torch
 
