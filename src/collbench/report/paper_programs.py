@@ -78,7 +78,8 @@ def _row(published: ProgramsPaper, found: Found) -> tuple[str, ...]:
     slow = found.comparison.slow
     why = "; ".join(word for word in (found.why, slow.text if slow else "") if word)
     verdict = ": ".join(word for word in (found.finding or "compared with", why) if word)
-    return ("", _cell(found.comparison), verdict, _percent(found.diff), _published(published, found.comparison))
+    cell = ", ".join(word for word in (_cell(found.comparison), found.figures) if word)
+    return ("", cell, verdict, _percent(found.diff), _published(published, found.comparison))
 
 
 def _cell(comparison: Comparison) -> str:
