@@ -35,6 +35,11 @@ class Communicators:
             with self._asking:
                 comm.destroy()
 
+    def close(self) -> None:
+        """Destroy all of them. Collective."""
+        for key in list(self._made):
+            self._destroy(key)
+
     def async_error(self) -> str | None:
         """An asynchronous error of any of them. From any thread, without waiting while one is being destroyed."""
         if not self._asking.acquire(blocking=False):
