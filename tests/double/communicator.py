@@ -55,7 +55,7 @@ class DoubleComm:
 
     def __init__(self, library: DoubleNccl, device: DoubleDevice, size: int, unique_id: Any, rank: int) -> None:
         self.device, self.size, self.rank = device, size, rank
-        self.freed = self._aborted = self._connected = False
+        self.freed = self._aborted = self._connected = self._half_connected = False
         self._library, self._world = library, load_mpi().COMM_WORLD
         self.address = 0xC000 + 64 * unique_id[1] + unique_id[0]
         self._tag = self.address
@@ -167,6 +167,9 @@ class DoubleComm:
         """In the first call."""
         if self._connected:
             return
+        if self._half_connected:
+            crash("a communicator is used again whose first call has failed")
+        self._half_connected = True
         self._memories.append(self._take("DOUBLE_CONNECT_MEMORY"))
         if self.size > 1:
             after = (self.rank + 1) % self.size
@@ -240,6 +243,8 @@ class DoubleComm:
         if os.environ.get("DOUBLE_ABORT_HANGS"):
             time.sleep(3600)
         self.freed = self._aborted = True
+        self._memories.clear()
+        self._library.forget(self)
         time.sleep(_ABORT)
         if os.environ.get("DOUBLE_SAYS_ABORT"):
             os.write(2, f"double: communicator aborted on rank {self.rank}\n".encode())

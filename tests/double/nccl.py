@@ -122,6 +122,10 @@ class DoubleNccl:
         self._comms[comm.address] = comm
         return comm
 
+    def forget(self, comm: DoubleComm) -> None:
+        """What was registered with it; the memory itself is still there."""
+        self.registered = {memory: owner for memory, owner in self.registered.items() if owner != comm.address}
+
     def call(self, function: str, *arguments: Any) -> int | None:
         """What is called at once: memory of NCCL's own, and its log."""
         device = self._device()

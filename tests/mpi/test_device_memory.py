@@ -57,13 +57,24 @@ def test_what_cannot_be_page_locked_fails_alone(mpirun: Command, tmp_path: Path)
 def test_memory_that_ends_inside_the_library_on_all_ranks_fails_the_case(
     mpirun: Command, tmp_path: Path, when: str, driver: str
 ) -> None:
-    """Its code says no more than that CUDA failed; its log says why."""
-    plan = {"backends": '["nccl", "mpi-staged"]', "drivers": f'["{driver}"]'}
+    """Its code says no more than that CUDA failed; its log says why. The next case begins with a new communicator."""
+    plan = {"backends": '["nccl", "mpi-staged"]', "drivers": f'["{driver}"]', "sizes": '["8", "64"]'}
     ended = job(mpirun, tmp_path, plan, DOUBLE_MEMORY=str(MIB), **{f"DOUBLE_{when}_MEMORY": str(2 * MIB)})
     assert ended.code == 1, ended.err
-    (_, failed, reason), (_, following, _) = kept(tmp_path)
-    assert (failed, following) == ("failed", "ok")
-    assert "error 1" in (reason or "") and "Cuda failure 2 'out of memory'" in (reason or "")
+    records = kept(tmp_path)
+    assert [status for _, status, _ in records] == ["failed", "failed", "ok", "ok"]
+    for _, _, reason in records[:2]:
+        assert "error 1" in (reason or "") and "Cuda failure 2 'out of memory'" in (reason or "")
+
+
+@DRIVERS
+@pytest.mark.one_mpi
+def test_a_case_that_fits_follows_one_whose_first_call_did_not(mpirun: Command, tmp_path: Path, driver: str) -> None:
+    """The buffers of the large one leave no room for what NCCL takes when it connects."""
+    plan = {"backends": '["nccl"]', "drivers": f'["{driver}"]', "sizes": '["3M", "8"]'}
+    ended = job(mpirun, tmp_path, plan, DOUBLE_MEMORY=str(7 * MIB), DOUBLE_CONNECT_MEMORY=str(2 * MIB))
+    assert ended.code == 1, ended.err
+    assert [status for _, status, _ in kept(tmp_path)] == ["failed", "ok"]
 
 
 @DRIVERS

@@ -44,7 +44,7 @@ class Told(Unwatched):
 )
 def test_all_ranks_agree_on_a_cause(failures: tuple[Failure | None, ...], found: Failure | None) -> None:
     def agree(session: Any) -> Failure | None:
-        return cause(session.world, failures[session.world.rank], Unwatched())
+        return cause(session, failures[session.world.rank], Unwatched())
 
     assert on_ranks(2, agree) == [found, found]
 
@@ -56,8 +56,21 @@ def test_a_rank_is_named_where_another_would_not_have_failed() -> None:
 @pytest.mark.parametrize("failure", [OWN, ECHO, PLAIN, None])
 def test_while_the_others_are_waited_for_the_watch_knows_why(failure: Failure | None) -> None:
     watch, inside = Told(), [] if failure in (PLAIN, None) else [failure]
-    on_ranks(1, lambda session: cause(session.world, failure, watch))
+    on_ranks(1, lambda session: cause(session, failure, watch))
     assert watch.said == [*((one.text, one.lost) for one in inside if one), (None, False)]
+
+
+@pytest.mark.parametrize(("failure", "over"), [(OWN, [0, 1]), (PLAIN, []), (None, [])])
+def test_all_ranks_start_over_when_they_have_come_out_of_the_call(failure: Failure | None, over: list[int]) -> None:
+    again: list[int] = []
+
+    def agree(session: Any) -> None:
+        rank = session.world.rank
+        session.start_over = lambda: again.append(rank)
+        cause(session, failure if rank == 1 else None, Unwatched())
+
+    on_ranks(2, agree)
+    assert sorted(again) == over
 
 
 def failing(where: str) -> Change:

@@ -25,7 +25,7 @@ ALLREDUCE = msgspec.structs.replace(CASE, collective="allreduce", backend="nccl"
 
 def session(comms: Any) -> Any:
     made: Any = NcclSession.__new__(NcclSession)
-    made._halt, made._comms = Halt(), comms
+    made._halt, made._comms, made._in_use = Halt(), comms, None
     return made
 
 
@@ -33,16 +33,19 @@ def ask(made: Any) -> object:
     return made._communicator(ALLREDUCE, collectives.get("allreduce"))
 
 
-@pytest.mark.parametrize(("act", "name"), [(ask, "get"), (lambda made: made.close(), "close")])
+@pytest.mark.parametrize(
+    ("act", "name"),
+    [(ask, "get"), (lambda made: made.close(), "close"), (lambda made: made.start_over(), "drop")],
+)
 def test_who_is_halted_asks_nothing_of_communicators(act: Callable[[Any], object], name: str) -> None:
     """Another thread is freeing them; this one blocks until the process ends."""
     asked: list[str] = []
-    comms = {one: lambda *_, one=one: asked.append(one) for one in ("get", "close")}
+    comms = {one: lambda *_, one=one: asked.append(one) for one in ("get", "close", "drop")}
     made = session(SimpleNamespace(**comms))
     made._halt.set()
-    thread = threading.Thread(target=act, args=(made,))
+    thread = threading.Thread(target=act, args=(made,), daemon=True)
     thread.start()
-    wait_for(lambda: made._halt.wait_for_caller(0.0))
+    wait_for(lambda: asked or made._halt.wait_for_caller(0.0))
     assert asked == []
     made._halt.flag[:] = bytes(4)
     thread.join(LIMIT)
@@ -54,9 +57,9 @@ def test_who_is_halted_while_a_communicator_is_made_does_not_use_it() -> None:
     got: list[object] = []
     made = session(None)
     made._comms = SimpleNamespace(get=lambda *_: made._halt.set())
-    thread = threading.Thread(target=lambda: got.append(ask(made)))
+    thread = threading.Thread(target=lambda: got.append(ask(made)), daemon=True)
     thread.start()
-    wait_for(lambda: made._halt.wait_for_caller(0.0))
+    wait_for(lambda: got or made._halt.wait_for_caller(0.0))
     assert got == []
     made._halt.flag[:] = bytes(4)
     thread.join(LIMIT)
@@ -74,6 +77,18 @@ def test_all_communicators_are_destroyed_in_the_order_in_which_all_ranks_used_th
     comms.close()
     assert done == ["b", "c", "a"]
     assert comms.async_error() is None
+
+
+def test_a_communicator_whose_call_failed_is_aborted_and_made_anew() -> None:
+    done: list[str] = []
+    comms = Communicators()
+    for name in ("a", "b"):
+        one: Any = SimpleNamespace(abort=partial(done.append, name))
+        comms.get(name, partial(one.__class__, **vars(one)))
+    for key in ("a", "a", "never made"):
+        comms.drop(key)
+    assert done == ["a"]
+    assert comms.get("a", lambda: None) is None
 
 
 MOVES = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -55,6 +56,7 @@ class NcclSession(DeviceMpiSession):
         set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
         reserve_settings()
         self._comms = Communicators()
+        self._in_use: Hashable = None  # the communicator of the last case
         self._halt = Halt()
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
@@ -129,7 +131,7 @@ class NcclSession(DeviceMpiSession):
     def _communicator(self, case: CollectiveCase, row: Collective) -> Communicator | None:
         """The communicator of a case, made where there is none; None on a server. Collective."""
         server = case.root if row.has_server else None
-        key = (server, case.algorithm, case.protocol)
+        self._in_use = key = (server, case.algorithm, case.protocol)
         self._halt.block_if_set()
         comm = self._comms.get(key, partial(self._made_for, *key))
         self._halt.block_if_set()  # others may have been waited for, and memory may be registered with it now
@@ -169,6 +171,11 @@ class NcclSession(DeviceMpiSession):
         self._halt.set()
         self._halt.wait_for_caller(CALLS_END)
         self._comms.abort()
+
+    def start_over(self) -> None:
+        """Abort the communicator of the last case: some of its ranks may be connected, and others not."""
+        self._halt.block_if_set()
+        self._comms.drop(self._in_use)
 
     def close(self) -> None:
         """Destroy the communicators: the next backend needs their memory."""

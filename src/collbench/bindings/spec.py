@@ -175,6 +175,9 @@ class Session(Protocol):
     def break_off(self) -> None:
         """Make a call that waits for a lost rank return, before this process ends. From any thread."""
 
+    def start_over(self) -> None:
+        """A call of the last case has failed: what it used is not to be used again. Collective."""
+
     def close(self) -> None:
         """Free what the library holds, after the last case. Collective."""
 
@@ -197,6 +200,9 @@ class HostSession:
 
     def break_off(self) -> None:
         """Calls end with the process."""
+
+    def start_over(self) -> None:
+        """A call that has failed leaves nothing behind."""
 
     def close(self) -> None:
         """There is nothing to be freed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.bindings.spec import Session, World, allgather
+from collbench.bindings.spec import Session, allgather
 from collbench.run.sampling import Watch
 from collbench.schema.record import Status
 
@@ -35,13 +35,16 @@ class Failure:
         return Failure("failed", session.explained(error), session.world.rank, inside=True, lost=lost)
 
 
-def cause(world: World, failure: Failure | None, watch: Watch) -> Failure | None:
+def cause(session: Session, failure: Failure | None, watch: Watch) -> Failure | None:
     """The failure of the first rank that has one of its own; None where there is none. Collective.
 
-    While this rank waits for the others, `watch` ends the process if they do not come out of their calls.
+    While this rank waits for the others, `watch` ends the process if they do not come out of their calls. When they
+    have, what the library used for the call is not used again.
     """
     if failure is not None and failure.inside:
         watch.failed(failure.text, failure.lost)
-    failures = [one for one in allgather(world, failure) if one is not None]
+    failures = [one for one in allgather(session.world, failure) if one is not None]
     watch.failed(None)
+    if any(one.inside for one in failures):
+        session.start_over()
     return next((one for one in failures if not one.lost), failures[0] if failures else None)

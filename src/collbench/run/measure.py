@@ -157,7 +157,7 @@ def _prepare(
         failure = Failure.of(session, error)
     except CollbenchError as error:
         failure = Failure("failed", str(error), session.world.rank)
-    return cause(session.world, failure, watch) or operation
+    return cause(session, failure, watch) or operation
 
 
 def _wrong(case: CollectiveCase, row: Collective, wrong: int, where: str) -> Record:

@@ -79,5 +79,5 @@ def _needed_bytes(session: Session, case: CollectiveCase, size: int, watch: Watc
         failure = Failure.of(session, error)
     except (Unsupported, CollbenchError, MemoryError):
         pass
-    cause(session.world, failure, watch)
+    cause(session, failure, watch)
     return held * row.count(size, itemsize, case.ranks) * itemsize

@@ -36,7 +36,7 @@ def _perform(timed_call: TimedCall, watch: Watch) -> None:
         timed_call.once()
     except (LibraryError, RuntimeError) as error:
         failure = Failure.of(session, error)
-    agreed = cause(session.world, failure, watch)
+    agreed = cause(session, failure, watch)
     if agreed is not None:
         raise Refused(agreed.reason)
 
