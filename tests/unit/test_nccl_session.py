@@ -95,6 +95,11 @@ MOVES = """
 import ctypes
 from collbench.bindings.gpu.nccl_library import reserve_settings, settings
 block = ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ")
+names, many = ctypes.cast(block, ctypes.POINTER(ctypes.c_void_p)), 0
+while names[many]:
+    many += 1
+full = (ctypes.c_void_p * (many + 1))(*names[:many], None)  # as where a process begins: without room for a name
+block.value = ctypes.addressof(full)
 {first}
 before = block.value
 for names in ({{"NCCL_ALGO": "Ring"}}, {{"NCCL_PROTO": "LL128"}}, {{"NCCL_ALGO": "Tree", "NCCL_PROTO": "Simple"}}):
