@@ -123,9 +123,17 @@ class DoubleDevice:
         finalize(array, self.pages.pop, array.ctypes.data, None).atexit = False
         return array[:size]
 
-    def _page(self, address: int) -> int | None:
-        """Where the page-locked memory begins that an address is in; None where it is in none."""
-        return next((start for start, size in self.pages.items() if start <= address < start + size), None)
+    def _uses_pages(self, *addresses: int) -> None:
+        """Whatever of these is page-locked must still be there when the work happens that is enqueued next."""
+        spans = [(start, start + size) for start, size in self.pages.items()]
+        pages = {start for start, end in spans for address in addresses if start <= address < end}
+
+        def look() -> None:
+            if not self.pages.keys() >= pages:
+                crash("work in the stream uses page-locked memory that was freed")
+
+        if pages:
+            self.enqueue(look)
 
     def at(self, address: int, size: int) -> Array | None:
         """The device's own view of its memory; None where the address is the host's."""
@@ -153,15 +161,13 @@ class DoubleDevice:
     def copy(self, target: int, source: int, size: int, kind: int) -> None:
         if size == 0:
             return
+        self._uses_pages(target, source)
         there, here = self.at(target, size), self.at(source, size)
         if (kind == 1) != (there is not None) or (kind == 2) != (here is not None):
             raise Code(INVALID)
-        address = target if there is None else source
-        host, page = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)), self._page(address)
+        host = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(target if there is None else source))
 
         def happen() -> None:
-            if page is not None and page not in self.pages:
-                crash("work in the stream uses page-locked memory that was freed")
             into = host if there is None else self.held(target, size)
             np.copyto(into, host if here is None else self.held(source, size))
 
