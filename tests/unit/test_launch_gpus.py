@@ -57,10 +57,10 @@ def test_the_whole_2021_experiment_has_for_each_image_the_backends_that_it_can_s
         "openmpi-cuda": ("mpi-cuda",), "torch": ("torch-nccl",),
     }  # fmt: skip
     found = expand(plan, lambda engine: MACHINE).placements
-    assert {cell.ranks - cell.server for cell in found} == {1, 2, 3, 4}
+    assert {cell.ranks - cell.servers for cell in found} == {1, 2, 3, 4}
     for cell, placement in found.items():
-        assert len(placement.gpus) == cell.ranks - cell.server
-        assert placement.slots[0].gpu == (None if cell.server else "GPU-a")
+        assert len(placement.gpus) == cell.ranks - cell.servers
+        assert placement.slots[0].gpu == (None if cell.servers else "GPU-a")
 
 
 def test_the_cpu_plan_moves_the_same() -> None:

@@ -64,7 +64,7 @@ def test_the_first_failure_is_the_reason_and_not_what_follows_from_it(monkeypatc
 
 
 def test_an_interruption_comes_before_what_it_brought_about() -> None:
-    errors = {0: ProgramFailed("closed by peer"), 1: Interrupted("interrupted.")}
+    errors: dict[int, Exception] = {0: ProgramFailed("closed by peer"), 1: Interrupted("interrupted.")}
     found = on_all(2, lambda rank, peers: peers.agreed(lambda: failing(rank, errors)))
     assert [type(one) for one in found] == [Interrupted, Interrupted]
 

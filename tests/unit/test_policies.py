@@ -86,7 +86,7 @@ def test_numa_with_gpus_goes_by_the_nodes_they_hang_on_and_a_server_shares_the_f
     ]  # fmt: skip
     uneven = machine(4, 4, 4, 4, gpus=(1, 3, 3, 3))
     assert [(box.ranks, box.nodes) for box in place(uneven, numa(4), gpus).boxes] == [((0,), "1"), ((1, 2, 3), "3")]
-    assert [(box.ranks, box.gpus) for box in place(four, numa(4, server=True), gpus).boxes] == [
+    assert [(box.ranks, box.gpus) for box in place(four, numa(4, servers=True), gpus).boxes] == [
         ((0, 1, 2), ("GPU-0", "GPU-1")), ((3,), ("GPU-2",))
     ]  # fmt: skip
     with pytest.raises(PlanError, match="the ranks are on the memory nodes 0, 1, 0 in this order, and an MPI numbers"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -157,8 +158,8 @@ def _with_servers(plan: LaunchPlan, cell: LaunchCell, benchmark: Benchmark) -> B
     counts = workloads.get(name_of(benchmark)).servers
     if not plan.workers or not counts:
         return benchmark
-    table = {"name": benchmark} if isinstance(benchmark, str) else benchmark
-    return table | {counts: cell.servers}
+    own: dict[str, Any] = {"name": benchmark} if isinstance(benchmark, str) else dict(benchmark)
+    return own | {counts: cell.servers}
 
 
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _PLACES = ("storage",)
 
 def operation(case: Case) -> str:
     """`allreduce sum float32`, `bcast float32 root 0 in place`, `linpack solve, n 2000, lda 2000`: what is done."""
-    own = [name for name in own_names([case]) if name not in (*_ROWS, *case.how)]
+    own = [name for name in own_names([case]) if name not in (*_ROWS, "ranks", *case.how)]
     if own:
         start = f"{case.workload} {case['measure'] or ''}".strip()
         return ", ".join([start, *filter(None, [row_words(case, [name for name in own if name != "measure"])])])

@@ -79,7 +79,7 @@ class Peers:
 
     def decided(self, value: Value) -> Value:
         """That of rank 0, on all ranks."""
-        return value if self.world.size == 1 else self.world.bcast(value)  # type: ignore[no-any-return]
+        return value if self.world.size == 1 else self.world.bcast(value)
 
     def variables(self) -> dict[str, str]:
         """The environment by which torch.distributed finds its world (`env://`), with a port that nobody uses yet."""
