@@ -44,7 +44,7 @@ main()
 
 
 @pytest.fixture(autouse=True)
-def torch() -> None:
+def needs_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         skip_or_fail("torch", "torch is not installed in this environment")
 
@@ -77,6 +77,23 @@ def said(ranks: int, **values: Any) -> dict[str, Any]:
     found = [json.loads(out) for out, _ in ended]
     assert all(one == found[0] for one in found)
     return dict(found[0])
+
+
+def test_adam_is_that_of_torch() -> None:
+    import torch
+
+    from collbench.workloads.programs.parameter_server.adam import RATE, Adam
+
+    random = torch.Generator().manual_seed(1)
+    weights = torch.rand(100, generator=random)
+    other, gradient = weights.clone(), torch.zeros(100)
+    other.grad = gradient
+    ours, theirs = Adam(weights, gradient), torch.optim.Adam([other], lr=RATE)
+    for _ in range(20):
+        gradient.copy_(torch.randn(100, generator=random))
+        ours.step()
+        theirs.step()
+    assert torch.allclose(weights, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

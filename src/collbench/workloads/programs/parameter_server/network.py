@@ -7,9 +7,6 @@ from torch.nn.functional import cross_entropy
 
 from collbench.workloads.programs.parameter_server.sharding import PLACES, SHAPES, WEIGHTS
 
-#: Of Adam.
-LEARNING_RATE = 0.01
-
 
 def initial(seed: int) -> torch.Tensor:
     """The weights of a new network [79510]: normal, of standard deviation 1/sqrt(inputs); biases are 0."""
@@ -47,14 +44,3 @@ class Network:
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
         hidden, hidden_bias, output, output_bias = self._variables
         return torch.relu(images @ hidden + hidden_bias) @ output + output_bias
-
-
-def adam(weights: torch.Tensor, gradient: torch.Tensor) -> torch.optim.Adam:
-    """An optimizer of these weights, which has done everything once that it does the first time only."""
-    torch.optim.Adam([_with_gradient(weights.clone(), gradient)]).step()
-    return torch.optim.Adam([_with_gradient(weights, gradient)], lr=LEARNING_RATE)
-
-
-def _with_gradient(weights: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    weights.grad = gradient
-    return weights

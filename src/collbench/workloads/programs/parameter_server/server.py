@@ -7,7 +7,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from collbench.workloads.programs.parameter_server.network import adam, initial
+from collbench.workloads.programs.parameter_server.adam import Adam
+from collbench.workloads.programs.parameter_server.network import initial
 from collbench.workloads.programs.parameter_server.sharding import Share, length
 
 #: What a worker asks for, the first word of a request: weights; weights after this gradient; nothing, it has ended.
@@ -25,7 +26,7 @@ class Server:
         self._request, self._answer = torch.zeros(1 + length(share)), torch.zeros(1 + length(share))
         self.weights = self._answer[1:]
         self.weights.copy_(torch.cat([whole[part] for part in share]))
-        self._adam = adam(self.weights, self._request[1:])
+        self._adam = Adam(self.weights, self._request[1:])
         self.applied = self.ns = 0
 
     def serve(self, workers: int, steps: int) -> None:

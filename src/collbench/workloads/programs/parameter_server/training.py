@@ -11,9 +11,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from collbench.workloads.programs.parameter_server.adam import Adam
 from collbench.workloads.programs.parameter_server.examples import Examples, examples
 from collbench.workloads.programs.parameter_server.lifelines import Lifelines, fail, let_go
-from collbench.workloads.programs.parameter_server.network import Network, adam
+from collbench.workloads.programs.parameter_server.network import Network
 from collbench.workloads.programs.parameter_server.server import Server
 from collbench.workloads.programs.parameter_server.sharding import length, shares
 from collbench.workloads.programs.parameter_server.worker import Worker, put
@@ -28,7 +29,7 @@ _PLACE = re.compile(r"^\[[^]]*\]\s*")
 def alone(data: str, seed: int, steps: int) -> dict[str, Any]:
     """One process that trains without servers."""
     given, network = examples(data, seed), Network(seed)
-    optimizer, batches = adam(network.weights, network.gradient), given.batches(seed)
+    optimizer, batches = Adam(network.weights, network.gradient), given.batches(seed)
     network.learn(*next(given.batches(seed)))
     began = time.perf_counter_ns()
     for _ in range(steps):
