@@ -120,7 +120,10 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
     timeout = timedelta(seconds=options.timeout + 10)
     if started_by.kind == "torchrun":
         try:
-            dist.init_process_group("gloo", timeout=timeout)
+            store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+            # Torchrun's store outlives a group: the next one must not meet at the addresses of the one before.
+            own = dist.PrefixStore(backend, store)
+            dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=timeout)
         except ValueError as error:
             raise WorldMismatch(f"backend {backend}: {error} Start it with torchrun.") from error
         except RuntimeError as error:
