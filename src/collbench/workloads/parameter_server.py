@@ -16,8 +16,8 @@ from collbench.workloads._torch import Torch
 from collbench.workloads.parameters import parameter, threads_of
 from collbench.workloads.program import Measure, Program
 
-#: Bytes of a worker that makes its images: 60,000 of 784 pixels, at most four times at once.
-IMAGES = 4 * 60_000 * 784
+#: Bytes of a worker that makes its images: 60,000 of 784 pixels, at most five times at once.
+IMAGES = 5 * 60_000 * 784
 
 
 def refuses(case: Case) -> str | None:
