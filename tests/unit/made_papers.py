@@ -40,6 +40,13 @@ def linpack(*sizes: int, ratio: float = 1.0) -> list[Planted]:
     return [("linpack", {"n": n, "lda": 0}, ratio) for n in sizes]
 
 
+def training(measure: str, *ratios: float) -> list[Planted]:
+    """A ratio for each network, in the order of the paper."""
+    values = {"measure": measure, "storage": "overlay"}
+    networks = ("fcn5", "alexnet", "resnet56", "lstm")
+    return [("train", {"network": name, **values}, ratio) for name, ratio in zip(networks, ratios, strict=False)]
+
+
 def write(
     path: Path, planted: list[Planted], share: float | Mapping[str, float] = 0.001, launches: int = 10, *,
     place: tuple[str, str] = ("multi", "strict"), under: tuple[str, str] = (DISK, f"overlay on {DISK}"),
@@ -53,7 +60,7 @@ def write(
     for workload, values, ratio in planted:
         wobble = share if isinstance(share, float) else share.get(workload, 0.001)
         how = {name: value for name, value in values.items() if name == "mode"}
-        host = Case(workload=workload, how=how).having(**values, image="tools", measure="total")
+        host = Case(workload=workload, how=how).having(**{"image": "tools", "measure": "total", **values})
         inside = host.having(engine="docker", policy=place[0], isolation=place[1])
         for case, factors, witness in (
             (host, [1.0] * launches, under[0]),

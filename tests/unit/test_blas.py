@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import subprocess
 import sys
@@ -31,6 +32,10 @@ from collbench.workloads.programs import blas as blas_program
 from collbench.workloads.programs import dense, dgemm, linpack
 
 OUTPUTS = Path(__file__).parents[1] / "data" / "outputs"
+
+#: Any function of a file that is loaded.
+PYTHON = ctypes.pythonapi.Py_GetVersion
+
 LIBRARIES = ("openblas", "mkl", "system")
 NAMES = ("linpack", "dgemm")
 
@@ -318,3 +323,23 @@ def test_cases_that_no_library_takes_are_refused(values: dict[str, Any], message
         case_of("linpack", **values)
     assert message in str(caught.value)
     assert case_of("linpack", lda=200, blas="mkl")["lda"] == 200
+
+
+@pytest.mark.parametrize("end", ["", "64_", "_64"])
+def test_an_openblas_says_its_kernel_whatever_integers_it_has(end: str) -> None:
+    """Symbols of one with 64-bit integers have an ending."""
+
+    class Text:
+        def __init__(self, text: bytes) -> None:
+            self.text = text
+
+        def __call__(self) -> bytes:
+            return self.text
+
+    library: Any = blas_program.Native.__new__(blas_program.Native)
+    texts = {"openblas_get_config": b"OpenBLAS 0.3.21 DYNAMIC_ARCH", "openblas_get_corename": b"Zen"}
+    symbols = {f"scipy_{name}{end}": Text(text) for name, text in texts.items()}
+    library._library, library._prefix = SimpleNamespace(**symbols, **{f"scipy_dgemm_{end}": PYTHON}), "scipy_"
+    found = library.described()
+    assert (found["name"], found["version"], found["kernel"]) == ("OpenBLAS", "0.3.21", "Zen")
+    assert Path(found["path"]).exists()

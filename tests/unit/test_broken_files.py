@@ -39,7 +39,7 @@ def test_it_is_listed_with_the_reason(put: Put) -> None:
     put("import nosuchmodule")
     listed = CliRunner().invoke(cli, ["list"], catch_exceptions=False).stdout
     assert f"  no  faulty\n                   backend 'faulty': collbench.backends.faulty {REASON}\n" in listed
-    assert f"  no  faulty\n                   workload 'faulty': collbench.workloads.faulty {REASON}\n" in listed
+    assert f"  no  faulty\n                   benchmark 'faulty': collbench.workloads.faulty {REASON}\n" in listed
     assert "in-process ranks with simulated times" in listed
 
 
@@ -50,7 +50,7 @@ def test_who_asks_for_it_gets_the_reason(put: Put) -> None:
     assert str(caught.value) == f"backend 'faulty': collbench.backends.faulty {REASON}"
     with pytest.raises(RequestError) as refused:
         workloads.get("faulty")
-    assert str(refused.value) == f"workload 'faulty': collbench.workloads.faulty {REASON}"
+    assert str(refused.value) == f"benchmark 'faulty': collbench.workloads.faulty {REASON}"
 
 
 @pytest.mark.parametrize(

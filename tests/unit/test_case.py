@@ -136,3 +136,9 @@ def test_item_sizes_are_numpys(dtype: str) -> None:
 
 def test_aliases_name_dtypes_that_exist() -> None:
     assert set(DTYPE_ALIASES.values()) <= set(DTYPES)
+
+
+def test_a_size_is_named_where_there_is_one() -> None:
+    assert case_of("allreduce", {"size": 1024}).short == "allreduce 1K"
+    assert case_of("allreduce", {"size": 0}).short == "allreduce 0"
+    assert case_of("linpack", {"n": 2000}).short == "linpack"

@@ -151,7 +151,7 @@ def test_plans_that_are_refused(collbench: Collbench, tmp_path: Path, line: str,
          "or nccl or torch-nccl."),
         ('[[benchmarks]]\nname = "stream"\nblock = [1]',
          "benchmark stream: has no parameter 'block'. There are: arrays, size."),
-        ('benchmarks = ["streem"]', "workload 'streem': unknown. Did you mean stream?"),
+        ('benchmarks = ["streem"]', "benchmark 'streem': unknown. Did you mean stream?"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_plan_is_said_with_its_file_and_without_flags(

@@ -76,7 +76,8 @@ def test_json_has_every_number_and_null_where_there_is_none(compare: Collbench, 
     assert document["margin"] == 0.03
     measured, failed = document["comparisons"]
     keys = {"base", "other", "ratio", "blocks", "p", "p_blocks", "p_adjusted", "cells", "paper_diff_percent",
-            "launches", "left_out", "contended", "slow", "verdict", "why", "launches_more"}  # fmt: skip
+            "launches", "left_out", "contended", "results_differ", "slow", "verdict", "why",
+            "launches_more"}  # fmt: skip
     assert set(measured) == set(failed) == keys
     assert measured["ratio"]["value"] == pytest.approx(1.2)
     assert measured["ratio"]["interval"][0] <= 1.2 <= measured["ratio"]["interval"][1]

@@ -109,7 +109,7 @@ def test_factors_are_those_of_the_table_of_axes() -> None:
     of_compare, of_advise = (rows(section("commands.md", f"`collbench {name} RUNS`"), "flag", "default", "meaning")
                              for name in ("compare", "advise"))  # fmt: skip
     by, given = of_compare["`--by FACTOR`"][1], of_advise["`--given FACTOR=VALUE`"][1]
-    assert re.findall(r"`([-\w]+)`", by.partition(", or an axis")[0]) == list(COMPARED)
+    assert re.findall(r"`([-\w]+)`", by.partition(", or a parameter")[0]) == list(COMPARED)
     assert re.findall(r"`([-\w]+)`", given.partition("; and")[0]) == list(ADVISED)
 
 

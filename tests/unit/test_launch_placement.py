@@ -317,7 +317,7 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
         ({"benchmarks": ("stream",), "ranks": (1, 2)}, "benchmarks stream: such a program runs on one rank, not on 2."),
-        ({"collectives": (), "benchmarks": ("streem",)}, "workload 'streem': unknown. Did you mean stream"),
+        ({"collectives": (), "benchmarks": ("streem",)}, "benchmark 'streem': unknown. Did you mean stream"),
     ],
 )
 def test_what_no_world_could_measure_is_refused_before_one_starts(more: dict[str, Any], message: str) -> None:

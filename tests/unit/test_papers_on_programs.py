@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.made_papers import DISK, Planted, dd, fileio, ioping, linpack, programs, sysbench, write
+from tests.unit.made_papers import DISK, Planted, dd, fileio, ioping, linpack, programs, sysbench, training, write
 from tests.unit.made_runs import Entry, experiment, image, library, made_failure
 
 from collbench.analysis.estimate import Estimate
@@ -55,6 +55,12 @@ CASES: list[tuple[str, int, list[Planted], float, str]] = [
     ("xu2017", 7, [ioping("direct", 1 / 3.8)], 0.01, "confirmed"),
     ("xu2017", 7, [ioping("direct", 1.002)], 0.001, "refuted"),
     ("xu2017", 7, [ioping("direct", 1.0)], 0.2, "undecided"),
+    ("xu2017", 8, training("batch", 1.02, 0.97, 1.001), 0.001, "confirmed"),
+    ("xu2017", 8, training("batch", 1.02, 1.1, 1.1), 0.001, "refuted"),
+    ("xu2017", 8, training("batch", 1.02, 1.001, 1.0), 0.2, "undecided"),
+    ("xu2017", 9, training("first", 0.5, 0.3, 0.9), 0.001, "confirmed"),
+    ("xu2017", 9, training("first", 0.5, 1.001, 0.999), 0.001, "refuted"),
+    ("xu2017", 9, training("first", 0.5, 0.5), 0.001, "undecided"),
     ("zhao2018", 1, [sysbench("cpu", 1.013), sysbench("memory", 0.963, access="write")], 0.001, "confirmed"),
     ("zhao2018", 1, [sysbench("cpu", 1.07), sysbench("memory", 0.963, access="write")], 0.001, "refuted"),
     ("zhao2018", 1, [sysbench("cpu", 1.013)], 0.001, "undecided"),
@@ -91,6 +97,11 @@ def test_the_conclusions_that_can_be_decided_are_all_tested_each_way() -> None:
             for one in published.conclusions:
                 ways = {finding for paper, number, finding in decided if (paper, number) == (reference, one.number)}
                 assert ways == ({"confirmed", "refuted", "undecided"} if one.cells else set()), (reference, one)
+
+
+def test_a_first_epoch_says_nothing_about_batches(tmp_path: Path) -> None:
+    found = judged("xu2017", write(tmp_path / "run", training("first", 1.0, 1.0, 1.0)))[8]
+    assert found.finding == "not measurable here" and found.why.startswith("not measured: 4 of the cells")
 
 
 def test_what_may_be_no_effect_at_all_is_not_affected_most(tmp_path: Path) -> None:

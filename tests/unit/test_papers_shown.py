@@ -46,7 +46,7 @@ def test_a_run_of_one_side_is_refused(tmp_path: Path, sides: tuple[str, ...]) ->
     observed = write(tmp_path / "run", [dd(16, 1.0)])
     cells = {case: cell for case, cell in observed.cells.items() if case.where.policy in sides}
     with pytest.raises(
-        RequestError, match="nothing to compare with xu2017, which needs linpack, hpcg, dd or ioping on the host"
+        RequestError, match="nothing to compare with xu2017, which needs linpack, hpcg, dd, ioping or train on the host"
     ):
         beside(replace(observed, cells=cells), paper("xu2017"))
 

@@ -57,7 +57,7 @@ def test_tables_of_launches_and_comparisons_show_the_rate(collbench: Any, run: P
     assert compared.stdout.startswith("stream triad, openmpi, host > single strict (docker)\n")
     assert "host (GB/s)" in compared.stdout and "2.999" in compared.stdout and "1.999" in compared.stdout
     assert "slower" in compared.stdout and "+50.0" in compared.stdout
-    assert " 33.3 " in compared.stdout  # the paper's Diff%, of rates
+    assert "Diff%" not in compared.stdout
     advised = collbench("advise", run)
     assert "take host" in advised.stdout
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.unit.conftest import Collbench
 from tests.unit.made_programs import PLAN, run_row
 
 from collbench import workloads
@@ -159,3 +160,38 @@ def test_what_is_missing_is_skipped_with_the_reason(tmp_path: Path, monkeypatch:
     assert (record.status, record.reason) == (
         "skipped", "no-such-program was not found; on Debian and Ubuntu: apt-get install nothing"
     )  # fmt: skip
+
+
+def test_a_parameter_of_one_benchmark_counts_more_than_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = asked(monkeypatch, "linpack", "hpcg", "dgemm", "n=64", "linpack.n=500,1000", "hpcg.seconds=5")
+    assert plan.benchmarks == (
+        {"name": "linpack", "n": ("500", "1000")}, {"name": "hpcg", "n": ("64",), "seconds": ("5",)},
+        {"name": "dgemm", "n": ("64",)},
+    )  # fmt: skip
+
+
+def test_a_parameter_with_several_meanings_is_said(monkeypatch: pytest.MonkeyPatch, here: Collbench) -> None:
+    monkeypatch.setattr(suite, "carry_out", lambda *_: None)
+
+    def told(*words: str) -> str:
+        return here("suite", *words).err
+
+    assert told("linpack", "hpl", "hpcg", "n=64") == (
+        "collbench: n means different things (linpack, hpl: order of the matrix; hpcg: equations along each side of a "
+        "cube); linpack.n= is that of one benchmark\n"
+    )
+    assert told("linpack", "hpl", "n=64") == told("linpack", "hpcg", "linpack.n=64") == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("linpak.n=64", "linpak.n=64: linpack has no parameter 'linpak.n'. Did you mean linpack.n"),
+        ("linpack.m=64", "linpack.m=64: linpack has no parameter 'linpack.m'. Did you mean linpack.n"),
+        ("dgemm.n=64", "dgemm.n=64: linpack has no parameter 'dgemm.n'. "),
+    ],
+)
+def test_a_benchmark_that_is_not_measured_takes_no_parameter(word: str, message: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        CliRunner().invoke(suite.command, ("linpack", word), catch_exceptions=False)
+    assert str(caught.value).startswith(message)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.unit.conftest import Collbench
+from tests.unit.made_program_runs import launches_of, program_case
 from tests.unit.made_runs import made_case, made_record, spread, write_run
 
 from collbench.schema.case import Case, case_of
@@ -75,12 +77,18 @@ def test_the_column_of_the_paper_is_defined(compare: Collbench, tmp_path: Path, 
     assert "(2017); of times negative where the other side is slower" in found.out + found.err
 
 
-def test_of_rates_the_legend_of_the_paper_has_the_other_sign(compare: Collbench, tmp_path: Path) -> None:
+def test_tables_of_programs_have_one_p_and_not_the_papers_column(compare: Collbench, tmp_path: Path) -> None:
+    """The JSON has all of them; the paper's figure stands beside the paper."""
     work = Work(amount=1e9, unit="bytes", shown="rate")
     cells = {STREAM.having(block=block): [made_record(STREAM.having(block=block), launch, 1e-3, work=work)
              for launch in range(7)] for block in (1, 2)}  # fmt: skip
-    out = compare(write_run(tmp_path / "run", cells), "--by", "block").out
-    assert "(2017); of rates positive where the other side is slower" in out
+    run = write_run(tmp_path / "run", cells)
+    heads = compare(run, "--by", "block", "--style", "csv").out.splitlines()[0].split(",")
+    assert [name for name in heads if name.startswith("p ") or name == "p"] == ["p adjusted"]
+    out = compare(run, "--by", "block").out
+    assert "Diff%" not in out and "p in" not in out
+    (one,) = json.loads(compare(run, "--by", "block", "--style", "json").out)["comparisons"]
+    assert None not in (one["p"], one["p_adjusted"], one["paper_diff_percent"])
 
 
 def test_a_check_says_what_its_launches_can_detect(compare: Collbench, tmp_path: Path) -> None:
@@ -132,3 +140,12 @@ def test_undecided_options_are_not_told_apart_as_base_and_other(here: Collbench)
     out = here("advise", Path(__file__).parents[2] / "results" / "one-container").out
     assert "Undecided: 5 options at 8 (more than 1000 more launches)" in out
     assert "launches of the base" not in out
+
+
+def test_what_is_over_the_host_is_explained_where_there_is_such_a_column(here: Collbench, tmp_path: Path) -> None:
+    host, inside = program_case(), program_case("multi", "strict")
+    for cases in ((host,), (inside,), (host, inside)):
+        run = write_run(
+            tmp_path / str(len(cases)) / cases[0].where.policy, {case: launches_of(case, [1.0] * 7) for case in cases}
+        )
+        assert here("show", run).out.count("over the host") == (2 if len(cases) == 2 else 0), "a column and a note"

@@ -197,7 +197,7 @@ def test_parameters_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPat
         (Plan(), Options(), "collectives: the list is empty, and so is benchmarks"),
         (Plan(benchmarks=("stream",), sizes=("8",)), Options(), "sizes: those of collectives, and there are none."),
         (Plan(benchmarks=({"size": 8},)), Options(), "benchmarks: {'size': 8} has no name."),
-        (Plan(benchmarks=("streem",)), Options(), "workload 'streem': unknown. Did you mean stream?"),
+        (Plan(benchmarks=("streem",)), Options(), "benchmark 'streem': unknown. Did you mean stream?"),
         (Plan(benchmarks=({"name": "stream", "a": 1},)), Options(), "benchmark stream: has no parameter 'a'."),
         (Plan(benchmarks=("stream",)), Options(ranks=2), "a program runs on one rank, and there are 2."),
         (Plan(benchmarks=("stream",)), Options(fault="hang:0"), "--fault: only the fake backend"),
@@ -226,7 +226,7 @@ def test_a_plan_file_names_workloads_and_their_axes(tmp_path: Path) -> None:
 def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('benchmarks = ["stream"]\n', encoding="utf-8")
-    for rank, said in (("0", "collbench: workloads: a program runs on one rank, and there are 2. Start one rank.\n"),):
+    for rank, said in (("0", "collbench: benchmarks: a program runs on one rank, and there are 2. Start one rank.\n"),):
         started = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": rank}
         done = collbench("run", plan, **started)
         assert (done.returncode, done.stderr) == (2, said)

@@ -11,7 +11,7 @@ import msgspec
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, Observed
 from collbench.errors import RunReadError, RunWriteError
-from collbench.schema.bounds import Count
+from collbench.schema.bounds import Count, Figure, Name
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Work
@@ -31,7 +31,8 @@ class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A cell: its work, median and mean of each launch in seconds, and how and over what they were taken.
 
     `how` lists the ways of measuring, `ways` says by its place in that list which one each launch took. `contended` are
-    launches, and `cpu` has CPU seconds and seconds for a sample of a program, by launch.
+    launches, and `cpu` has CPU seconds and seconds for a sample of a program, by launch. `repeatable` has the values of
+    figures that must come out equal.
     """
 
     case: Case
@@ -44,6 +45,7 @@ class BaselineCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     transports: tuple[str, ...] = ()
     contended: tuple[Count, ...] = ()
     cpu: dict[Count, tuple[Time, Time]] = {}
+    repeatable: dict[Name, tuple[Figure, ...]] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +86,7 @@ def _kept(cell: Cell) -> BaselineCell:
         case=cell.case, work=cell.work, launches=tuple(cell.launches), medians=tuple(cell.medians),
         means=tuple(cell.means), how=tuple(how), ways=tuple(map(how.index, cell.ways)),
         transports=tuple(sorted(cell.transports)), contended=tuple(sorted(cell.contended)), cpu=cell.cpu,
+        repeatable={name: tuple(sorted(values)) for name, values in cell.repeatable.items()},
     )  # fmt: skip
 
 
@@ -132,4 +135,5 @@ def _cell(stored: BaselineCell, path: Path) -> Cell:
     cell.transports.update(stored.transports)
     cell.contended.update(stored.contended)
     cell.cpu.update(stored.cpu)
+    cell.repeatable.update((name, set(values)) for name, values in stored.repeatable.items())
     return cell

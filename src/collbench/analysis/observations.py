@@ -18,7 +18,7 @@ from collbench.analysis.sample_index import SampleIndex
 from collbench.errors import RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Experiment, Manifest
-from collbench.schema.record import Record, Work
+from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.store import RecordStream, read_manifest
 from collbench.units import counted
 
@@ -41,7 +41,7 @@ class Cell:
     the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most` are the
     shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu` has
     for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
-    samples. The counters count records.
+    samples. `repeatable` has the values of figures that must come out equal. The counters count records.
     """
 
     case: Case
@@ -66,6 +66,7 @@ class Cell:
     repeated: int = 0
     contended: set[int] = field(default_factory=set)
     cpu: dict[int, tuple[float, float]] = field(default_factory=dict)
+    repeatable: dict[str, set[float]] = field(default_factory=dict)
     transports: set[str] = field(default_factory=set)
     notes: set[str] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
@@ -98,8 +99,8 @@ class Cell:
 
     def _caution(self, record: Record, launch: int) -> None:
         """Count what a reader of the number must know. Plain ifs: a million records are added in seconds."""
-        if record.check is not None and record.check.wrong is None:
-            self.unchecked += 1
+        if record.check is not None:
+            self._checked(record.check)
         if record.contended:
             self.contended.add(launch)
         if record.oversubscribed:
@@ -119,6 +120,11 @@ class Cell:
         for state in record.gpus:
             self.slowed.update(state.before.throttled or (), state.after.throttled or ())
 
+    def _checked(self, check: ResultCheck) -> None:
+        self.unchecked += check.wrong is None
+        for name, value in check.repeatable.items():
+            self.repeatable.setdefault(name, set()).add(value)
+
     def absorb(self, other: Cell, moved: int) -> None:
         """Add what another run measured of this case, its launch numbers moved up by so many."""
         self.launches.extend(launch + moved for launch in other.launches)
@@ -130,6 +136,8 @@ class Cell:
         self.work = other.work
         for name in _COUNTERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        for figure, values in other.repeatable.items():
+            self.repeatable.setdefault(figure, set()).update(values)
         self.ways.extend(other.ways)
         self.clock_step = max(self.clock_step, other.clock_step)
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)

@@ -11,7 +11,6 @@ from collbench.errors import RunReadError
 from collbench.schema.record import Record
 from collbench.schema.sample_files import SampleFiles
 from collbench.schema.samples import disagreement
-from collbench.units import format_size
 
 #: For so many records every samples file is opened; beyond that every second, beyond twice as many every fourth, and
 #: so on: for a million records some eleven thousand.
@@ -51,7 +50,7 @@ class SampleCheck:
             return
         difference = "" if samples is None else disagreement(record, samples)
         if difference:
-            where = f"{record.case.workload} {format_size(record.case['size'])}, launch {record.launch}"
+            where = f"{record.case.short}, launch {record.launch}"
             self._count("do not agree with their records", f"{where}: {difference}")
 
     def _count(self, what: str, example: str) -> None:

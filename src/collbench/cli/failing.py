@@ -9,6 +9,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
 from collbench.analysis.planning import fewest_launches
+from collbench.analysis.repeatable import unequal
 from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.
@@ -20,8 +21,9 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doub
     """Why a check fails, in words; empty where it passes. `missing`: cells of the base that the other side lacks.
 
     Besides the verdicts asked for, whatever was not measured fails every check: a cell that is missing, failed, was
-    skipped, measured differently or unchecked, has launches that the other side lacks, or too few for a verdict; and
-    `doubts`, such as samples files that do not agree with their records. What both sides skipped fails no check.
+    skipped, measured differently or unchecked, whose results differ, which has launches that the other side lacks, or
+    too few for a verdict; and `doubts`, such as samples files that do not agree with their records. What both sides
+    skipped fails no check.
     """
     comparisons = [comparison for comparison in comparisons if not all(map(_skipped, _sides(comparison)))]
     verdicts = Counter[str](comparison.verdict for comparison in comparisons)
@@ -70,6 +72,7 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
     "with unchecked results": lambda comparison: (
         _sides(comparison)[1].unchecked > 0 and not _sides(comparison)[0].unchecked
     ),
+    "with results that differ": lambda comparison: bool(unequal(comparison.pair)),
     "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
     "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
 }

@@ -1,4 +1,4 @@
-"""What `launch` and `plan` print of a launch plan before anything starts: its size, and its estimated duration."""
+"""What `launch` and `plan` print of a launch plan before anything starts: its size, and what its readers must know."""
 
 from __future__ import annotations
 
@@ -6,34 +6,12 @@ import click
 
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
+from collbench.cli.duration import about
 from collbench.cli.terminal import harmless
-from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
-from collbench.units import counted, format_long
-
-#: Checks and warm-up of a case (s).
-CASE = 0.05
-
-
-def about(expanded: ExpandedPlan) -> str:
-    """The estimated duration of an experiment; with a fixed number of samples, of its starts alone."""
-    plan = expanded.plan
-    if plan.iters is None:
-        return f"about {format_long(seconds_of(expanded, plan.budget_seconds))}"
-    starts = seconds_of(expanded, 1e-3)
-    samples = counted(plan.iters, "sample")
-    return f"about {format_long(starts)} to start worlds, and {samples} of each measurement"
-
-
-def seconds_of(expanded: ExpandedPlan, budget: float) -> float:
-    """The estimated duration of an experiment (s) with a budget (s) for each case."""
-    total = 0.0
-    for cell, placement in expanded.placements.items():
-        first, more = engines.get(cell.engine).start_seconds
-        start = first + more * (len(placement.boxes) - 1)
-        total += expanded.plan.launches * (start + len(expanded.expected[cell]) * (budget + CASE))
-    return total
+from collbench.launch.unused import unused
+from collbench.units import counted
 
 
 def undecidable(expanded: ExpandedPlan) -> str | None:
@@ -73,6 +51,6 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> Non
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
     notes = dict.fromkeys((undecidable(expanded), *(placement.note for placement in expanded.placements.values())))
-    for line in (*notes, *differences):
+    for line in (*notes, *unused(expanded), *differences):
         if line:
             click.echo(harmless(f"# {line}"), err=True)

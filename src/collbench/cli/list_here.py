@@ -10,7 +10,7 @@ from collbench.errors import RequestError
 
 @click.command(name="list")
 def command() -> None:
-    """Backends, drivers, collectives, workloads and policies, with the reason where one is not usable here."""
+    """Backends, drivers, collectives, benchmarks and policies, with the reason where one is not usable here."""
     for part in (_backends, _drivers, _collectives, _workloads, _policies):
         part()
 
@@ -58,7 +58,7 @@ def _collectives() -> None:
 def _workloads() -> None:
     from collbench import workloads
 
-    click.echo("workloads of plans")
+    click.echo("benchmarks of plans")
     for name in workloads.names():
         summary = ""
         try:

@@ -20,7 +20,7 @@ from collbench.schema.manifest import Manifest
 from collbench.schema.progress import end_progress, note_progress
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
-from collbench.units import counted, format_size
+from collbench.units import counted
 
 #: A rescue waits this long for a record that is being written (s).
 LONGEST_WAIT = 0.2
@@ -90,7 +90,7 @@ class TerminalSink:
             self._document.add(record)
         self._print(self._style.add(record))
         if self._bar is not None:
-            self._bar.set_description(f"{record.case.workload} {format_size(record.case['size'])}", refresh=False)
+            self._bar.set_description(record.case.short, refresh=False)
             self._bar.update()
 
     def finish(self) -> None:

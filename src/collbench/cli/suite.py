@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -48,7 +48,7 @@ def command(
     """Measure benchmarks of this machine, without MPI and without an engine.
 
     NAMES are suites or benchmarks; without any, what there is is listed. PARAMETER=VALUES is a parameter of these
-    benchmarks with values between commas: threads=1,2 measures both.
+    benchmarks with values between commas: threads=1,2 measures both. linpack.n=500 is a parameter of one of them.
     """
     names = [word for word in words if "=" not in word]
     if not words:
@@ -56,6 +56,8 @@ def command(
         return
     programs = _programs(names)
     asked = _parameters(programs, [word for word in words if "=" in word])
+    for line in _ambiguous(programs, asked):
+        click.echo(f"collbench: {line}", err=True)
     plan = Plan(
         title=f"suite {' '.join(words)}", benchmarks=tuple(_with(program, asked) for program in programs),
         iters=iters, warmup=warmup, budget=budget, floor=floor, cap=max(floor, USUAL_CAP), timeout=timeout,
@@ -98,25 +100,41 @@ def _programs(names: Sequence[str]) -> list[Program]:
 
 
 def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Values by parameter, as they were typed.
+    """Values by parameter, as they were typed: `n` of all benchmarks that have it, `linpack.n` of one.
 
     Raises:
         RequestError: none of the benchmarks has the parameter, or it is given twice.
     """
-    known = tuple(dict.fromkeys(name for program in programs for name in parameters_of(program)))
+    shared = dict.fromkeys(name for program in programs for name in parameters_of(program))
+    known = (*shared, *(f"{program.name}.{name}" for program in programs for name in parameters_of(program)))
     values: dict[str, tuple[str, ...]] = {}
     for word in words:
         name, _, text = word.partition("=")
         if name not in known:
             named = ", ".join(program.name for program in programs)
-            raise RequestError(f"{word}: {named} has no parameter {name!r}. {suggestion(name, known)}")
+            hint = suggestion(name, known if "." in name else tuple(shared))
+            raise RequestError(f"{word}: {named} has no parameter {name!r}. {hint}")
         if name in values:
             raise RequestError(f"{word}: {name} is given twice. Write its values between commas: {name}=1,2.")
         values[name] = tuple(text.split(","))
     return values
 
 
-def _with(program: Program, asked: dict[str, tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
-    """The benchmark as a plan has it, with those of the parameters that it has."""
-    own = {name: values for name, values in asked.items() if name in parameters_of(program)}
-    return {"name": program.name, **own}
+def _ambiguous(programs: Sequence[Program], asked: Iterable[str]) -> Iterator[str]:
+    """A line for each parameter that means different things to the benchmarks to which it is given."""
+    for name in asked:
+        users: dict[str, list[str]] = {}
+        for program in programs:
+            for axis in program.axes:
+                if axis.name == name:
+                    users.setdefault(axis.means, []).append(program.name)
+        if len(users) > 1:
+            listed = "; ".join(f"{', '.join(own)}: {means}" for means, own in users.items())
+            one = next(iter(users.values()))[0]
+            yield f"{name} means different things ({listed}); {one}.{name}= is that of one benchmark"
+
+
+def _with(program: Program, asked: Mapping[str, tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
+    """The benchmark as a plan has it, with those of the parameters that it has; what is given to it alone counts more."""
+    values = {name: asked.get(f"{program.name}.{name}", asked.get(name)) for name in parameters_of(program)}
+    return {"name": program.name, **{name: own for name, own in values.items() if own is not None}}

@@ -20,30 +20,15 @@ SLOW = frozenset(
      "Sandybridge", "Steamroller", "Unknown"}
 )  # fmt: skip
 
-#: Loads the library that the argument names and prints its version and kernel.
-_ASK = """
-import ctypes, importlib, json, sys
-name = sys.argv[1]
-if name.startswith("lib"):
-    library, prefix = ctypes.CDLL(name), ""
-else:
-    package = importlib.import_module(name)
-    library, prefix = ctypes.CDLL(package.get_lib_dir() + "/" + package.get_library(True)), "scipy_"
-texts = []
-for what in ("config", "corename"):
-    names = [prefix + "openblas_get_" + what + end for end in ("", "64_", "_64")]
-    function = next(getattr(library, name) for name in names if hasattr(library, name))
-    function.restype = ctypes.c_char_p
-    texts.append(function().decode())
-print(json.dumps(texts))
-"""
+#: Describes the library that it is given.
+_ASK = (sys.executable, "-m", "collbench.workloads.programs.blas")
 
 #: What to load, and what brings it.
 LIBRARIES = {
     "libopenblas.so.0": "the distribution's OpenBLAS",
     "libopenblas64.so.0": "the distribution's OpenBLAS (64)",
-    "scipy_openblas32": "scipy-openblas32",
-    "scipy_openblas64": "scipy-openblas64",
+    "openblas": "scipy-openblas32",
+    "openblas64": "scipy-openblas64",
 }
 
 
@@ -73,12 +58,11 @@ def run(machine: Machine) -> Finding:
 def _asked(machine: Machine, name: str, title: str) -> OpenBlas | None:
     """What a library says, loaded in a process of its own; None where it is not there."""
     try:
-        output = machine.execute((sys.executable, "-c", _ASK, name))
-        config, kernel = json.loads(output.text.strip().rpartition("\n")[2]) if output.code == 0 else ("", "")
+        output = machine.execute((*_ASK, name))
+        said = json.loads(output.text.strip().rpartition("\n")[2]) if output.code == 0 else {}
+        return OpenBlas(title, said["version"], said["kernel"]) if said.get("kernel") else None
     except (OSError, ValueError):
         return None
-    version = next((word for word in config.split() if word[:1].isdigit()), "")
-    return OpenBlas(title, version, kernel) if kernel else None
 
 
 def _too_old(library: OpenBlas, flags: frozenset[str], forced: str | None) -> Problem | None:

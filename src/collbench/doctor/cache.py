@@ -7,9 +7,10 @@ from collbench.doctor.parts.finding import Check, Finding, Problem, found
 from collbench.doctor.parts.machine import Machine
 from collbench.machine.facts import last_level_cache
 from collbench.units import format_bytes
+from collbench.workloads.programs.stream import TIMES_CACHE
 
-#: STREAM's rule: each array has at least this many times the size of the last-level cache, and there are three.
-TIMES, ARRAYS = 4, 3
+#: The arrays of STREAM.
+ARRAYS = 3
 
 _EFFECT = "memory benchmarks (stream) with smaller arrays show the bandwidth of the cache"
 
@@ -19,12 +20,10 @@ def judge(machine: Machine, available: int | None) -> Finding:
     cache = last_level_cache(machine.root)
     if cache is None:
         cause = "the kernel does not say how large the last-level cache is (/sys/devices/system/cpu/cpu0/cache)"
-        fix = (
-            "lscpu --caches; or the processor's data sheet: give each array four times the size of its last-level cache"
-        )
+        fix = f"lscpu --caches; or the processor's data sheet: give each array {TIMES_CACHE} times its last-level cache"
         return found("unknown", Problem("unknown", cause, _EFFECT, fix))
-    each = TIMES * cache
-    needed = f"{ARRAYS} arrays of {TIMES} x {format_bytes(cache)} take {format_bytes(ARRAYS * each)}"
+    each = TIMES_CACHE * cache
+    needed = f"{ARRAYS} arrays of {TIMES_CACHE} x {format_bytes(cache)} take {format_bytes(ARRAYS * each)}"
     seen = f"last level {format_bytes(cache)}: arrays from {format_bytes(each)} on measure memory; {needed}"
     if available is None or available >= ARRAYS * each:
         return found(seen)

@@ -17,6 +17,7 @@ from collbench.launch.one_launch import run_launch
 from collbench.launch.rank_environment import notes
 from collbench.launch.stacks import Stacks, look_at
 from collbench.launch.stopping import StopCheck
+from collbench.launch.storage import refuse_unusable_folder
 from collbench.machine import facts
 from collbench.run.describe import manifest_of, protocol
 from collbench.schema.case import Case
@@ -67,6 +68,7 @@ def prepare(plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] 
     """
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
+    refuse_unusable_folder(expanded.cells, plan.folder)
     sessions = connect(expanded, check) if sessions is None else sessions
     with cleaned(sessions):
         stacks = look_at(expanded, sessions)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collbench.errors import EngineError
+from collbench.errors import EngineError, PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.folders.signature import FOLDER, sign
@@ -80,6 +80,21 @@ def place_of(cell: LaunchCell, parent: str) -> str | None:
     if cell.engine != "host":
         return absolute if cell.storage == "bind" else None
     return SHARED_MEMORY if cell.storage == "tmpfs" else absolute
+
+
+def refuse_unusable_folder(cells: Iterable[LaunchCell], parent: str) -> None:
+    """Whether folders can be made where these cells need one of the host.
+
+    Raises:
+        PlanError: not in one of them.
+    """
+    for cell in cells:
+        where = place_of(cell, parent)
+        if where is None or (Path(where).is_dir() and os.access(where, os.W_OK | os.X_OK)):
+            continue
+        reason = "nothing can be made in it" if Path(where).is_dir() else "there is no such folder"
+        way = "leave it out" if where == SHARED_MEMORY else "set folder to another of the host"
+        raise PlanError(f"storage {cell.storage}: folder {where}: {reason}; {way}.")
 
 
 def refuse_other_device(cells: Iterable[LaunchCell], parent: str, engine_root: str) -> None:

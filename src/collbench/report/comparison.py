@@ -13,7 +13,7 @@ from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.launches import SLOW
 from collbench.analysis.observations import Cell
 from collbench.analysis.pairs import Pair
-from collbench.report import cpu_time
+from collbench.report import cpu_time, repeatable
 from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key
 from collbench.report.parameters import column_heading, is_program, row_order, value_text, varying
@@ -26,6 +26,9 @@ from collbench.units import format_size
 #: What was found, after what was measured.
 _JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
            "verdict")  # fmt: skip
+#: Of these, what is not in tables of programs, but in their JSON: tests that p adjusted takes together, and a paper's
+#: figure, which stands beside the paper (`report --against`).
+_NOT_OF_PROGRAMS = ("p", "p in blocks", "paper's Diff%")
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
            *_JUDGED)  # fmt: skip
 
@@ -41,7 +44,8 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cells = [cell for comparison in rows for cell in (comparison.pair.base, comparison.pair.other)]
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
-        notes = (*_explained(rows), *cpu_time.remarks(rows), *of_launches(rows), *_differ(rows), *cautions(unique))
+        findings = (*repeatable.remarks(rows), *_explained(rows), *cpu_time.remarks(rows))
+        notes = (*findings, *of_launches(rows), *_differ(rows), *cautions(unique))
         cases = [common[id(comparison)] for comparison in rows]
         make = _of_program if is_program(cases[0]) else _of_collective
         result.append(replace(without_empty(make(rows, cases, unique, with_engine)), notes=notes))
@@ -69,7 +73,8 @@ def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequen
     columns |= {name: entries for name, entries in (("image", images), ("sides", sides)) if len(set(entries)) > 1}
     columns["launches"] = list(map(_launches, rows))
     columns |= both_sides(rows, ("base", "other") if "sides" in columns else None)
-    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)}
+    columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)
+                if name not in _NOT_OF_PROGRAMS}  # fmt: skip
     facts = (heading_of(cells, cases[0].without(names)), *("" if name in columns else values[0]
              for name, values in (("image", images), ("sides", sides))))  # fmt: skip
     title = ", ".join(fact for fact in facts if fact)
@@ -173,12 +178,11 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
 
 
 def _paper(rows: Sequence[Comparison]) -> list[str]:
-    """The definition of the column, with its sign: of times, of rates, or of both where they share a table."""
-    signs = {"rate": "of rates positive", "time": "of times negative"}
-    shown = {comparison.pair.base.work.shown for comparison in rows if comparison.paper_diff is not None}
-    listed = ", ".join(signs[kind] for kind in sorted(shown))
+    """The definition of the column, with its sign; tables of programs do not have it."""
+    if is_program(rows[0].pair.base.case) or all(comparison.paper_diff is None for comparison in rows):
+        return []
     formula = "(base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017)"
-    return [f"paper's Diff%: {formula}; {listed} where the other side is slower"] if shown else []
+    return [f"paper's Diff%: {formula}; of times negative where the other side is slower"]
 
 
 def of_launches(rows: Sequence[Comparison]) -> list[str]:
@@ -255,6 +259,7 @@ def _entry(comparison: Comparison) -> dict[str, Any]:
         "p": comparison.p, "p_blocks": comparison.p_blocks, "p_adjusted": comparison.p_adjusted,
         "cells": comparison.cells, "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
+        "results_differ": repeatable.document(comparison),
         "slow": None if slow is None else [slow.base, slow.other],
         "verdict": comparison.verdict, "why": comparison.why, "launches_more": comparison.launches_more,
     }  # fmt: skip

@@ -57,7 +57,8 @@ def fields_of(record: Record) -> dict[str, object]:
         "legs_median_s": "; ".join(f"{name}={leg.p50!r}" for name, leg in record.legs.items()) or None,
     }  # fmt: skip
     if record.check is not None:
-        fields["figures"] = "; ".join(f"{name}={value!r}" for name, value in record.check.figures.items()) or None
+        figures = {**record.check.figures, **record.check.repeatable}
+        fields["figures"] = "; ".join(f"{name}={value!r}" for name, value in figures.items()) or None
     if record.cpu is not None:
         fields |= {f"cpu_{name}_s": getattr(record.cpu, name) for name in ("user", "system", "wall")}
     if w is not None:

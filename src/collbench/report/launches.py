@@ -95,7 +95,7 @@ def over_host(cell: Cell, host: Cell) -> str:
 
 
 def _about_hosts(cells: Sequence[Cell]) -> list[str]:
-    if not any(cell.case.where.on_host for cell in cells):
+    if len({cell.case.where.on_host for cell in cells if cell.medians}) < 2:
         return []
     few = any(len(cell.medians) < FEWEST for cell in cells)
     hint = f"; an interval needs {FEWEST} blocks" if few else ""

@@ -73,11 +73,20 @@ def _times(measured: Sequence[Record]) -> dict[str, list[str]]:
 
 def _figures(measured: Sequence[Record]) -> dict[str, list[str]]:
     """What checks measured, such as a residual; then wrong results, of which a measured case has none."""
-    by_row = [{} if record.check is None else record.check.figures for record in measured]
+    by_row = [_told(record) for record in measured]
     names = dict.fromkeys(name for figures in by_row for name in figures if not is_numbered(name))
-    columns = {name.replace("_", " "): [f"{row[name]:.3g}" if name in row else "" for row in by_row] for name in names}
+    columns = {name.replace("_", " "): [row.get(name, "") for row in by_row] for name in names}
+    columns |= numbered([{} if record.check is None else record.check.figures for record in measured])
     wrong = ["N/A" if r.check is None or r.check.wrong is None else str(r.check.wrong) for r in measured]
-    return columns | numbered(by_row) | {"wrong": wrong}
+    return columns | {"wrong": wrong}
+
+
+def _told(record: Record) -> dict[str, str]:
+    """Figures that must come out equal with all the digits that are compared."""
+    if record.check is None:
+        return {}
+    figures = {name: f"{value:.3g}" for name, value in record.check.figures.items()}
+    return figures | {name: f"{value:.6g}" for name, value in record.check.repeatable.items()}
 
 
 def _cpus(record: Record) -> str:

@@ -11,7 +11,7 @@ from collbench.report.parameters import row_words, varying
 from collbench.units import counted
 
 #: How suites are called where their name is not a word.
-_TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU"}
+_TITLES = {"cpu": "CPU", "io": "I/O", "gpu": "GPU", "dl": "Deep learning"}
 
 #: Benchmarks that a sentence names, before it counts the rest.
 MOST_NAMED = 4

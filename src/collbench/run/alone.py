@@ -74,7 +74,7 @@ class Alone(HostBackend):
         """
         ranks = max(launcher.detect().size, options.ranks or 1)
         if ranks != 1:
-            raise RequestError(f"workloads: a program runs on one rank, and there are {ranks}. Start one rank.")
+            raise RequestError(f"benchmarks: a program runs on one rank, and there are {ranks}. Start one rank.")
         return 1
 
     def dtypes(self) -> tuple[str, ...]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +14,7 @@ from collbench.machine import mounts
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute
 from collbench.run.peers import Peers, WrongResult
 from collbench.run.sampling import Watch
+from collbench.run.working_folder import working_folder
 from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime
 from collbench.units import format_duration
@@ -207,19 +206,5 @@ def executed(program: Program, case: ProgramCase, plan: Plan, peers: Peers, doin
 def _place(program: Program, plan: Plan) -> contextlib.AbstractContextManager[Path | None]:
     """Where a program runs: in a folder of the plan's, in a temporary one, or (None) here."""
     if program.files:
-        return _folder(plan.folder or str(Path.cwd()))
-    return _folder(None) if program.scratch else contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def _folder(parent: str | None) -> Iterator[Path]:
-    """An empty folder, which is removed with everything in it; None: where temporary files are."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="collbench-files-", dir=parent))
-    except OSError as error:
-        where, name = (parent, "name") if parent else ("of temporary files", "set TMPDIR to")
-        raise ProgramFailed(f"folder {where}: {error.strerror}; {name} one in which files can be made") from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        return working_folder(plan.folder or str(Path.cwd()))
+    return working_folder(None) if program.scratch else contextlib.nullcontext()

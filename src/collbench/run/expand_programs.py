@@ -115,13 +115,14 @@ def _cases_of_row(row: Program, values: dict[str, tuple[Value, ...]], ranks: int
 
 
 def _taken(row: Program, case: ProgramCase) -> ProgramCase:
-    """With its memory, where the benchmark takes it."""
+    """With its memory and without parameters that have no effect, where the benchmark takes it."""
     reason = _told(case, "refuses", row.refuses)
     if reason is not None:
         raise PlanError(f"benchmark {case.title}: {reason}.")
     for measure in row.measures:
         _told(case, f"amount of {measure.name}", measure.amount)
-    return msgspec.structs.replace(case, memory=_told(case, "memory", row.memory))
+    memory, unused = _told(case, "memory", row.memory), _told(case, "unused", row.unused)
+    return msgspec.structs.replace(case, memory=memory, case=case.case.without(unused))
 
 
 def _told(case: ProgramCase, field: str, tell: Callable[[Case], Told]) -> Told:

@@ -22,8 +22,12 @@ from collbench.run.sampling import Method, Watch
 from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime, Ranks, Record, ResultCheck, Samples
 from collbench.schema.summary import summarise
+from collbench.units import format_duration
 from collbench.workloads.case import ProgramCase
 from collbench.workloads.program import Measure
+
+#: Times of fewer steps of what their program prints cannot show a difference of 1 %.
+FEWEST_STEPS = 100
 
 
 def measure_program(
@@ -119,15 +123,25 @@ def _filled(
 ) -> Measured:
     seconds = np.array(by_rank)[:, warmup:]
     matrix = np.maximum(np.rint(seconds * 1e9), 1).astype(np.int64)
+    summary = summarise(matrix.max(axis=0))
     return msgspec.structs.replace(
         common,
         case=case.case.having(measure=measure.name),
         work=measure.work(case.case),
         samples=Samples(n=matrix.shape[1], invalid=0, warmup=warmup),
-        seconds=summarise(matrix.max(axis=0)),
+        seconds=summary,
+        notes=(*common.notes, *_few_steps(measure, summary.p50)),
         ranks=Ranks(
             p50=tuple(summarise(rank).p50 for rank in matrix),
             binding=tuple(rank.binding for rank in method.ranks),
             container=tuple(rank.container for rank in method.ranks),
         ),
     ), matrix
+
+
+def _few_steps(measure: Measure, median: float) -> tuple[str, ...]:
+    """What a reader must know of a time (s) near the resolution of what its program prints."""
+    if median >= FEWEST_STEPS * measure.step:
+        return ()
+    return (f"it prints times in steps of {format_duration(measure.step)}, of which {measure.name} takes fewer than "
+            f"{FEWEST_STEPS}: differences of 1 % cannot be seen; make an execution longer",)  # fmt: skip

@@ -11,6 +11,7 @@ import msgspec
 from collbench.errors import RunReadError
 from collbench.schema.axes import AXES, Axis, Value, axis_of
 from collbench.schema.bounds import Name, RankCount
+from collbench.units import format_size
 
 Gate = Literal["roundtime", "barrier", "none"]
 Cadence = Literal["isolated", "streaming"]
@@ -131,6 +132,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             for name in set(settings) & set(axes):
                 del settings[name]
         return case
+
+    @property
+    def short(self) -> str:
+        """`allreduce 1K`, `linpack`: the workload, with the size where it has one."""
+        return f"{self.workload} {format_size(self['size'])}" if "size" in self.what else self.workload
 
     @property
     def key(self) -> str:

@@ -32,11 +32,11 @@ def get(name: str) -> Program:
         PlanError: no such workload, and the message names the most similar one; or its file is broken.
     """
     if name not in names():
-        raise PlanError(f"workload {name!r}: unknown. {suggestion(name, names())}")
+        raise PlanError(f"benchmark {name!r}: unknown. {suggestion(name, names())}")
     try:
         program: Program = defined(__name__, name, "WORKLOAD")
     except RequestError as error:
-        raise PlanError(f"workload {name!r}: {error}") from error
+        raise PlanError(f"benchmark {name!r}: {error}") from error
     return program
 
 

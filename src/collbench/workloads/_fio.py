@@ -16,6 +16,9 @@ from collbench.workloads.program import Step
 #: The one file that all jobs work on.
 FILE = "data"
 
+#: A file is written at about this rate, on a device that is neither fast nor slow (bytes/s).
+_WRITTEN = 5e8
+
 #: Most bytes that the pass which verifies writes and reads back.
 _MOST_VERIFIED = 64 << 20
 
@@ -36,10 +39,29 @@ def layout(case: Case) -> Step:
     return Step(fio, _without_error)
 
 
+def _cold(case: Case) -> bool:
+    return bool(not case["direct"] and case["cache"] == "cold")
+
+
+def _ramp(case: Case) -> int:
+    """Seconds before the measured ones: none if cold."""
+    ramp: int = 0 if _cold(case) else case["ramp"]
+    return ramp
+
+
+def unused(case: Case) -> Sequence[str]:
+    """O_DIRECT passes the page cache by; what is cold is measured from the first request on."""
+    return ("cache",) if case["direct"] else ("ramp",) if _cold(case) else ()
+
+
+def takes(case: Case) -> float:
+    """About how many seconds a sample takes, with the writing of the file."""
+    return float(case["runtime"] + _ramp(case) + case["size"] / _WRITTEN)
+
+
 def timed(case: Case) -> Sequence[str]:
     """What was done to the page cache before stays so: fio leaves it alone, and begins to measure at once if cold."""
-    cold = not case["direct"] and case["cache"] == "cold"
-    times = ("--time_based", f"--runtime={case['runtime']}", f"--ramp_time={0 if cold else case['ramp']}")
+    times = ("--time_based", f"--runtime={case['runtime']}", f"--ramp_time={_ramp(case)}")
     return job(case, *times, "--invalidate=0")
 
 

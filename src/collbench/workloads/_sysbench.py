@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from collbench.schema.axes import Axis
 from collbench.schema.case import Case
 from collbench.workloads.parameters import parameter, threads_of
 from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software
+
+#: It prints times with four decimals (s).
+STEP = 1e-4
 
 _TIME = re.compile(r"^ *total time: +([0-9.]+)s$", re.MULTILINE)
 _EVENTS = re.compile(r"^ *total number of events: +([0-9]+)$", re.MULTILINE)
@@ -48,7 +52,7 @@ def benchmark(
         suite="cpu" if prepare is None else "io",
         title=f"sysbench {test}",
         summary=summary,
-        measures=(measure or Measure("total", events, "events"),),
+        measures=(replace(measure or Measure("total", events, "events"), step=STEP),),
         argv=argv,
         parse=lambda output: {"total": [seconds(output)]},
         verify=verify,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collbench.schema.case import Case
 from collbench.workloads._files import no_direct, no_io_uring
-from collbench.workloads._fio import FILE, layout, seconds, timed, verified, wrong
+from collbench.workloads._fio import FILE, layout, seconds, takes, timed, unused, verified, wrong
 from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program, Step
 from collbench.workloads.software import Software
@@ -44,7 +44,7 @@ WORKLOAD = Program(
         Measure("p99", lambda case: 1, "requests", shown="time"),
     ),
     argv=lambda case, times: timed(case), parse=seconds, verify=wrong, refuses=refuses, lacks=lacks,
-    files=True, prepare=lambda case: (layout(case),), before=before,
+    files=True, prepare=lambda case: (layout(case),), before=before, unused=unused, seconds=takes,
     after=lambda case: (verified(case),) if "write" in case["rw"] else (),
     software=(Software("fio", "fio", oldest=(3, 0)),), repeated=True, sizes=("1G",),
     axes=(

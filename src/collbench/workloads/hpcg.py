@@ -43,6 +43,7 @@ WORKLOAD = Program(
     notes=_hpcg.notes,
     memory=lambda case: BYTES * case["n"] ** 3,
     refuses=refuses,
+    seconds=lambda case: float(case["seconds"]),
     scratch=True,
     repeated=True,
     software=(Software("xhpcg", version=(), pattern=r"HPCG-Benchmark_(\d+(?:\.\d+)+)", ways=WAYS),),

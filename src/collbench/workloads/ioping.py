@@ -40,21 +40,17 @@ def verify(case: Case, output: str) -> int:
 
 
 WORKLOAD = Program(
-    name="ioping",
-    suite="io",
-    title="ioping",
+    name="ioping", suite="io", title="ioping",
     summary="time of a read of 4 KiB: from the device, from the page cache, or by O_DIRECT",
     measures=(Measure("request", lambda case: 1, "requests", shown="time"),),
-    files=True,
-    argv=argv,
-    parse=parse,
-    verify=verify,
+    files=True, argv=argv, parse=parse, verify=verify,
     lacks=lambda case, folder: no_direct(folder) if case["mode"] == "direct" else None,
-    software=(Software("ioping", "ioping", version=("-v",), oldest=(1, 0)),),
-    repeated=True,
+    unused=lambda case: ("seconds",) if case["mode"] == "latency" else ("count",),
+    seconds=lambda case: float(case["count"] if case["mode"] == "latency" else case["seconds"]),
+    software=(Software("ioping", "ioping", version=("-v",), oldest=(1, 0)),), repeated=True,
     axes=(
         parameter("mode", "latency", "how a request is made", among=tuple(_MODES), kind="how"),
         parameter("count", 10, "requests of a sample in mode latency, one a second", least=2, most=100_000),
         parameter("seconds", 5, "time of a sample in the other modes", least=1, most=86_400),
     ),
-)
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ class Measure:
     """A quantity that the program times. A sample is the time for `amount(case)` of `unit`.
 
     What happens only `once` in an execution, such as the first epoch of a training, gives one sample, which is no
-    warm-up.
+    warm-up. Times that the program prints are multiples of `step` (s; 0: they have as many digits as they need).
     """
 
     name: str
@@ -27,6 +27,7 @@ class Measure:
     unit: Unit = "bytes"
     shown: Literal["time", "rate"] = "rate"
     once: bool = False
+    step: float = 0.0
 
     def work(self, case: Case) -> Work:
         return Work(amount=self.amount(case), unit=self.unit, shown=self.shown)
@@ -79,6 +80,14 @@ def _takes_all(case: Case) -> str | None:
     return None
 
 
+def _uses_all(case: Case) -> Collection[str]:
+    return ()
+
+
+def _not_known(case: Case) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Program:
     """A workload, whose executions give a record for each measure.
@@ -95,7 +104,10 @@ class Program:
     whatever its times are. `memory(case)` are the bytes that the program allocates; a case for which there are not so
     many is refused before anything is measured. `refuses(case)` says why no execution can take a case (None: one can);
     a plan with such a case is refused. `lacks(case, folder)` is asked just before a case is measured: why this machine
-    or this folder cannot give what the case needs, so that it is skipped (None: it can).
+    or this folder cannot give what the case needs, so that it is skipped (None: it can). `unused(case)` are parameters
+    without effect in a case, which then does not have them: of cases that differ in them alone one is measured.
+    `seconds(case)` is about how long an execution takes with the steps beside it, for estimates, where the parameters
+    of the case say so (0: they do not).
 
     A program that works in `files` runs in an empty folder, which is removed afterwards; all its commands name files
     relative to it. One that has `scratch` files, an input and a report whose storage does not matter, runs in such a
@@ -135,6 +147,8 @@ class Program:
     lacks: Callable[[Case, Path], str | None] = _can_be_had
     memory: Callable[[Case], int] = _needs_little
     refuses: Callable[[Case], str | None] = _takes_all
+    unused: Callable[[Case], Collection[str]] = _uses_all
+    seconds: Callable[[Case], float] = _not_known
     suite: str = ""
     software: tuple[Required, ...] = ()
     alternatives: Alternatives | None = None

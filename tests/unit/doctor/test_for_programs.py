@@ -74,16 +74,16 @@ def with_blas(machine: Machine, kernels: Mapping[str, str], flags: str, **enviro
     write(machine, "proc/cpuinfo", f"flags\t\t: fpu {flags}\n")
 
     def answer(argv: tuple[str, ...]) -> Output:
-        assert argv[0] == sys.executable, "in a process of its own"
+        assert argv[:-1] == (sys.executable, "-m", "collbench.workloads.programs.blas"), "in a process of its own"
         if argv[-1] not in kernels:
             return Output(1, "OSError: not there")
-        said = json.dumps(["OpenBLAS 0.3.21 DYNAMIC_ARCH NO_AFFINITY MAX_THREADS=64", kernels[argv[-1]]])
+        said = json.dumps({"name": "OpenBLAS", "version": "0.3.21", "kernel": kernels[argv[-1]], "path": "/x"})
         return Output(0, f"Core: {kernels[argv[-1]]}\n{said}\n")
 
     return replace(machine, execute=answer, environ={**machine.environ, **environ})
 
 
-DEBIAN, WHEEL = "libopenblas.so.0", "scipy_openblas32"
+DEBIAN, WHEEL = "libopenblas.so.0", "openblas"
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,7 @@ def test_kernels_that_somebody_asked_for(machine: Machine) -> None:
 
 
 def test_without_an_openblas(machine: Machine) -> None:
+    assert blas.run(with_blas(machine, {DEBIAN: ""}, "avx2")).seen.startswith("no OpenBLAS"), "another library"
     finding = blas.run(with_blas(machine, {}, "avx2"))
     assert finding.status == "ok" and "pip install scipy-openblas32" in finding.seen
     assert blas.run(machine).seen == finding.seen, "nor where no process can be started"

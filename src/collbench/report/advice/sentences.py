@@ -13,6 +13,7 @@ from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.launches import SLOW
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
+from collbench.report.advice.sizes import at, led, sized
 from collbench.report.cells import digits, interval, times
 from collbench.report.headings import operation, variant
 from collbench.units import counted, format_size
@@ -63,9 +64,9 @@ def sentences(advised: Advised) -> list[str]:
     return [*lines, *_failing(advice), *_slow_at_times(advice), *_undecided(advice), *_not_compared(advice)]
 
 
-def _span(sizes: Range) -> str:
-    first, last = (format_size(at.size) for at in (sizes.sizes[0], sizes.sizes[-1]))
-    return first if first == last else f"{first} to {last}"
+def _led(advice: Advice, sizes: Range, text: str) -> str:
+    said = led(advice.question, (one.size for one in sizes.sizes), text)
+    return said[:1].upper() + said[1:]
 
 
 def headline(advised: Advised) -> str:
@@ -75,9 +76,10 @@ def headline(advised: Advised) -> str:
         return f"{advised.title}: {sentences(advised)[0]}"
     last = advice.ranges[-1]
     also = f"; {counted(len(last.rivals), 'other')} may be as fast" if last.rivals else ""
-    text = f"{advised.title}, {_span(last)}: take {advice.question.name(last.option)}{also}."
+    take = led(advice.question, (one.size for one in last.sizes), f"take {advice.question.name(last.option)}{also}.")
+    text = f"{advised.title}{', ' if sized(advice.question) else ': '}{take}"
     option = _most_isolated(last)
-    cost = None if option is None else _cost(last.sizes[-1], option)
+    cost = None if option is None else _cost(advice.question, last.sizes[-1], option)
     if option is None or cost is None:
         return text
     return f"{text} The most isolated option ({_with_library(advice.question, option)}) {cost}."
@@ -85,47 +87,47 @@ def headline(advised: Advised) -> str:
 
 def _take(advice: Advice, sizes: Range) -> str:
     name = advice.question.name
-    take = f"{_span(sizes)}: take {name(sizes.option)}"
+    take = _led(advice, sizes, f"take {name(sizes.option)}")
     rivals = sorted(map(name, sizes.rivals))
     if sizes.sure == "sure":
         return f"{take}.{_next_best(advice.question, sizes.sizes[-1])}"
     if sizes.sure == "alone":
         return f"{take}; nothing was compared with it."
     if not rivals:
-        return f"{take}; {_open(sizes)}."
+        return f"{take}; {_open(advice.question, sizes)}."
     return f"{take}; {'as fast' if sizes.sure == 'tied' else 'possibly as fast'}: {_some(rivals)}."
 
 
-def _next_best(question: Question, at: AtSize) -> str:
-    ratios = {option: other.ratio for option, other in at.others.items() if other.ratio is not None}
+def _next_best(question: Question, best: AtSize) -> str:
+    ratios = {option: other.ratio for option, other in best.others.items() if other.ratio is not None}
     if not ratios:
         return ""
     option = min(ratios, key=lambda option: ratios[option].value)
-    return f" Next best: {question.name(option)}, {times(ratios[option])} the time at {format_size(at.size)}."
+    return f" Next best: {question.name(option)}, {times(ratios[option])} the time{at(question, best.size)}."
 
 
-def _open(sizes: Range) -> str:
+def _open(question: Question, sizes: Range) -> str:
     """At which sizes of a range the option is not the only one to take, and why."""
-    listed: dict[str, list[str]] = {}
-    for at in sizes.open:
-        if sizes.option in at.missed:
+    listed: dict[str, list[int]] = {}
+    for one in sizes.open:
+        if sizes.option in one.missed:
             why = "not measured"
-        elif sizes.option in at.failing:
+        elif sizes.option in one.failing:
             why = "it failed in some launches"
         else:
-            why = "others are as fast" if at.sure(sizes.option) == "tied" else "undecided"
-        listed.setdefault(why, []).append(format_size(at.size))
-    return "; ".join(f"{why} at {', '.join(where)}" for why, where in listed.items())
+            why = "others are as fast" if one.sure(sizes.option) == "tied" else "undecided"
+        listed.setdefault(why, []).append(one.size)
+    return "; ".join(f"{why}{at(question, *where)}" for why, where in listed.items())
 
 
 def _failing(advice: Advice) -> list[str]:
     """Options that failed, or were wrong, in some launches, at which sizes."""
-    listed: dict[str, list[str]] = {}
-    for at in advice.sizes:
-        for option, (failed, launches) in at.failing.items():
+    listed: dict[str, list[int]] = {}
+    for one in advice.sizes:
+        for option, (failed, launches) in one.failing.items():
             text = f"{advice.question.name(option)} in {failed} of {launches} launches"
-            listed.setdefault(text, []).append(format_size(at.size))
-    lines = [f"{text} at {', '.join(sizes)}" for text, sizes in listed.items()]
+            listed.setdefault(text, []).append(one.size)
+    lines = [f"{text}{at(advice.question, *sizes)}" for text, sizes in listed.items()]
     return [f"Failed: {_some(lines)}."] if lines else []
 
 
@@ -147,8 +149,8 @@ def _most_isolated(sizes: Range) -> Option | None:
 def _isolated(advice: Advice, sizes: Range) -> str:
     option, last = _most_isolated(sizes), sizes.sizes[-1]
     assert option is not None
-    cost = _cost(last, option) or f"is the fastest at {format_size(last.size)}"
-    return f"{_span(sizes)}: the most isolated option ({_with_library(advice.question, option)}) {cost}."
+    cost = _cost(advice.question, last, option) or f"is the fastest{at(advice.question, last.size)}"
+    return _led(advice, sizes, f"the most isolated option ({_with_library(advice.question, option)}) {cost}.")
 
 
 def _with_library(question: Question, option: Option) -> str:
@@ -156,13 +158,13 @@ def _with_library(question: Question, option: Option) -> str:
     return ", ".join(filter(None, (option["library"], question.place(option))))
 
 
-def _cost(at: AtSize, option: Option) -> str | None:
+def _cost(question: Question, where: AtSize, option: Option) -> str | None:
     """`takes 2.0x (1.9 .. 2.1) the time of the best at 1M`, and whether that is decided; None for the best itself."""
-    comparison = at.others.get(option)
+    comparison = where.others.get(option)
     if comparison is None or comparison.ratio is None:
         return None
     undecided = " (undecided)" if comparison.verdict == "inconclusive" else ""
-    return f"takes {times(comparison.ratio)} the time of the best at {format_size(at.size)}{undecided}"
+    return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}{undecided}"
 
 
 def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
@@ -171,7 +173,7 @@ def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
     isolated, free = question.place(first.isolated), question.place(first.free)
     library = f"{first.isolated['library']}: " if first.isolated["library"] else ""
     cost = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
-    text = f"{library}{isolated} takes {cost} the time of {free} at {format_size(first.size)}"
+    text = f"{library}{isolated} takes {cost} the time of {free}{at(question, first.size)}"
     if first.cost_interval is None or first.cost_interval[0] <= 1:
         return f"{text}. This cost, and what each step recovers of it, is not significant."
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
@@ -212,18 +214,18 @@ def _rounded(size: float) -> str:
 
 def _undecided(advice: Advice) -> list[str]:
     """At which sizes options are undecided, and how many more launches would decide."""
-    listed: dict[tuple[str, str], list[str]] = {}
+    listed: dict[tuple[str, str], list[int]] = {}
     planned = False
-    for at in advice.sizes:
-        comparisons = at.undecided.values()
+    for one in advice.sizes:
+        comparisons = one.undecided.values()
         counts = sorted(filter(None, map(_launches_more, comparisons)))
         reasons = [_from_to(counts[0], counts[-1])] if counts else []
         reasons += sorted({_reason(other) for other in comparisons if not _launches_more(other)})
         planned |= bool(counts)
         if reasons:
             key = (counted(len(comparisons), "option"), "; ".join(reasons))
-            listed.setdefault(key, []).append(format_size(at.size))
-    lines = [f"{options} at {', '.join(sizes)} ({why})" for (options, why), sizes in listed.items()]
+            listed.setdefault(key, []).append(one.size)
+    lines = [f"{options}{at(advice.question, *sizes)} ({why})" for (options, why), sizes in listed.items()]
     meaning = " With so many more launches, a verdict has a probability of 80 %." if planned else ""
     return [f"Undecided: {'; '.join(lines)}.{meaning}"] if lines else []
 
@@ -248,22 +250,26 @@ def _from_to(low: int, high: int) -> str:
 def _slow_at_times(advice: Advice) -> list[str]:
     """Options that are as fast in the median and occasionally far slower."""
     return [
-        f"{format_size(at.size)}: {advice.question.name(option)} is as fast in the median, but "
-        f"{_slow_launches(advice.question, at, option, comparison)}."
-        for at in advice.sizes
-        for option, comparison in at.slow_at_times.items()
+        led(
+            advice.question,
+            (one.size,),
+            f"{advice.question.name(option)} is as fast in the median, but "
+            f"{_slow_launches(advice.question, one, option, comparison)}.",
+        )
+        for one in advice.sizes
+        for option, comparison in one.slow_at_times.items()
     ]
 
 
-def _slow_launches(question: Question, at: AtSize, option: Option, comparison: Comparison) -> str:
+def _slow_launches(question: Question, one: AtSize, option: Option, comparison: Comparison) -> str:
     """`11 of 25 launches take over 1.25 times the median, 1 of 25 of openmpi, host`; the base is always the best."""
     slow = comparison.slow
     assert slow is not None
     own, reference = (slow.other, slow.launches[1]), (slow.base, slow.launches[0])
-    steadier = at.best
-    if option == at.best:
+    steadier = one.best
+    if option == one.best:
         own, reference = reference, own
-        steadier = next(other for other in at.others if at.others[other] is comparison)
+        steadier = next(other for other in one.others if one.others[other] is comparison)
     return (
         f"{own[0]} of {own[1]} launches take over {SLOW} times the median, {reference[0]} of {reference[1]} of "
         f"{question.name(steadier)}"
@@ -272,11 +278,11 @@ def _slow_launches(question: Question, at: AtSize, option: Option, comparison: C
 
 def _not_compared(advice: Advice) -> list[str]:
     """What could not be compared at which sizes, and why."""
-    listed: dict[str, list[str]] = {}
-    for at in advice.sizes:
-        for option, why in at.unknown.items():
-            if option in at.others or option in at.missed:
+    listed: dict[str, list[int]] = {}
+    for one in advice.sizes:
+        for option, why in one.unknown.items():
+            if option in one.others or option in one.missed:
                 name = advice.question.name(option)
-                listed.setdefault(f"{name} ({why.removeprefix(f'{name}: ')})", []).append(format_size(at.size))
-    lines = [f"{option} at {', '.join(sizes)}" for option, sizes in listed.items()]
+                listed.setdefault(f"{name} ({why.removeprefix(f'{name}: ')})", []).append(one.size)
+    lines = [f"{option}{at(advice.question, *sizes)}" for option, sizes in listed.items()]
     return [f"Not compared: {_some(lines)}."] if lines else []

@@ -10,6 +10,7 @@ from collbench.analysis.advise import AtSize
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.sentences import Advised, sentences
+from collbench.report.advice.sizes import at
 from collbench.report.cells import SIGNS, disturbances, times
 from collbench.report.tables import Table
 from collbench.units import format_size
@@ -35,7 +36,7 @@ def costs(advised: Advised) -> Table:
     """What each choice costs, by size, with notes on how to read it."""
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
     varying = question.varying
-    columns = ("factor", "choice", *(f"at {format_size(at.size)}" for at in sizes)) if varying else ()
+    columns = ("factor", "choice", *(at(question, one.size).strip() or "time" for one in sizes)) if varying else ()
     rows = [
         (factor, value, *(_cheapest(question, at, factor, value) for at in sizes))
         for factor in ((*varying, "all together") if varying else ())

@@ -17,6 +17,7 @@ from collbench.report.page.figures.forest import Row, forest, told
 from collbench.report.page.samples import StoredSamples
 from collbench.report.page.section import Section
 from collbench.report.page.strips import strips
+from collbench.report.repeatable import findings
 from collbench.report.suites import case_words, sentences, title_of
 from collbench.report.tables import Table
 from collbench.units import counted
@@ -52,7 +53,8 @@ def programs(
     picture = (forest(rows, margin, title, f"{name}-forest"),) if stored is not None else ()
     more = [_more(by_suite(chosen, factor, suite_of, margin), factor) for factor in others]
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
-    return Programs(sentences(suites, margin), picture, sections)
+    differing = findings([one for suite in suites for one in suite.comparisons])
+    return Programs((*differing, *sentences(suites, margin)), picture, sections)
 
 
 def _numbers(rows: Sequence[Row]) -> Section:

@@ -1,8 +1,8 @@
 """The libraries that `linpack` and `dgemm` call: an OpenBLAS or another LAPACK by ctypes, MKL through torch.
 
 `python -m collbench.workloads.programs.blas LIBRARY` prints JSON of a library, as its last line: `name`, `version`,
-`path`, and the `kernel` that it chose for this processor. LIBRARY is `openblas`, `system`, `mkl`, or a file. MKL prints
-its kernel itself, before.
+`path`, and the `kernel` that it chose for this processor. LIBRARY is `openblas`, `openblas64` (with 64-bit integers,
+which no benchmark calls), `system`, `mkl`, or a file. MKL prints its kernel itself, before.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,15 @@ KINDS = {"mkl_get_version": "MKL", "bli_info_get_version_str": "BLIS", "ATL_buil
 
 #: The one in Fortran of Netlib, which is several times slower, has none.
 REFERENCE = "reference BLAS"
+
+#: OpenBLAS as packages of PyPI have it, with 32-bit integers and with 64-bit ones: the package and the file in it.
+PACKAGES = {
+    "openblas": ("scipy_openblas32", "libscipy_openblas.so"),
+    "openblas64": ("scipy_openblas64", "libscipy_openblas64_.so"),
+}
+
+#: What stands behind the symbols of a library with 64-bit integers, if anything.
+ENDINGS = ("", "64_", "_64")
 
 #: What a distribution has, by soname: Debian's OpenBLAS with LAPACK in it, and what its alternatives stand for.
 SYSTEM = ("libopenblas.so.0", "liblapack.so.3")
@@ -52,7 +62,10 @@ class Blas(Protocol):
 
 
 class Native:
-    """A library with Fortran's symbols and 32-bit integers, found in a file; `prefix` stands before its symbols."""
+    """A library with Fortran's symbols, found in a file; `prefix` stands before its symbols.
+
+    One with 64-bit integers can be described, and nothing else.
+    """
 
     def __init__(self, file: str, prefix: str = "") -> None:
         try:
@@ -89,10 +102,11 @@ class Native:
         return {"name": name, "version": version, "kernel": self._text("openblas_get_corename"), **path}
 
     def _function(self, name: str) -> Any:
-        return getattr(self._library, self._prefix + name)
+        symbols = [f"{self._prefix}{name}{end}" for end in ENDINGS]
+        return getattr(self._library, next(filter(partial(hasattr, self._library), symbols), symbols[0]))
 
     def _has(self, name: str) -> bool:
-        return hasattr(self._library, self._prefix + name)
+        return any(hasattr(self._library, f"{self._prefix}{name}{end}") for end in ENDINGS)
 
     def _text(self, name: str) -> str:
         function = self._function(name)
@@ -138,11 +152,13 @@ def opened(name: str) -> Blas:
         if importlib.util.find_spec("torch") is None:
             raise Unusable("torch, which contains MKL, is not installed; pip install 'collbench[torch]'")
         return Mkl()
-    if name == "openblas":
-        spec = importlib.util.find_spec("scipy_openblas32")
+    if name in PACKAGES:
+        package, file = PACKAGES[name]
+        spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
-            raise Unusable("scipy-openblas32 is not installed; pip install 'collbench[suites]'")
-        return Native(str(Path(spec.origin).parent / "lib" / "libscipy_openblas.so"), "scipy_")
+            way = "'collbench[suites]'" if name == "openblas" else package
+            raise Unusable(f"{package.replace('_', '-')} is not installed; pip install {way}")
+        return Native(str(Path(spec.origin).parent / "lib" / file), "scipy_")
     return Native(_system() if name == "system" else name)
 
 
@@ -190,7 +206,8 @@ def main() -> None:
     except Unusable as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(77)
-    blas.multiply(*(np.ones((8, 8)) for _ in range(3)))
+    if isinstance(blas, Mkl):  # it prints its kernel when it first computes
+        blas.multiply(*(np.ones((8, 8)) for _ in range(3)))
     ctypes.CDLL(None).fflush(None)
     sys.stdout.write(json.dumps(blas.described()) + "\n")
 

@@ -1,0 +1,41 @@
+"""Keys of a launch plan that have no effect, and values that it lists twice: what its author may not have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from collbench.launch import engines
+from collbench.launch.expansion import ExpandedPlan
+from collbench.schema.launch_plan import LaunchPlan
+
+
+def unused(expanded: ExpandedPlan) -> tuple[str, ...]:
+    """A line for each; of a key only where its value is not the default."""
+    return (*_without_effect(expanded), *_listed_twice(expanded.plan))
+
+
+def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:
+    plan, usual = expanded.plan, LaunchPlan(images=expanded.plan.images)
+    in_containers = {cell.engine != engines.HOST for cell in expanded.cells}
+    reasons = {
+        "isolation": "" if True in in_containers else "no policy has containers",
+        "seccomp": "" if True in in_containers else "no policy has containers",
+        "environments": "" if False in in_containers else "every policy has containers",
+        "storage": "" if any(cell.storage for cell in expanded.cells) else "no benchmark works in files",
+    }
+    reasons["folder"] = reasons["storage"]
+    for key, why in reasons.items():
+        if why and getattr(plan, key) != getattr(usual, key):
+            yield f"{key}: has no effect, because {why}"
+
+
+def _listed_twice(plan: LaunchPlan) -> Iterator[str]:
+    lists: list[tuple[str, Any]] = [(key, getattr(plan, key)) for key in plan.__struct_fields__]
+    for benchmark in plan.benchmarks:
+        if isinstance(benchmark, dict):
+            lists += [(f"benchmark {benchmark.get('name')}: {key}", values) for key, values in benchmark.items()]
+    for key, values in lists:
+        if isinstance(values, tuple | list):
+            repeated = [value for index, value in enumerate(values) if value in values[:index]]
+            yield from dict.fromkeys(f"{key}: {value!r} is listed twice, and measured once" for value in repeated)

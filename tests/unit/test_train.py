@@ -1,0 +1,223 @@
+"""train: its cases, what it starts, what it prints; and a training of a few steps, where torch is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.made_files import case_of, measured
+from tests.unit.test_datasets import idx_files
+from tests.unit.test_launch_placement import machine
+
+from collbench import workloads
+from collbench.errors import PlanError
+from collbench.launch.expansion import expand
+from collbench.launch.shipped import find_plan
+from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.record import Record
+from collbench.workloads import _torch
+from collbench.workloads._files import kind_of
+from collbench.workloads.datasets import SOURCES
+from collbench.workloads.datasets.files import VARIABLE
+from collbench.workloads.networks import NETWORKS
+from collbench.workloads.parameters import threads_of
+
+TRAIN = workloads.get("train")
+PRINTED = {"first": 4_000_000_000, "ns": [3_000_000, 2_000_000], "nonfinite": 0, "loss": 2.302585092994,
+           "notes": ["torch 2.13.0, AVX512, 1 thread", "data: made-up 8 x 784, sha256 ab"]}  # fmt: skip
+
+
+def test_a_case_is_of_the_network_s_own_sizes() -> None:
+    case, first = case_of("train"), TRAIN.measures[1]
+    assert (case["network"], case["batch"], case["data"], case.how["data"]) == ("fcn5", 0, "made-up", "made-up")
+    assert TRAIN.argv(case, 7)[1:] == (
+        "-m", "collbench.workloads.programs.train", "--network", "fcn5", "--device", "cpu", "--batch", "512",
+        "--steps", "4", "--threads", str(threads_of(0)), "--loaders", "0", "--times", "7",
+    )  # fmt: skip
+    assert [(one.name, one.amount(case), one.unit, one.shown, one.once) for one in TRAIN.measures] == [
+        ("batch", 1, "batches", "time", False), ("first", 4, "batches", "time", True)
+    ]  # fmt: skip
+    assert first.amount(case_of("train", epoch=0)) == 60_000 // 512
+    assert first.amount(case_of("train", network="lstm", epoch=0, batch=30_000)) == 1
+    (made,) = TRAIN.prepare(case_of("train", network="lstm", batch=3, epoch=5))
+    assert made.argv[-6:] == ("--network", "lstm", "--data", "made-up", "--examples", "15")
+    (dropped,) = TRAIN.before(case_of("train", cache="warm"))
+    assert dropped.argv[-3:] == ("collbench.workloads.programs.page_cache", "warm", "data")
+
+
+def test_memory_is_that_of_parameters_and_outputs_or_of_the_file() -> None:
+    assert TRAIN.memory(case_of("train", batch=1)) == 12 * 14_205_962 + 12 * 10
+    assert TRAIN.memory(case_of("train", network="lstm")) == 12 * 6_182_672 + 12 * 128 * 32 * 10_000
+    assert TRAIN.memory(case_of("train", network="alexnet", epoch=0)) == 2 * 49_920 * 3073
+    words = case_of("train", network="lstm", batch=1, epoch=1_000_000)
+    assert TRAIN.memory(words) == 2 * 1_000_000 * 33 * 2
+
+
+@pytest.mark.parametrize(
+    ("data", "network", "fitting"),
+    [("digits", "alexnet", "fcn5"), ("mnist", "lstm", "fcn5"), ("cifar10", "fcn5", "alexnet or resnet56 or resnet50"),
+     ("ptb", "fcn5", "lstm")],
+)  # fmt: skip
+def test_examples_of_another_shape_are_refused(data: str, network: str, fitting: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        case_of("train", data=data, network=network)
+    assert str(refused.value).endswith(f"another shape; use data=made-up, or network={fitting}.")
+    case_of("train", data=data, network=fitting.split()[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [({"network": "resnet"}, "choose one of fcn5, alexnet, resnet56, resnet50, lstm"), ({"steps": 0}, "at least 1"),
+     ({"device": "tpu"}, "choose one of cpu, cuda"), ({"epoch": -1}, "at least 0")],
+)  # fmt: skip
+def test_values_that_it_does_not_take(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        case_of("train", **values)
+
+
+def test_what_it_prints_becomes_samples_a_check_and_notes() -> None:
+    case, output = case_of("train"), json.dumps(PRINTED)
+    assert TRAIN.parse(output) == {"batch": [0.003, 0.002], "first": [4.0]}
+    assert (TRAIN.verify(case, output), TRAIN.repeatable(case, output)) == (0, {"loss": 2.30259})
+    assert TRAIN.notes(output) == tuple(PRINTED["notes"])  # type: ignore[arg-type]
+    assert TRAIN.verify(case, json.dumps(PRINTED | {"nonfinite": 2, "loss": float("nan")})) == 2
+
+
+def test_only_cases_whose_data_cannot_be_had_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    uses = workloads.uses(({"name": "train", "data": ("made-up", "mnist")},))
+    assert uses == ("train data=made-up", "train data=mnist")
+    monkeypatch.setattr(_torch, "_folder", lambda: None)
+    said = "torch is not installed; pip install 'collbench[torch]'"
+    assert {TRAIN.missing(), TRAIN.missing("made-up"), TRAIN.missing("mnist")} == {said}
+    assert TRAIN.libraries("made-up") == ()
+    monkeypatch.setattr(_torch, "_folder", lambda: Path("/opt/torch"))
+    monkeypatch.setattr(_torch, "version", lambda name: "2.13.0+cpu")
+    assert (TRAIN.missing(), TRAIN.missing("made-up")) == (None, None)
+    assert VARIABLE in str(TRAIN.missing("mnist"))
+    (torch,) = TRAIN.libraries("made-up")
+    assert (torch.name, torch.version, torch.path) == ("torch", "2.13.0+cpu", "/opt/torch/lib/libtorch_cpu.so")
+
+
+def test_a_file_with_the_wrong_hash_fails_the_case_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, folder = tmp_path / "own", tmp_path / "files"
+    own.mkdir()
+    folder.mkdir()
+    idx_files(own)
+    (own / "SHA256SUMS").write_text(f"{'0' * 64}  train-images-idx3-ubyte\n", encoding="utf-8")
+    monkeypatch.setenv(VARIABLE, str(own))
+    row = replace(TRAIN, software=(), argv=lambda case, times: pytest.fail("was started"))
+    monkeypatch.setattr(workloads, "get", lambda name: row)
+    for record in measured({"name": "train", "data": "mnist"}, folder):
+        assert record.status == "failed"
+        assert f"data=mnist: {own}/train-images-idx3-ubyte: its SHA-256 is " in str(record.reason)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_plan_trains_the_networks_of_the_paper_on_both_sides() -> None:
+    expanded = expand(load_launch_plan(find_plan("train"), "train"), lambda engine: machine(1, 4))
+    assert [cell.policy for cell in expanded.cells] == ["host", "multi"]
+    for cases in expanded.expected.values():
+        assert sorted({(case["network"], case["measure"]) for case in cases}) == [
+            (network, measure) for network in ("alexnet", "fcn5", "lstm", "resnet56") for measure in ("batch", "first")
+        ]
+
+
+# With torch ----------------------------------------------------------------------------------------------------------
+
+with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+SMALL = {"name": "train", "network": "alexnet", "batch": 2, "epoch": 2, "threads": 1}
+
+
+def trained(folder: Path, **values: Any) -> dict[str, Record]:
+    """Records by measure, of three samples after a warm-up; nothing is left in the folder."""
+    cache = "warm" if kind_of(folder) == "tmpfs" else "cold"
+    records = measured({**SMALL, "cache": cache, **values}, folder, iters=3, warmup=1)
+    assert list(folder.iterdir()) == []
+    return {record.case["measure"]: record for record in records}
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_training_is_measured_and_its_loss_does_not_depend_on_how_it_is_loaded(tmp_path: Path) -> None:
+    found = trained(tmp_path, steps=9)
+    by_others = trained(tmp_path, steps=9, loaders=2)
+    for record in (*found.values(), *by_others.values()):
+        assert (record.status, record.reason) == ("ok", None)
+        assert record.check is not None and record.check.wrong == 0
+        assert record.check.figures == {"resident": 1.0 if record.case["cache"] == "warm" else 0.0}
+        assert record.check.repeatable == found["batch"].check.repeatable != {}  # type: ignore[union-attr]
+        assert any(note.startswith("data: made-up 4 x 3072, sha256 ") for note in record.notes)
+        assert any(note.endswith(", 1 thread") for note in record.notes)
+    numbers = {name: (record.samples.n, record.samples.warmup) for name, record in found.items() if record.samples}
+    assert numbers == {"batch": (3, 1), "first": (1, 0)}
+    assert trained(tmp_path, steps=1)["batch"].check != found["batch"].check
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("network", NETWORKS)
+def test_batches_have_the_shape_that_a_network_takes(
+    network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from collbench.workloads.programs.train import Batches
+    from collbench.workloads.programs.train_data import FILE, write
+
+    monkeypatch.chdir(tmp_path)
+    of = NETWORKS[network]
+    found = SOURCES["made-up"].read(of, 7)
+    batches = Batches(of, write(found, 7), 3)
+    assert len(batches) == 2
+    rows = np.fromfile(FILE, found.rows.dtype).reshape(7, -1)
+    inputs, targets = batches[1]
+    assert inputs.shape == (3, *of.example) and targets.shape == (3, *of.targets)
+    expected = rows[3:6, :-1].astype(float) / (1 if of.tokens else 255)
+    assert torch.allclose(inputs.double().flatten(1), torch.from_numpy(expected))
+    assert targets.flatten().tolist() == (rows[3:6, 1:] if of.tokens else rows[3:6, -1]).flatten().tolist()
+
+
+FLAGS = ("--network", "alexnet", "--batch", "2", "--steps", "1", "--threads", "1", "--loaders", "0", "--times", "2")
+
+
+def patched(folder: Path, patch: str, device: str) -> subprocess.CompletedProcess[str]:
+    """The program after a line of Python, on two batches of made-up examples."""
+    make = "collbench.workloads.programs.train_data"
+    examples = ("--network", "alexnet", "--data", "made-up", "--examples", "4")
+    subprocess.run((sys.executable, "-m", make, *examples), cwd=folder, check=True, timeout=300)
+    script = f"import sys, torch; from collbench.workloads.programs import train; {patch}; sys.exit(train.main())"
+    argv = (sys.executable, "-c", script, *FLAGS, "--device", device)
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+def test_without_a_gpu_it_is_skipped_and_one_that_is_full_is_named(tmp_path: Path) -> None:
+    done = patched(tmp_path, "torch.cuda.is_available = lambda: False", "cuda")
+    assert (done.returncode, done.stdout, done.stderr[:13]) == (77, "", "device=cuda: ")
+    full = "def run(flags): raise torch.cuda.OutOfMemoryError('CUDA out of memory. Tried 1 GiB. GPU 0 has none.')"
+    done = patched(tmp_path, f"exec({full!r}); train.run = run", "cuda")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "alexnet in batches of 2 does not fit on the GPU: CUDA out of memory\n"
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+def test_losses_that_are_no_finite_numbers_are_counted(tmp_path: Path) -> None:
+    infinite = "train.Network.loss = lambda self, module, inputs, targets: module(inputs).sum() * float('inf')"
+    done = patched(tmp_path, infinite, "cpu")
+    assert TRAIN.verify(case_of("train"), done.stdout) == json.loads(done.stdout)["nonfinite"] == 4, done.stderr

@@ -1,0 +1,103 @@
+"""The folder of a program is removed at the end; that of a killed process by the next one, and no living one's."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.processes import LIMIT
+
+from collbench.run import working_folder as module
+from collbench.run.child import ProgramFailed
+from collbench.run.working_folder import prefix, working_folder
+
+#: Works in a folder, says which, and waits.
+WORKS = """
+import sys, time
+from collbench.run.working_folder import working_folder
+with working_folder(sys.argv[1]) as folder:
+    (folder / "data").write_text("large")
+    print(folder, flush=True)
+    time.sleep(3600)
+"""
+
+
+@contextmanager
+def another(parent: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that works in a folder; it is killed at the end."""
+    with subprocess.Popen((sys.executable, "-c", WORKS, str(parent)), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, Path(process.stdout.readline().strip())
+        finally:
+            process.kill()
+
+
+def test_it_is_empty_and_removed_with_everything_in_it(tmp_path: Path) -> None:
+    with working_folder(str(tmp_path)) as folder:
+        assert (folder.parent, list(folder.iterdir())) == (tmp_path, [])
+        (folder / "deep" / "deeper").mkdir(parents=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+    with another(tmp_path) as (_, living), another(tmp_path) as (killed, left):
+        with working_folder(str(tmp_path)) as own:
+            assert set(tmp_path.iterdir()) == {living, left, own}
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(LIMIT)
+        assert (left / "data").exists()
+        with working_folder(str(tmp_path)) as own:
+            assert set(tmp_path.iterdir()) == {living, own}
+        assert (living / "data").read_text() == "large"
+
+
+def test_what_is_not_ours_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link, another machine's, a file, and what another user has."""
+    target = tmp_path / "target"
+    target.mkdir()
+    (tmp_path / f"{prefix()}link").symlink_to(target)
+    (tmp_path / f"{prefix()}file").write_text("")
+    (tmp_path / f"{module.PREFIX}elsewhere.example-x").mkdir()
+    kept = set(tmp_path.iterdir())
+    with working_folder(str(tmp_path)) as own:
+        assert set(tmp_path.iterdir()) == {*kept, own}
+    (tmp_path / f"{prefix()}user").mkdir()
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    with working_folder(str(tmp_path)):
+        assert (tmp_path / f"{prefix()}user").exists()
+
+
+def test_nobody_meets_a_folder_that_is_not_locked_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locks, names = fcntl.flock, list[str]()
+
+    def look(file: int, how: int) -> None:
+        names.extend(path.name for path in tmp_path.iterdir())
+        locks(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", look)
+    with working_folder(str(tmp_path)) as folder:
+        assert folder.name.startswith(prefix())
+    (name,) = names
+    assert name.startswith(module.DRAFT)
+
+
+def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProgramFailed, match=r"/no/such: No such file or directory; name one in which files"):
+        working_folder("/no/such").__enter__()
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(ProgramFailed, match="No space left on device"):
+        working_folder(str(tmp_path)).__enter__()
+    assert list(tmp_path.iterdir()) == []
