@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.mpi.jobs import skip_or_fail
 from tests.processes import LIMIT
@@ -18,6 +20,7 @@ from tests.processes import LIMIT
 from collbench import workloads
 from collbench.run.expand_programs import program_cases
 from collbench.schema.plan import Plan
+from collbench.workloads.datasets.source import Examples
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -56,11 +59,11 @@ def command(ranks: int, **values: Any) -> list[str]:
     return list(workloads.get("parameter_server").argv(case.case, 1))[1:]
 
 
-def started(arguments: list[str], ranks: int) -> list[subprocess.Popen[str]]:
+def started(arguments: list[str], ranks: int, **variables: str) -> list[subprocess.Popen[str]]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = str(bound.getsockname()[1])
-    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **variables}
     return [
         subprocess.Popen(
             [sys.executable, *arguments], env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -94,6 +97,31 @@ def test_adam_is_that_of_torch() -> None:
         ours.step()
         theirs.step()
     assert torch.allclose(weights, other, rtol=1e-5, atol=1e-6)
+
+
+def test_real_images_are_shuffled_and_a_twelfth_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collbench.workloads.programs.parameter_server import examples
+
+    rows = np.zeros((1200, 785), np.uint8)
+    rows[:, 0] = rows[:, -1] = np.repeat(np.arange(10), 120)
+    source = SimpleNamespace(read=lambda network, images: Examples(rows, "ten digits"))
+    monkeypatch.setattr(examples, "SOURCES", {"digits": source})
+    found = examples.examples("digits", 1)
+    pixels, labels = found.held_out()
+    assert found.label == "ten digits" and pixels.shape == (100, 784)
+    assert (pixels[:, 0] * 255).round().int().tolist() == labels.tolist()
+    assert len(set(labels.tolist())) > 5
+    batches = found.batches(1)
+    epoch = [next(batches)[1] for _ in range(11)]
+    assert [len(labels) for labels in epoch] == [100] * 11
+    assert sum(len(labels) for labels in epoch) + 100 == 1200
+
+
+def test_data_that_cannot_be_had_ends_the_program_with_the_reason() -> None:
+    (process,) = started([word.replace("made-up", "mnist") for word in command(1)], 1, COLLBENCH_DATA="/no/such")
+    out, err = process.communicate(timeout=LIMIT)
+    assert (process.returncode, out) == (1, "")
+    assert err.splitlines()[-1].startswith("data=mnist: ") and "/no/such" in err
 
 
 @pytest.mark.parametrize(

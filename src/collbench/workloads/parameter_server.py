@@ -13,8 +13,14 @@ from collbench.schema.case import Case
 from collbench.units import counted
 from collbench.workloads._parameter_server import figures, notes, repeatable, seconds, wrong
 from collbench.workloads._torch import Torch
+from collbench.workloads.datasets import SOURCES
+from collbench.workloads.networks import NETWORKS
 from collbench.workloads.parameters import parameter, threads_of
 from collbench.workloads.program import Measure, Program
+from collbench.workloads.software import Alternatives
+
+#: Data sets of images of 28 x 28 pixels in ten classes.
+IMAGE_SETS = {name: source for name, source in SOURCES.items() if source.takes(NETWORKS["fcn5"])}
 
 #: Bytes of a worker that makes its images: 60,000 of 784 pixels, at most five times at once.
 IMAGES = 5 * 60_000 * 784
@@ -41,14 +47,14 @@ WORKLOAD = Program(
     summary="steps of asynchronous workers whose weights parameter servers hold, or (servers=0) of one process",
     measures=(Measure("steps", lambda case: case["steps"], "steps", shown="time"),),
     argv=argv, parse=seconds, verify=wrong, figures=figures, repeatable=repeatable, notes=notes,
-    software=(Torch(),), refuses=refuses, memory=lambda case: (case["ranks"] - case["servers"]) * IMAGES,
-    repeated=True, distributed=True, servers="servers",
+    software=(Torch(),), alternatives=Alternatives("data", IMAGE_SETS), refuses=refuses,
+    memory=lambda case: (case["ranks"] - case["servers"]) * IMAGES, repeated=True, distributed=True, servers="servers",
     axes=(
         parameter("steps", 10_000, "of all workers together", least=1, most=100_000_000),
         parameter("servers", 0, "ranks that hold the weights; 0: one process alone", least=0, most=4, kind="how"),
         parameter("shard", "variable", "a server holds whole variables in turn, or an even part of all weights",
                   among=("variable", "even"), kind="how"),
-        parameter("data", "made-up", "what is learned", among=("made-up",)),
+        parameter("data", "made-up", "what is learned: made-up images, or real ones", among=tuple(IMAGE_SETS)),
         parameter("seed", 1, "of data, weights and batches", least=0, most=1 << 62),
         parameter("threads", 1, "threads of each rank; 0: as many as it has cores", least=0, most=4096, kind="how"),
     ),

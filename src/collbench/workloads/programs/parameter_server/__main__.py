@@ -13,6 +13,9 @@ import json
 
 import torch
 
+from collbench.workloads.datasets import SOURCES
+from collbench.workloads.datasets.source import BadData
+from collbench.workloads.programs.parameter_server.lifelines import fail
 from collbench.workloads.programs.parameter_server.training import alone, together
 
 
@@ -23,11 +26,14 @@ def main() -> None:
                         ("--seed", "of data, weights and batches"), ("--threads", "of each rank")):  # fmt: skip
         parser.add_argument(flag, type=int, required=True, help=means)
     parser.add_argument("--shard", choices=("variable", "even"), required=True, help="what each server holds")
-    parser.add_argument("--data", choices=("made-up",), required=True, help="what is learned")
+    parser.add_argument("--data", choices=SOURCES, required=True, help="what is learned")
     flags = parser.parse_args()
     torch.set_num_threads(flags.threads)
     given = (flags.data, flags.seed, flags.steps)
-    found = together(*given, flags.servers, flags.shard) if flags.servers else alone(*given)
+    try:
+        found = together(*given, flags.servers, flags.shard) if flags.servers else alone(*given)
+    except (BadData, OSError) as error:
+        fail(f"data={flags.data}: {error}")
     print(json.dumps(found))  # noqa: T201 - what it prints is its result
 
 

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from collbench.workloads.datasets import SOURCES
+from collbench.workloads.datasets.source import Rows
+from collbench.workloads.networks import NETWORKS
 from collbench.workloads.programs.parameter_server.sharding import CLASSES, INPUTS
 
 BATCH = 100
 
-#: Images, and how many of them are held out to measure the accuracy, as in the tutorials on MNIST.
-IMAGES, HELD_OUT = 60_000, 5_000
+#: Images that are made up.
+IMAGES = 60_000
+
+#: One of so many images is held out to measure the accuracy: 5000 of 60,000, as in the tutorials on MNIST.
+HELD_OUT = 12
 
 #: Made-up images are mostly dark, as digits are: for each class a fifth of the pixels is likelier to be bright than the
 #: others. Of 256, in how many images it is.
@@ -22,7 +28,7 @@ DRAWN, LIKELY = 0.2, (64, 32)
 
 @dataclass(frozen=True)
 class Examples:
-    """`images` [n, 784] uint8, `labels` [n]; the last `HELD_OUT` are not trained with. `label` names them honestly."""
+    """`images` [n, 784] uint8, `labels` [n]; the last twelfth is not trained with. `label` names them honestly."""
 
     label: str
     images: torch.Tensor
@@ -33,23 +39,40 @@ class Examples:
         return self.images[which].float().div_(255), self.labels[which]
 
     def held_out(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.batch(slice(-HELD_OUT, None))
+        return self.batch(slice(self._trained, None))
 
     def batches(self, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Without an end: every epoch in another order."""
         generator = torch.Generator().manual_seed(seed)
-        trained = len(self.labels) - HELD_OUT
         while True:
-            for which in torch.split(torch.randperm(trained, generator=generator), BATCH):
+            for which in torch.split(torch.randperm(self._trained, generator=generator), BATCH):
                 if len(which) == BATCH:
                     yield self.batch(which)
 
+    @property
+    def _trained(self) -> int:
+        return len(self.labels) - len(self.labels) // HELD_OUT
+
 
 def examples(data: str, seed: int) -> Examples:
-    """The data set of that name: `made-up` is the only one."""
+    """The data set of that name, in an order that follows from the seed; what is made up follows from it too.
+
+    Raises:
+        BadData, OSError: its file is damaged, or cannot be read.
+    """
     random = np.random.default_rng(seed)
+    if data == "made-up":
+        rows, label = _made_up(random), f"made-up {IMAGES} x {INPUTS}, mostly dark"
+    else:
+        found = SOURCES[data].read(NETWORKS["fcn5"], IMAGES)
+        rows, label = random.permutation(found.rows), found.label
+    return Examples(label, torch.from_numpy(rows[:, :-1]), torch.from_numpy(rows[:, -1].astype(np.int64)))
+
+
+def _made_up(random: np.random.Generator) -> Rows:
     likely = np.where(random.random((CLASSES, INPUTS)) < DRAWN, *LIKELY).astype(np.uint8)
     labels = random.integers(0, CLASSES, IMAGES)
-    images = random.integers(0, 256, (IMAGES, INPUTS), dtype=np.uint8)
-    images = np.where(images < likely[labels], ~images, np.uint8(0))
-    return Examples(f"{data} {IMAGES} x {INPUTS}", torch.from_numpy(images), torch.from_numpy(labels))
+    pixels = random.integers(0, 256, (IMAGES, INPUTS), dtype=np.uint8)
+    rows = np.empty((IMAGES, INPUTS + 1), np.uint8)
+    rows[:, :-1], rows[:, -1] = np.where(pixels < likely[labels], ~pixels, np.uint8(0)), labels
+    return rows
