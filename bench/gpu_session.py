@@ -43,6 +43,16 @@ budget = "0.2s"
 floor = 5
 unusable = "skip"
 """
+GPU_SUITE = (
+    "gpu_launch", "gpu_copy", "gpu_gemm", "gpu_histogram", "gpu_convolution", "gpu_transpose", "memory=pinned,pageable",
+    "bins=64,256", "side=4096", "variant=all",
+)  # fmt: skip
+TRAIN = ("train", "network=fcn5,alexnet,resnet56,lstm", "device=cuda")
+#: `sh -c TRAIN_IF_LISTED PYTHON MODULE WORDS...`: `collbench suite WORDS...`, where there is the benchmark train.
+TRAIN_IF_LISTED = """\
+"$0" -m "$1" suite | grep -q "^  [a-z]*  *train " || { echo "this collbench has no benchmark train"; exit 0; }
+module=$1; shift; exec "$0" -m "$module" suite "$@"
+"""
 
 
 class Plan:
@@ -62,17 +72,29 @@ class Plan:
         yield Step("peer", 175, self.program("gpu_peer.py", *self.here(), "--rounds", "6", "--limit", "150"))
         yield Step("floor", 75, self.program("gpu_floor.py", *self.here(), "--limit", "60"))
         yield Step("copies", 60, self.program("gpu_copies.py", *self.here(), "--limit", "45"))
-        yield Step("sweep", 30, self.collbench(self.ranks, "sweep", str(self.plan("sweep", SWEEP))), stretches=True)
-        yield Step("server", 20, self.collbench(self.ranks + 1, "server", SMOKE), stretches=True)
+        yield from self.suites()
+        yield Step("sweep", 15, self.collbench(self.ranks, "sweep", str(self.plan("sweep", SWEEP))), stretches=True)
+        yield Step("server", 15, self.collbench(self.ranks + 1, "server", SMOKE), stretches=True)
         if self.ranks == 1:  # two ranks on one GPU: function, no measurement
             shared = "share_gpu = true\n" + (ROOT / SMOKE).read_text(encoding="utf-8")
-            yield Step("shared", 20, self.collbench(2, "shared", str(self.plan("shared", shared))), stretches=True)
+            yield Step("shared", 15, self.collbench(2, "shared", str(self.plan("shared", shared))), stretches=True)
         yield Step("list", 10, (self.python, "-m", self.module, "list"), stretches=True)
-        yield Step("doctor", 15, (self.python, "-m", self.module, "doctor"), stretches=True, codes=(0, 1))
+        yield Step("doctor", 10, (self.python, "-m", self.module, "doctor"), stretches=True, codes=(0, 1))
         for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py"), reverse=True):
             yield Step(
                 f"tests-{file.stem.removeprefix('test_')}", 5, self.pytest(file), self.for_tests(), stretches=True
             )
+
+    def suites(self) -> Iterator[Step]:
+        """Benchmarks of one GPU, in runs that are kept: what is worth most comes first, for a step that is cut off."""
+        gpu = (self.python, "-m", self.module, "suite", *GPU_SUITE, *self.kept("gpu-suite"))
+        yield Step("gpu-suite", 20, gpu, stretches=True)
+        train = ("sh", "-c", TRAIN_IF_LISTED, self.python, self.module, *TRAIN, *self.kept("train"))
+        yield Step("train", 10, train, stretches=True)
+
+    def kept(self, name: str) -> tuple[str, ...]:
+        """Flags of a run that is kept, in which no case takes long."""
+        return ("-n", "10", "-w", "2", "-T", "60s", "--out", str(self.work / "results" / name))
 
     def program(self, name: str, *arguments: str) -> tuple[str, ...]:
         """One of this folder, in the environment."""

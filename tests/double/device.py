@@ -89,7 +89,7 @@ class DoubleDevice:
         self.events = np.zeros(64, np.int64)
         self.used = 0
         self.trace: list[str] = []
-        self._functions = Functions(self.trace)
+        self.functions = Functions(self.trace)
         for name, python, words in (
             ("cudaMemcpyAsync", self._copy_words, 5),
             ("cudaStreamSynchronize", self._wait_words, 1),
@@ -97,8 +97,8 @@ class DoubleDevice:
             ("cudaEventElapsedTime", self._elapsed_words, 3),
             ("cudaGraphLaunch", self._launch_words, 2),
         ):
-            self._functions.add(name, python, words)
-        self.native = self._functions.native
+            self.functions.add(name, python, words)
+        self.native = self.functions.native
 
     def allocate(self, size: int) -> Hidden:
         self.refuse_in_capture()
@@ -141,13 +141,14 @@ class DoubleDevice:
         if size == 0:
             return
         there, here = self.at(target, size), self.at(source, size)
-        if (kind == 1) != (there is not None) or (kind == 2) != (here is not None):
+        if (kind in (1, 3)) != (there is not None) or (kind in (2, 3)) != (here is not None):
             raise Code(INVALID)
-        host = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(target if there is None else source))
+        outside = [at for at, found in ((target, there), (source, here)) if found is None]
+        host = [np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(at)) for at in outside]
 
         def happen() -> None:
-            into = host if there is None else self.held(target, size)
-            np.copyto(into, host if here is None else self.held(source, size))
+            into = host[0] if there is None else self.held(target, size)
+            np.copyto(into, host[0] if here is None else self.held(source, size))
 
         self.enqueue(happen)
 

@@ -5,7 +5,7 @@ DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (ha
 DOUBLE_NCCL_VERSION=2.30.1, DOUBLE_COMM_MEMORY (bytes that a communicator holds), DOUBLE_SPOIL=KIND (see `spoil`),
 DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT, DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all,
 DOUBLE_REFUSES=ALGORITHM (no communicator), DOUBLE_CUDA_AWARE (the MPI may read and write device memory, and is
-believed to).
+believed to). Programs of suite `gpu` are started by `gpu_program`, which has more variables.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collbench.errors import BackendUnavailable
 from collbench.machine import launcher
 from collbench.run import experiment
 from collbench.run.failures import StartLimit
+from collbench.workloads import _gpu
 from tests.double.device import READABLE, DoubleDevice
 from tests.double.nccl import DoubleNccl
 from tests.double.spoil import spoil
@@ -57,5 +58,6 @@ if __name__ == "__main__":
     if READABLE:
         vars(mpi_cuda)["refusal"] = lambda *_: None
     spoil(os.environ.get("DOUBLE_SPOIL", ""))
+    vars(_gpu)["command"] = lambda name: (sys.executable, "-m", "tests.double.gpu_program", f"{_gpu.PROGRAMS}.{name}")
     sys.argv[0] = "collbench"
     main()

@@ -86,6 +86,13 @@ def test_the_package_is_the_installed_one(installed: Path, tmp_path: Path) -> No
     assert done.stdout.strip() == str(installed / "collbench" / "timing" / "_loop.abi3.so"), done.stderr
 
 
+def test_the_kernels_of_programs_are_installed(installed: Path) -> None:
+    folder = "collbench/workloads/programs/gpu"
+    assert {path.name for path in (installed / folder).glob("*.cu")} == {
+        path.name for path in (ROOT / "src" / folder).glob("*.cu")
+    }
+
+
 def test_plans_are_found_by_name(installed: Path, tmp_path: Path) -> None:
     *listed, last = told(installed, tmp_path, "plan").splitlines()
     assert {line.split()[2] for line in listed} == {path.stem for path in (ROOT / "launch").glob("*.toml")}

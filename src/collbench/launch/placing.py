@@ -75,7 +75,8 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     policy, number = placement.find(cell.policy)
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
     wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
-    by_rank = slots.get(plan.device)(topology, wants)
+    without = _without_gpus(plan, topology)
+    by_rank = slots.get("cpu" if without else plan.device)(topology, wants)
     if plan.spare == "chief":
         by_rank = _with_spare(by_rank, cell.servers, topology)
     groups = placement.groups_of(policy, number, by_rank, topology, cell.servers)
@@ -83,7 +84,7 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     used = Counter(core for slot in by_rank for core in slot.cores)
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
     crowded = any(count > 1 for count in used.values())
-    return Placement(boxes, crowded, idle, policy.note(groups, topology))
+    return Placement(boxes, crowded, idle, without or policy.note(groups, topology))
 
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:
@@ -96,3 +97,11 @@ def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tu
         tuple(sorted({*own.nodes, *(core.node for core in spare)})), own.gpu,
     )  # fmt: skip
     return (*by_rank[:chief], larger, *by_rank[chief + 1 :])
+
+
+def _without_gpus(plan: LaunchPlan, topology: Topology) -> str:
+    """A note where benchmarks of GPUs are planned on cores, because no GPU is there and they may be skipped."""
+    if plan.device != "gpu" or topology.gpus or plan.collectives or plan.unusable != "skip":
+        return ""
+    reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
+    return f"this machine offers no GPU{reason}: benchmarks that need one are skipped"

@@ -1,0 +1,1 @@
+"""Programs that run on a GPU; each is started as `python -m collbench.workloads.programs.gpu.NAME`."""
