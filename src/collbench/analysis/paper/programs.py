@@ -39,8 +39,8 @@ class Found:
 
 
 def judge(published: ProgramsPaper, sides: Sides) -> list[Judgement[Found]]:
-    """Every conclusion of the paper, in its order."""
-    return [_judged(conclusion, sides) for conclusion in published.conclusions]
+    """Every conclusion of the paper on host and container, in its order."""
+    return [_judged(conclusion, sides) for conclusion in published.conclusions if not conclusion.claims]
 
 
 def diff_percent(ratio: Estimate, shown: Literal["time", "rate"]) -> Estimate:

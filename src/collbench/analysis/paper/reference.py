@@ -133,13 +133,36 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return (self.host - self.docker) / self.host * 100
 
 
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A way to place a training, `faster` than another, in `cells`: in some of those that were measured, all, or none.
+
+    Each cell is compared with those of the other way that are equal in the axes `at`, of which `workers` are ranks
+    without servers.
+    """
+
+    text: str
+    faster: Selector
+    than: Selector
+    cells: Literal["some", "all", "none"]
+    at: tuple[Literal["policy", "servers", "shard", "workers"], ...] = ()
+
+
+class PublishedTraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A published time of a training with parameter servers (s); `cell` says where it was placed."""
+
+    machine: str
+    workers: int
+    seconds: float
+    cell: Selector
+
+
 class ProgramConclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sentence of a paper on host and container, and what a run must show for it.
 
     The Diff% of every one of `cells` lies between the two bounds of `diff_percent`, of which None is none; or it is
     further from 0 than that of each of `more_than`. `needs`: all cells must show it, or most of them; of a `chain` all,
-    and without one of its links it cannot be told. Cells `beside` are shown and decide nothing. Without cells `lacking`
-    says why no run can show it.
+    and without one of its links it cannot be told. Cells `beside` are shown and decide nothing. A conclusion on
+    trainings with parameter servers consists of `claims`. Without any `lacking` says why no run can show it.
     """
 
     number: int
@@ -149,13 +172,14 @@ class ProgramConclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     more_than: tuple[Selector, ...] = ()
     needs: Literal["all", "most", "chain"] = "all"
     beside: tuple[Selector, ...] = ()
+    claims: tuple[Claim, ...] = ()
     lacking: str = ""
 
     def __post_init__(self) -> None:
-        if sum((self.diff_percent is not None, bool(self.more_than), bool(self.lacking))) != 1:
-            raise ValueError(f"conclusion {self.number}: one of diff_percent, more_than, lacking")
-        if bool(self.cells) == bool(self.lacking):
-            raise ValueError(f"conclusion {self.number}: either cells, or why it has none")
+        if sum((self.diff_percent is not None, bool(self.more_than), bool(self.claims), bool(self.lacking))) != 1:
+            raise ValueError(f"conclusion {self.number}: one of diff_percent, more_than, claims, lacking")
+        if bool(self.cells) == bool(self.claims or self.lacking):
+            raise ValueError(f"conclusion {self.number}: either cells, or claims, or why it has none")
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -176,6 +200,7 @@ class ProgramsPaper(
     unit: str
     experiments: tuple[Published, ...]
     conclusions: tuple[ProgramConclusion, ...]
+    training: tuple[PublishedTraining, ...] = ()
 
     @property
     def workloads(self) -> tuple[str, ...]:
