@@ -28,6 +28,7 @@ from collbench.launch.folders.layout import folders_in
 from collbench.launch.log import Log
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
+from collbench.launch.stacks import stack_of
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.place import planned
@@ -129,6 +130,24 @@ def test_the_environments_beside_all_images_are_asked_once_each(
     assert (look.reference, look.title) == (sys.prefix, f"the environment beside openmpi ({sys.prefix})")
     assert (look.id, look.digests, look.labels, look.refused, look.grants) == (None, (), {}, frozenset(), frozenset())
     assert looks.remarks == ()
+
+
+@pytest.mark.parametrize(("benchmark", "wanted"), [("parameter_server", "torch"), ("stream", "")])
+def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
+    monkeypatch: pytest.MonkeyPatch, benchmark: str, wanted: str
+) -> None:
+    """Else the host would start by mpirun what torchrun starts in the container. One rank needs no library."""
+    asked: list[str] = []
+
+    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = ()) -> Contents:
+        asked.append(wanted)
+        return contents(wanted)
+
+    monkeypatch.setattr(environments, "probe", ask)
+    plan = LaunchPlan(images=("torch",), benchmarks=(benchmark,))
+    look = environments.look_beside(plan, "torch", "torch")
+    assert (asked, look.contents.vendor) == ([wanted], wanted)
+    assert stack_of(plan, "torch", look).starter.vendor == (wanted or "process")
 
 
 def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,11 @@ def _with_servers(plan: LaunchPlan, cell: LaunchCell, benchmark: Benchmark) -> B
     return own | {counts: cell.servers}
 
 
+def communicates(plan: LaunchPlan) -> bool:
+    """Whether its ranks need a library that starts them; programs of one rank need none."""
+    return bool(plan.collectives) or any(workloads.get(name).distributed for name in plan.workloads)
+
+
 def backends_of(plan: LaunchPlan, image: str) -> tuple[str, ...]:
     """The backends that are measured with an image: none in a plan of programs alone."""
     if not plan.collectives:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from collbench import backends, workloads
+from collbench import backends
 from collbench.errors import PlanError
 from collbench.launch import engines, starters
-from collbench.launch.cells import LaunchCell, backends_of
+from collbench.launch.cells import LaunchCell, backends_of, communicates
 from collbench.launch.engines.spec import Look, Session, Stack
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.probe import Contents
@@ -59,7 +59,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         f"{image}: apart from the container, host and image differ: {line}"
         for image, look in inside
         if image in host
-        for line in differences_of(host[image].contents, look.contents, communicate=_communicates(plan))
+        for line in differences_of(host[image].contents, look.contents, communicate=communicates(plan))
     ]
     images = tuple(_image(image, look) for image, look in inside)
     environments = tuple(_image(image, look) for image, look in host.items())
@@ -72,13 +72,9 @@ def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
     Raises:
         ImageMissing: it holds no library that can be started.
     """
-    starter = starters.get(look.contents.vendor, image) if _communicates(plan) else PROCESS
+    starter = starters.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
     return Stack(starter, look.reference, look.refused, nccl, look.grants)
-
-
-def _communicates(plan: LaunchPlan) -> bool:
-    return bool(plan.collectives) or any(workloads.get(name).distributed for name in plan.workloads)
 
 
 def _image(name: str, look: Look) -> Image:

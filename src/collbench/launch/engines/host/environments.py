@@ -11,6 +11,7 @@ import msgspec
 from collbench import workloads
 from collbench.errors import PlanError
 from collbench.launch import starters
+from collbench.launch.cells import communicates
 from collbench.launch.engines.spec import Look
 from collbench.launch.probe import Contents
 from collbench.schema.launch_plan import LaunchPlan
@@ -26,7 +27,7 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
         PlanError: it holds another library than the image, or it is not known which one the image holds.
     """
     environment = find_environment(image, plan.environments.get(image))
-    if not plan.collectives:  # programs need no library
+    if not communicates(plan):
         return _look(image, environment, probe(environment, benchmarks=workloads.uses(plan.benchmarks)))
     wanted = in_image or _vendor_in(image)
     contents = probe(environment, wanted, workloads.uses(plan.benchmarks))
