@@ -199,6 +199,8 @@ def test_advise_says_what_a_place_costs_a_step(tmp_path: Path) -> None:
     host = COMPUTE + 0.8 * taken(), COMPUTE + taken()
     assert f"{measured / host[0]:.2f}" in single and f"{predicted / host[1]:.2f}" in single
     assert len(json.loads(printed("advise", run, "--style", "json"))["steps"]) == 3
+    (chosen,) = json.loads(printed("advise", run, "--given", "policy=single", "--style", "json"))["steps"]
+    assert chosen["case"]["where"]["policy"] == "single"
 
 
 def test_the_page_has_both(tmp_path: Path) -> None:

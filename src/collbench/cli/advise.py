@@ -46,9 +46,11 @@ def command(
         refuse_not_in_turns(first, other)
     observed = merged([first, *others], names(ignored), in_blocks)
     wanted = parse_given(given, own_axes(observed.cells))
-    advices = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
+    asked = questions(observed, wanted)
+    advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
     guidelines = check(observed, margin)
     cautions = () if observed.interleaved else (NOT_INTERLEAVED,)
-    steps = training_steps(observed)
+    places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
+    steps = [step for step in training_steps(observed) if step.case.where in places]
     found = document(advices, guidelines, cautions) | {"steps": [step_entry(step) for step in steps]}
     say([*tables(advices, guidelines, cautions), *cost_tables(steps)], found, style)
