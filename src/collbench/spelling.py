@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """`Did you mean mpi?`, or `There are: fake, mpi, torch-gloo.` where no word is similar."""
-    return _near(word, known) or _all(known)
+    return nearest(word, known) or _all(known)
 
 
 def nearest_and_all(word: str, known: Sequence[str]) -> str:
     """`Did you mean quick? There are: ladder, quick.` for a short list that the reader may not have seen."""
-    return f"{_near(word, known)} {_all(known)}".lstrip()
+    return f"{nearest(word, known)} {_all(known)}".lstrip()
 
 
-def _near(word: str, known: Sequence[str]) -> str:
+def nearest(word: str, known: Sequence[str]) -> str:
+    """`Did you mean mpi?`, or nothing where no word is similar."""
     import difflib  # takes too long to import where nothing is misspelt
 
     near = difflib.get_close_matches(word, known, n=1)

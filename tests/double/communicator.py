@@ -31,7 +31,8 @@ _PYTHON = {
     "AllReduce": "all_reduce", "Reduce": "reduce", "Broadcast": "broadcast", "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter", "Send": "send", "Recv": "recv",
 }  # fmt: skip
-INVALID_ARGUMENT = 4  # ncclInvalidArgument of nccl.h
+#: ncclUnhandledCudaError and ncclInvalidArgument of nccl.h.
+UNHANDLED_CUDA_ERROR, INVALID_ARGUMENT = 1, 4
 
 #: From this version on a GPU may be shared by ranks that say so; before, by ranks that seem to be on different hosts.
 _SHARES = (2, 30, 0)
@@ -54,11 +55,11 @@ class DoubleComm:
 
     def __init__(self, library: DoubleNccl, device: DoubleDevice, size: int, unique_id: Any, rank: int) -> None:
         self.device, self.size, self.rank = device, size, rank
-        self.freed = self._aborted = self._connected = False
+        self.freed = self._aborted = self._connected = self._half_connected = False
         self._library, self._world = library, load_mpi().COMM_WORLD
         self.address = 0xC000 + 64 * unique_id[1] + unique_id[0]
         self._tag = self.address
-        self._memory: Any = device.allocate(int(os.environ.get("DOUBLE_COMM_MEMORY", "0")))
+        self._memories = [self._take("DOUBLE_COMM_MEMORY")]
         self._leader = unique_id[0]
         self._exchanges = 0
         self._members = self._meet()
@@ -68,6 +69,14 @@ class DoubleComm:
             raise RuntimeError("double: NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected")
         for name in CALLS:
             setattr(self, _PYTHON[name], partial(library.issue, self, name))
+
+    def _take(self, variable: str) -> Any:
+        """Memory of the library's own. What CUDA says goes to the log; the caller gets a code."""
+        try:
+            return self.device.allocate(int(os.environ.get(variable, "0")))
+        except MemoryError:
+            self._library.log.warn("Cuda failure 2 'out of memory'")
+            raise Code(UNHANDLED_CUDA_ERROR) from None
 
     def _host(self) -> str:
         return os.environ.get("NCCL_HOSTID", os.uname().nodename)
@@ -155,7 +164,14 @@ class DoubleComm:
             self.device.enqueue(partial(self._perform_sends, sends))
 
     def _connect(self) -> None:
-        if self.size > 1 and not self._connected:
+        """In the first call."""
+        if self._connected:
+            return
+        if self._half_connected:
+            crash("a communicator is used again whose first call has failed")
+        self._half_connected = True
+        self._memories.append(self._take("DOUBLE_CONNECT_MEMORY"))
+        if self.size > 1:
             after = (self.rank + 1) % self.size
             self._library.log.info("P2P", f"Channel 00/0 : {self.rank}[0] -> {after}[0] via P2P/DOUBLE")
         self._connected = True
@@ -218,7 +234,8 @@ class DoubleComm:
         if self.address in self._library.registered.values():
             crash("a communicator is destroyed before its memory was deregistered")
         self._exchange(None)
-        self.freed, self._memory = True, None
+        self.freed = True
+        self._memories.clear()
 
     def abort(self) -> None:
         """What is under way ends as if it were done; the communicator is freed."""
@@ -226,6 +243,8 @@ class DoubleComm:
         if os.environ.get("DOUBLE_ABORT_HANGS"):
             time.sleep(3600)
         self.freed = self._aborted = True
+        self._memories.clear()
+        self._library.forget(self)
         time.sleep(_ABORT)
         if os.environ.get("DOUBLE_SAYS_ABORT"):
             os.write(2, f"double: communicator aborted on rank {self.rank}\n".encode())

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
 from collbench.collectives.row import Array, C
 from collbench.errors import Unsupported
+from collbench.machine import launcher
 from collbench.schema.manifest import Gpu
 from collbench.timing.call import Stage, Stopwatch
 from tests.double.functions import Code, Functions, crash
@@ -26,7 +27,9 @@ from tests.double.functions import Code, Functions, crash
 STREAM = 0x57AEA
 #: cudaErrorInvalidValue, cudaErrorStreamCaptureUnsupported and cudaErrorStreamCaptureInvalidated of driver_types.h.
 INVALID, NOT_IN_CAPTURE, CAPTURE_INVALID = 1, 900, 901
-SIZE = int(os.environ.get("DOUBLE_MEMORY", 1 << 30))
+_FULL, _, _LESS = os.environ.get("DOUBLE_FULL", "").partition(":")
+SIZE = int(_LESS if str(launcher.detect().rank) == _FULL else os.environ.get("DOUBLE_MEMORY", 1 << 30))
+PINNED = int(os.environ.get("DOUBLE_PINNED", 1 << 40))
 #: Whether the host may touch device memory, as it may where a CUDA-aware MPI is made up (DOUBLE_CUDA_AWARE).
 READABLE = "DOUBLE_CUDA_AWARE" in os.environ
 
@@ -81,6 +84,7 @@ class DoubleDevice:
         self.facts = Gpu(uuid=uuid, name="Double", memory=SIZE, bus="0000:00:00.0", driver="0")
         self.stream = STREAM
         self.memories: dict[int, Array] = {}
+        self.pages: dict[int, int] = {}  # page-locked host memory: address and bytes
         self.queue: list[Callable[[], object]] = []
         self.capturing: list[Callable[[], object]] | None = None
         self.captures = True
@@ -112,7 +116,24 @@ class DoubleDevice:
 
     def pinned(self, size: int) -> Array:
         self.refuse_in_capture()
-        return np.zeros(size, np.uint8)
+        if sum(self.pages.values()) + size > PINNED:
+            raise MemoryError(f"{size} bytes of host memory cannot be page-locked")
+        array = np.zeros(max(size, 1), np.uint8)
+        self.pages[array.ctypes.data] = size
+        finalize(array, self.pages.pop, array.ctypes.data, None).atexit = False
+        return array[:size]
+
+    def _uses_pages(self, *addresses: int) -> None:
+        """Whatever of these is page-locked must still be there when the work happens that is enqueued next."""
+        spans = [(start, start + size) for start, size in self.pages.items()]
+        pages = {start for start, end in spans for address in addresses if start <= address < end}
+
+        def look() -> None:
+            if not self.pages.keys() >= pages:
+                crash("work in the stream uses page-locked memory that was freed")
+
+        if pages:
+            self.enqueue(look)
 
     def at(self, address: int, size: int) -> Array | None:
         """The device's own view of its memory; None where the address is the host's."""
@@ -140,6 +161,7 @@ class DoubleDevice:
     def copy(self, target: int, source: int, size: int, kind: int) -> None:
         if size == 0:
             return
+        self._uses_pages(target, source)
         there, here = self.at(target, size), self.at(source, size)
         if (kind in (1, 3)) != (there is not None) or (kind in (2, 3)) != (here is not None):
             raise Code(INVALID)

@@ -27,7 +27,20 @@ class DoubleLog:
 
     def info(self, subsystem: str, text: str) -> None:
         """A line, where this subsystem is logged and a file is named."""
+        if subsystem in self._logged():
+            self._write(f"INFO {text}")
+
+    def warn(self, text: str) -> None:
+        """A line, where a file is named."""
+        self._logged()
+        self._write(f"WARN {text}")
+
+    def _logged(self) -> frozenset[str]:
+        """The subsystems."""
         if self._subsystems is None:
             self._subsystems = self._open()
-        if self._file is not None and subsystem in self._subsystems:
-            self._file.write(f"double:{os.getpid()}:{os.getpid()} [0] NCCL INFO {text}\n")
+        return self._subsystems
+
+    def _write(self, text: str) -> None:
+        if self._file is not None:
+            self._file.write(f"double:{os.getpid()}:{os.getpid()} [0] NCCL {text}\n")

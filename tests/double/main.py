@@ -1,8 +1,10 @@
 """collbench on the double: `python -m tests.double.main collbench-arguments...`.
 
-Variables: DOUBLE_GPUS (how many every rank sees), DOUBLE_MEMORY (bytes of each), DOUBLE_FAILS=FUNCTION:CODE,
+Variables: DOUBLE_GPUS (how many every rank sees), DOUBLE_MEMORY (bytes of each), DOUBLE_FULL=RANK:BYTES (one has
+no more), DOUBLE_PINNED (bytes that can be page-locked), DOUBLE_FAILS=FUNCTION:CODE[:RANK[:N]] (from the N-th call on),
 DOUBLE_ASYNC_ERROR=TEXT, DOUBLE_LOST=hang|die:RANK:N, DOUBLE_OTHER_NCCL=RANK (has another library),
-DOUBLE_NCCL_VERSION=2.30.1, DOUBLE_COMM_MEMORY (bytes that a communicator holds), DOUBLE_SPOIL=KIND (see `spoil`),
+DOUBLE_NCCL_VERSION=2.30.1, DOUBLE_COMM_MEMORY and DOUBLE_CONNECT_MEMORY (bytes that a communicator takes when it is
+made, and in its first call), DOUBLE_SPOIL=KIND (see `spoil`),
 DOUBLE_SAYS_SETTINGS, DOUBLE_SAYS_ABORT, DOUBLE_ABORT_HANGS, DOUBLE_CANNOT_OPEN=RANK, DOUBLE_WITHOUT_NCCL=RANK|all,
 DOUBLE_REFUSES=ALGORITHM (no communicator), DOUBLE_CUDA_AWARE (the MPI may read and write device memory, and is
 believed to). Programs of suite `gpu` are started by `gpu_program`, which has more variables.

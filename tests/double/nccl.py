@@ -46,6 +46,22 @@ class Group:
             comm.launch([(name, words) for owner, name, words in calls if owner is comm])
 
 
+class Failing:
+    """DOUBLE_FAILS=FUNCTION:CODE[:RANK[:N]]: a call that fails, on one rank or on all, from the N-th time on."""
+
+    def __init__(self) -> None:
+        function, code, rank, first = [*os.environ.get("DOUBLE_FAILS", "").split(":"), "", "", ""][:4]
+        here = rank in ("", str(launcher.detect().rank))
+        self._function, self._code, self._calls = function if here else "", code, 0
+        self._first = int(first or 1)
+
+    def refuse(self, function: str) -> None:
+        """Raises the code, where this call is to fail."""
+        self._calls += function == self._function
+        if function == self._function and self._calls >= self._first:
+            raise Code(int(self._code))
+
+
 class DoubleNccl:
     """See `collbench.bindings.gpu.nccl_library.Nccl`."""
 
@@ -62,7 +78,7 @@ class DoubleNccl:
         self._group = Group()
         self._memories: dict[int, Any] = {}
         self.registered: dict[int, int] = {}  # address of memory: of its communicator
-        self._fails = os.environ.get("DOUBLE_FAILS", "").partition(":")
+        self._failing = Failing()
         self.group_start, self.group_end = self._group.start, self._group.end
         self._functions.add("ncclGroupStart", self.group_start, 0)
         self._functions.add("ncclGroupEnd", self.group_end, 0)
@@ -79,9 +95,7 @@ class DoubleNccl:
         *arguments, stream = words
         try:
             comm.refuse_if_freed()
-            failing, _, code = self._fails
-            if failing == f"nccl{name}":
-                raise Code(int(code))
+            self._failing.refuse(f"nccl{name}")
             DoubleDevice.check(stream)
             comm.check(name, tuple(arguments))
         except Code as error:
@@ -107,6 +121,10 @@ class DoubleNccl:
             os.write(2, said.encode())
         self._comms[comm.address] = comm
         return comm
+
+    def forget(self, comm: DoubleComm) -> None:
+        """What was registered with it; the memory itself is still there."""
+        self.registered = {memory: owner for memory, owner in self.registered.items() if owner != comm.address}
 
     def call(self, function: str, *arguments: Any) -> int | None:
         """What is called at once: memory of NCCL's own, and its log."""

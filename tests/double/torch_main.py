@@ -1,7 +1,8 @@
 """collbench whose torch-nccl has host tensors and gloo underneath: everything of the backend but the GPU.
 
 `python -m tests.double.torch_main collbench-arguments...`, under mpirun or torchrun. Variables: DOUBLE_GPUS (how many
-every rank sees), DOUBLE_SAYS_MEMORY (when torch's allocator gives back what it kept).
+every rank sees), DOUBLE_MEMORY and DOUBLE_PINNED (bytes of a GPU, and those that can be page-locked at once),
+DOUBLE_SAYS_MEMORY (when torch's allocator gives back what it kept).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from weakref import finalize
 
 import torch
 
@@ -43,6 +45,36 @@ class Gpus:
         self._barrier(group)
 
 
+def limit(variable: str) -> int:
+    return int(os.environ.get(variable, 1 << 40))
+
+
+class Memory:
+    """Tensors on a GPU, which has so much room, and in page-locked memory."""
+
+    def __init__(self) -> None:
+        self._used, self._empty = 0, torch.empty
+
+    def empty(self, *shape: Any, dtype: Any, device: str) -> torch.Tensor:
+        tensor = self._empty(*shape, dtype=dtype)
+        free = limit("DOUBLE_MEMORY") - self._used
+        if tensor.nbytes > free:
+            text = f"CUDA out of memory. Tried to allocate {tensor.nbytes} bytes, of which {free} are free."
+            raise torch.cuda.OutOfMemoryError(f"{text}\nMore about it.")
+        self._used += tensor.nbytes
+        finalize(tensor, self._freed, tensor.nbytes)
+        return tensor
+
+    def _freed(self, size: int) -> None:
+        self._used -= size
+
+    @staticmethod
+    def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.nbytes > limit("DOUBLE_PINNED"):
+            raise RuntimeError("CUDA error: out of memory\nMore about it.")
+        return tensor
+
+
 def empty_cache() -> None:
     if "DOUBLE_SAYS_MEMORY" in os.environ:
         os.write(2, b"double: torch gave its memory back\n")
@@ -59,9 +91,9 @@ def install() -> None:
         "stopwatch": stopwatch,
     }
     vars(torch_gpu).update(replaced)
-    new_group, empty = torch.distributed.new_group, torch.empty
+    new_group = torch.distributed.new_group
     distributed: Any = torch.distributed
-    gpus = Gpus()
+    gpus, memory = Gpus(), Memory()
 
     def gloo(members: list[int], backend: str, timeout: Any) -> Any:
         gpus.groups.append(new_group(members, timeout, backend="gloo"))
@@ -69,13 +101,13 @@ def install() -> None:
 
     distributed.new_group, distributed.barrier = gloo, gpus.barrier
     plain: Any = torch
-    plain.empty = lambda *shape, dtype, device: empty(*shape, dtype=dtype)
+    plain.empty = memory.empty
     cuda: Any = torch.cuda
     cuda.set_device = partial(setattr, gpus, "current")
     cuda.current_device = lambda: gpus.current
     cuda.empty_cache = empty_cache
     cuda.current_stream = lambda: SimpleNamespace(synchronize=lambda: None)
-    plain.Tensor.pin_memory = lambda self: self
+    plain.Tensor.pin_memory = memory.pin_memory
 
 
 if __name__ == "__main__":

@@ -164,15 +164,13 @@ def test_an_abort_that_hangs_keeps_nobody(mpirun: Command) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.one_mpi
-@pytest.mark.parametrize("graph", [0, 1])
+@pytest.mark.parametrize("more", ["", "cudagraph = 1", "registered = [true]"])
 @pytest.mark.parametrize("driver", ["native", "python"])
-def test_what_the_library_refuses_fails_its_case_alone(
-    mpirun: Command, driver: str, graph: int, tmp_path: Path
-) -> None:
+def test_what_the_library_refuses_fails_its_case_alone(mpirun: Command, driver: str, more: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     path.write_text(
         'collectives = ["allreduce", "bcast"]\nbackends = ["nccl"]\nsizes = ["8"]\niters = 2\ngate = "barrier"\n'
-        f'drivers = ["{driver}"]\n'
+        f'drivers = ["{driver}"]\n{more}\n'
     )
     command = mpirun(2, "run", str(path), "--style", "json", program=DOUBLE)
     ended = finish(command, env={"DOUBLE_FAILS": "ncclAllReduce:5"})

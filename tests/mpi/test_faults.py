@@ -28,7 +28,7 @@ def test_a_rank_that_raises(mpirun: Command, tmp_path: Path, rank: int) -> None:
     ended = finish(mpirun(2, *SWEEP, "--out", str(tmp_path / "run"), fault=("raise", rank, 120)))
     assert ended.code == 1
     assert len(ended.messages) == 1
-    assert f"rank {rank}: RuntimeError: raised on purpose" in ended.messages[0]
+    assert f"rank {rank}: allreduce 16 B on mpi: RuntimeError: raised on purpose" in ended.messages[0]
     assert str(tmp_path / "run") in ended.messages[0]
     assert sizes_on_disk(tmp_path / "run") == [8]
 

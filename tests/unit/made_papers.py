@@ -36,6 +36,30 @@ def fileio(ratio: float) -> Planted:
     return sysbench("fileio", ratio, storage="overlay")
 
 
+def gemm(ratio: float, problem: str = "1760x16x1760_NN") -> Planted:
+    return ("deepbench_gemm", {"problem": problem, "device": "cpu"}, ratio)
+
+
+def conv(ratio: float) -> Planted:
+    return ("deepbench_conv", {"problem": "7x7x512_n8_k512_3x3_s1_p1", "device": "cpu", "measure": "forward"}, ratio)
+
+
+def rnn(problem: str, ratio: float, device: str = "cpu") -> Planted:
+    return ("deepbench_rnn", {"problem": problem, "device": device, "measure": "forward"}, ratio)
+
+
+def gpu_launch(measure: str, ratio: float) -> Planted:
+    return ("gpu_launch", {"measure": measure}, ratio)
+
+
+def copy(measure: str, ratio: float, affinity: str = "near") -> Planted:
+    return ("gpu_copy", {"measure": measure, "affinity": affinity}, ratio)
+
+
+def fathom(network: str, ratio: float) -> Planted:
+    return ("fathom", {"network": network}, ratio)
+
+
 def linpack(*sizes: int, ratio: float = 1.0) -> list[Planted]:
     return [("linpack", {"n": n, "lda": 0}, ratio) for n in sizes]
 

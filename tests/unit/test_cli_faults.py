@@ -59,7 +59,7 @@ def test_a_rank_that_raises_ends_the_job_with_one_message(collbench: Collbench, 
     run = tmp_path / "run"
     done = collbench("allreduce", *FAKE, "-b", 8, "-e", 32, "--fault", f"raise:{rank}@15", "--out", run)
     assert done.returncode == 1
-    assert f"rank {rank}: RuntimeError: fake: raised on demand" in one_message(done)
+    assert f"rank {rank}: allreduce 16 B on fake: RuntimeError: fake: raised on demand" in one_message(done)
     assert f"1 record is in {run}: collbench show {run}" in done.stderr
     assert [record.status for record in read_run(run).records] == ["ok"]
 

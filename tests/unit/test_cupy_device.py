@@ -37,7 +37,7 @@ class MadeRuntime:
         self.no_device = False
         self.current = -1
         self.calls: list[tuple[Any, ...]] = []
-        self.refuses_graphs = False
+        self.refuses_graphs = 0
         self.raw_uuid = b"cut"
 
     def driverGetVersion(self) -> int:  # noqa: N802
@@ -72,7 +72,7 @@ class MadeRuntime:
 
     def graphInstantiate(self, graph: int) -> int:  # noqa: N802
         if self.refuses_graphs:
-            raise MadeError(900)
+            raise MadeError(self.refuses_graphs)
         return graph + 1
 
     def graphLaunch(self, *arguments: int) -> None:  # noqa: N802
@@ -221,9 +221,15 @@ def test_a_graph_holds_what_was_issued(runtime: MadeRuntime) -> None:
 
 
 def test_what_cannot_be_captured(runtime: MadeRuntime) -> None:
-    runtime.refuses_graphs = True
+    runtime.refuses_graphs = 900
     with pytest.raises(Unsupported, match="cannot be captured into a CUDA graph"):
         cupy_device.CupyDevice("GPU-0").capture(lambda: None, 1)
+
+
+def test_a_graph_that_does_not_fit_is_no_skip(runtime: MadeRuntime) -> None:
+    runtime.refuses_graphs = 2
+    with pytest.raises(MemoryError, match="a CUDA graph of 3 does not fit: cuda error 2"):
+        cupy_device.CupyDevice("GPU-0").capture(lambda: None, 3)
 
 
 def test_a_failure_inside_a_capture_ends_the_capture(runtime: MadeRuntime) -> None:

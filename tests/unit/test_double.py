@@ -69,6 +69,13 @@ def test_a_graph_does_its_work_each_time_it_is_launched(device: DoubleDevice) ->
     assert done == [1] * 6
 
 
+def test_page_locked_memory_is_held_by_whoever_sees_a_part_of_it(device: DoubleDevice) -> None:
+    part = device.pinned(16).view(np.float32).reshape(2, 2)[1:]
+    assert list(device.pages.values()) == [16]
+    del part
+    assert not device.pages
+
+
 def test_an_open_group_launches_nothing_and_a_failed_one_neither() -> None:
     group = nccl.Group()
     with pytest.raises(Code, match=str(nccl.INVALID_USAGE)):
@@ -88,6 +95,12 @@ CRASHES = {
 memory, values = device.allocate(4), np.zeros(4, np.uint8)
 device.copy(memory.address, values.ctypes.data, 4, 1)
 del memory
+device.synchronize()
+""",
+    "work in the stream uses page-locked memory that was freed": """
+memory, pages = device.allocate(4), device.pinned(4)
+device.copy(memory.address, pages.ctypes.data, 4, 1)
+del pages
 device.synchronize()
 """,
     "beyond the end of device memory": "held = device.allocate(4); device.read(held.address, np.zeros(8, np.uint8))",

@@ -205,6 +205,9 @@ STUCK = (
         ("trouble", 2, True, 3, ["rescued", "asked",
          "rank 2: bcast 8 B. Another rank may be gone; the job ends here. Rescued."]),
         ("trouble", 2, False, 3, ["rescued", "asked"]),
+        ("failed", 1, True, 1, ["rescued", "asked",
+         "rank 1: bcast 8 B. The other ranks wait in this call; the job ends here. Rescued."]),
+        ("failed", 1, False, 1, ["rescued", "asked"]),
         ("interrupted", 0, True, 130, ["asked", "interrupted in bcast 8 B. Saved.", "rescued"]),
         ("interrupted", 0, False, 130, ["asked", "rescued"]),
         ("interrupted", 1, True, 130, ["rescued"]),
@@ -218,7 +221,9 @@ def test_last_words(
     assert last_words(monkeypatch, kind, rank, claims) == (code, did)
 
 
-@pytest.mark.parametrize(("kind", "lets_go"), [("timeout", True), ("trouble", True), ("terminated", False)])
+@pytest.mark.parametrize(
+    ("kind", "lets_go"), [("timeout", True), ("trouble", True), ("failed", True), ("terminated", False)]
+)
 def test_the_library_is_told_to_let_go_and_waited_for(
     monkeypatch: pytest.MonkeyPatch, kind: str, lets_go: bool
 ) -> None:

@@ -109,6 +109,8 @@ def test_the_machine_that_is_too_small_is_named(
     counts: list[int] = []
 
     def gather(mine: Any) -> list[Any]:
+        if mine is None:  # nothing failed when the case was tried
+            return [None] * len(machines)
         assert mine == (machines[0], 64, 4096)
         return [(one, 5000, 4096 if one == "b" else 1 << 30) for one in machines]
 

@@ -112,6 +112,7 @@ def test_numbers_of_nccl_h() -> None:
     assert {name: found[c] for name, c in names.items()} == DATATYPE
     assert {op: found[f"nccl{op.capitalize()}"] for op in OP} == OP
     assert found["ncclInvalidArgument"] == communicator.INVALID_ARGUMENT
+    assert found["ncclUnhandledCudaError"] == communicator.UNHANDLED_CUDA_ERROR
     assert found["ncclInvalidUsage"] == nccl.INVALID_USAGE
 
 

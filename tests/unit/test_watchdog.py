@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from tests.processes import LIMIT, wait_for
 
+from collbench.run import watchdog
 from collbench.run.failures import on_watchdog
 from collbench.run.one_message import FirstReporter
 from collbench.run.watchdog import Unwatched, Watchdog
@@ -65,6 +66,42 @@ def test_told_to_stop_while_it_can(number: int) -> None:
 def test_trouble_that_the_library_met_behind_its_back() -> None:
     """None at the first look; the second cannot be had; at the third there is some. The call itself never returns."""
     assert watched("trouble", LONG) == (3, ["trouble in the test: the library lost a rank"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "code", "word"), [("failed", 1, "failed"), ("lost", 3, "trouble")])
+def test_a_call_that_failed_while_others_wait_in_theirs(kind: str, code: int, word: str) -> None:
+    """It is said after half of the time-out: those that wait would say no more than that they do."""
+    assert watched(kind, "2") == (code, [f"{word} in the test: no memory"])
+
+
+def test_others_have_some_time_to_come_out_of_a_call_and_no_end_follows_when_they_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, looks, ended = [0.0], list[float](), list[str]()
+
+    def looking(read: Any, write: Any, odd: Any, wait: float) -> Any:
+        looks.append(clock[0])
+        return select.select(read, write, odd, 0.01)
+
+    def look() -> None:
+        looked = len(looks)
+        wait_for(lambda: len(looks) > looked + 2)
+
+    monkeypatch.setattr(watchdog, "select", SimpleNamespace(select=looking))
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with Watchdog(600.0, lambda kind, doing: ended.append(f"{kind} in {doing}")) as watched_by:
+        for came_out in (True, False):
+            watched_by.beat("the test")
+            watched_by.failed("no memory.")
+            clock[0] += watchdog.PATIENCE - 1
+            look()
+            assert not ended
+            if came_out:
+                watched_by.failed(None)
+            clock[0] += 2
+            look()
+    assert ended and set(ended) == {"failed in the test: no memory"}
 
 
 def test_trouble_ends_the_process_once_the_library_let_go(
@@ -144,14 +181,14 @@ def test_after_a_signal_it_is_looked_often(monkeypatch: pytest.MonkeyPatch) -> N
         return select.select(read, write, odd, 0.01)
 
     monkeypatch.setattr("collbench.run.watchdog.select", SimpleNamespace(select=looking))
-    with Watchdog(600.0, lambda kind, doing: ended.append(f"{kind} in {doing}")) as watchdog:
-        watchdog.beat("the test")
+    with Watchdog(600.0, lambda kind, doing: ended.append(f"{kind} in {doing}")) as watched_by:
+        watched_by.beat("the test")
         wait_for(lambda: len(naps) > 2)
         assert set(naps) == {0.5}
         signal.raise_signal(signal.SIGTERM)
         wait_for(lambda: ended)
     assert (set(naps), naps[-1]) == ({0.5, 0.02}, 0.02)
-    assert (watchdog.stopped, ended[0]) == (signal.SIGTERM, "terminated in the test")
+    assert (watched_by.stopped, ended[0]) == (signal.SIGTERM, "terminated in the test")
 
 
 @pytest.mark.slow
@@ -172,4 +209,5 @@ def test_signals_and_files_are_given_back() -> None:
 def test_unwatched_is_a_watch_that_sees_nothing() -> None:
     watch = Unwatched()
     watch.beat("anything")
+    watch.failed("whatever")
     assert watch.stopped is None

@@ -2,7 +2,7 @@
 
 Last words go to standard output.
 
-Exit codes: 3 time-out or trouble, 130 told to stop and could not, 0 ended by itself.
+Exit codes: 3 time-out or trouble, 1 failed, 130 told to stop and could not, 0 ended by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collbench.run.watchdog import Watchdog
 
 def last_words(kind: str, doing: str) -> NoReturn:
     os.write(1, f"{kind} in {doing}\n".encode())
-    os._exit(3 if kind in ("timeout", "trouble") else 130)
+    os._exit({"timeout": 3, "trouble": 3, "failed": 1}.get(kind, 130))
 
 
 def sleep_in_python() -> None:
@@ -76,7 +76,8 @@ def main(kind: str, timeout: str, *graces: str) -> int:
     with Watchdog(float(timeout), last_words, trouble=trouble) as watchdog:
         watchdog.beat("the test")
         os.write(1, b"ready\n")
-        if kind in ("c", "trouble"):
+        if kind in ("c", "trouble", "failed", "lost"):
+            watchdog.failed("no memory." if kind in ("failed", "lost") else None, lost=kind == "lost")
             never_return_from_c()
         elif kind == "sleeping":
             sleep_in_python()

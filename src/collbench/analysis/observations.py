@@ -41,8 +41,9 @@ class Cell:
     the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most` are the
     shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu` has
     for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
-    samples. `repeatable` has the values of figures that must come out equal. `messages` are the all-reduces of a
-    training step (bytes), one sequence if all launches had the same. The counters count records.
+    samples. `repeatable` has the values of figures that must come out equal; `figures` are what the check measured
+    last. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same. The
+    counters count records.
     """
 
     case: Case
@@ -73,6 +74,7 @@ class Cell:
     reasons: set[str] = field(default_factory=set)
     slowed: set[str] = field(default_factory=set)
     messages: set[tuple[int, ...]] = field(default_factory=set)
+    figures: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record, launch: int) -> None:
         """Add a record of this case. A launch that was recorded twice counts once: the first time."""
@@ -99,6 +101,8 @@ class Cell:
         self.how.add(way)
         if record.messages:
             self.messages.add(record.messages)
+        if record.check is not None and record.check.figures:
+            self.figures.update(record.check.figures)
         self._caution(record, launch)
 
     def _caution(self, record: Record, launch: int) -> None:
@@ -134,6 +138,7 @@ class Cell:
         self.launches.extend(launch + moved for launch in other.launches)
         self.contended.update(launch + moved for launch in other.contended)
         self.cpu.update((launch + moved, used) for launch, used in other.cpu.items())
+        self.figures.update(other.figures)
         self.medians.extend(other.medians)
         self.means.extend(other.means)
         self.highest = max(self.highest, other.highest + moved)

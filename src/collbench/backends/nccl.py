@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,11 +13,13 @@ from collbench.bindings.gpu.device import Device, device_buffers
 from collbench.bindings.gpu.device_session import DeviceMpiBackend, DeviceMpiSession
 from collbench.bindings.gpu.nccl_arguments import NcclArguments
 from collbench.bindings.gpu.nccl_library import (
+    COMMUNICATOR_VARIABLES,
     DATATYPE,
     NCCL_PACKAGES,
     NCCL_VARIABLES,
     OP,
     Communicator,
+    reserve_settings,
     says_lost,
     settings,
     share_variables,
@@ -51,13 +54,16 @@ class NcclSession(DeviceMpiSession):
         version = ".".join(map(str, self._nccl.version))
         agree(self.world, backend.name, "NCCL", f"{version} ({self._nccl.path})")
         set_own(share_variables(self._nccl.version, self.world.rank) if self.taken.shared else {})
+        reserve_settings()
         self._comms = Communicators()
+        self._in_use: Hashable = None  # the communicator of the last case
         self._halt = Halt()
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Buffers on the device, the row's NCCL call, completed by a wait for the stream."""
         binder = binder_of(self.backend, row, "nccl", "NCCL")
         self.taken.refuse(row)
+        self._log.forget_warnings()
         comm, device = self._communicator(case, row), self.device
         if row.has_server:
             return self._with_server(binder, comm, case, row, count)
@@ -73,7 +79,7 @@ class NcclSession(DeviceMpiSession):
         try:  # NCCL connects its ranks in the first call, which must not be captured
             seen = observe(lambda: _perform(call))
         except RuntimeError as error:
-            raise LibraryError(f"{row.name} cannot be performed: {error}") from error
+            raise LibraryError(f"{row.name} cannot be performed: {self.explained(error)}") from error
         return Operation(
             *device_buffers(prepared), _captured(call, device, case.graph), prepared.in_place, 0, lambda _: seen
         )
@@ -125,8 +131,11 @@ class NcclSession(DeviceMpiSession):
     def _communicator(self, case: CollectiveCase, row: Collective) -> Communicator | None:
         """The communicator of a case, made where there is none; None on a server. Collective."""
         server = case.root if row.has_server else None
-        key = (server, case.algorithm, case.protocol)
-        return self._comms.get(key, partial(self._made_for, *key))
+        self._in_use = key = (server, case.algorithm, case.protocol)
+        self._halt.block_if_set()
+        comm = self._comms.get(key, partial(self._made_for, *key))
+        self._halt.block_if_set()  # others may have been waited for, and memory may be registered with it now
+        return comm
 
     def _made_for(self, server: int | None, algorithm: str | None, protocol: str | None) -> Communicator | None:
         members = [rank for rank in range(self.world.size) if rank != server]
@@ -134,16 +143,15 @@ class NcclSession(DeviceMpiSession):
         unique_id = allgather(self.world, unique_id)[members[0]]
         if self.world.rank not in members:
             return None
-        variables = {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol}
-        with settings({name: value for name, value in variables.items() if value is not None}):
+        variables = zip(COMMUNICATOR_VARIABLES, (algorithm, protocol), strict=True)
+        with settings({name: value for name, value in variables if value is not None}):
             return self._join(len(members), unique_id, members.index(self.world.rank))
 
     def _join(self, size: int, unique_id: Any, rank: int) -> Communicator:
         try:
             return self._nccl.communicator(size, unique_id, rank)
         except RuntimeError as error:
-            reasons = "; ".join(filter(None, (str(error), self._log.last_warning())))
-            raise LibraryError(f"no communicator of {size} ranks: {reasons}") from error
+            raise LibraryError(f"no communicator of {size} ranks: {self.explained(error)}") from error
 
     @property
     def transport(self) -> str | None:  # type: ignore[override]
@@ -163,6 +171,21 @@ class NcclSession(DeviceMpiSession):
         self._halt.set()
         self._halt.wait_for_caller(CALLS_END)
         self._comms.abort()
+
+    def start_over(self) -> None:
+        """Abort the communicator of the last case: some of its ranks may be connected, and others not."""
+        self._halt.block_if_set()
+        self._comms.drop(self._in_use)
+
+    def close(self) -> None:
+        """Destroy the communicators: the next backend needs their memory."""
+        self._halt.block_if_set()
+        self._comms.close()
+
+    def explained(self, error: Exception) -> str:
+        """With the last warning of NCCL's log about this case, which names a cause such as memory that ran out."""
+        text, warning = str(error), self._log.last_warning()
+        return text if warning is None or warning in text else f"{text}; {warning}"
 
     def is_lost_rank(self, error: BaseException) -> bool:
         """True for operations that were aborted, and where NCCL reports that a remote process is gone."""

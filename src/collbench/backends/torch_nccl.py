@@ -73,6 +73,7 @@ class TorchNcclSession(TorchSession):
         if case.dtype not in _DTYPES and row.moves_data:
             raise Unsupported(f"torch passes no {case.dtype} to NCCL (it passes {', '.join(_DTYPES)})")
         self.taken.refuse(row)
+        self._torch.cuda.empty_cache()  # what earlier cases freed, NCCL may need
         group = self._group(case.root if row.has_server else None)
         arguments = self._arguments(case, row, count, group)
         prepared = binder(arguments)

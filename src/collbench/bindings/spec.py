@@ -166,11 +166,20 @@ class Session(Protocol):
     def is_lost_rank(self, error: BaseException) -> bool:
         """Whether an error of the library means that another rank is gone."""
 
+    def explained(self, error: Exception) -> str:
+        """An error of the library in its words, with what its log says of the cause."""
+
     def trouble(self) -> str | None:
         """An asynchronous error of the library, which no call has returned. From any thread; cheap."""
 
     def break_off(self) -> None:
         """Make a call that waits for a lost rank return, before this process ends. From any thread."""
+
+    def start_over(self) -> None:
+        """A call of the last case has failed: what it used is not to be used again. Collective."""
+
+    def close(self) -> None:
+        """Free what the library holds, after the last case. Collective."""
 
     def abort(self, code: int) -> None:
         """End every rank of the job with `code`; does not return."""
@@ -181,12 +190,22 @@ class HostSession:
 
     gpu: Gpu | None = None
 
+    def explained(self, error: Exception) -> str:
+        """As it is."""
+        return str(error)
+
     def trouble(self) -> str | None:
         """There are no asynchronous errors."""
         return None
 
     def break_off(self) -> None:
         """Calls end with the process."""
+
+    def start_over(self) -> None:
+        """A call that has failed leaves nothing behind."""
+
+    def close(self) -> None:
+        """There is nothing to be freed."""
 
 
 class Backend(Protocol):

@@ -8,11 +8,13 @@ from dataclasses import replace
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.observations import Observed
+from collbench.analysis.paper import training
 from collbench.analysis.paper.judgement import Judgement
 from collbench.analysis.paper.programs import Found, diff_percent, judge
 from collbench.analysis.paper.reference import ProgramsPaper, Published, Selector
 from collbench.analysis.paper.sides import Sides, other_device, sides
 from collbench.errors import RequestError
+from collbench.report import paper_training
 from collbench.report.cells import cautions
 from collbench.report.comparison import of_launches
 from collbench.report.headings import operation, variant
@@ -33,8 +35,8 @@ def beside(observed: Observed, published: ProgramsPaper) -> tuple[list[str], lis
         RequestError: nothing of the paper's experiment is in the run.
     """
     workloads = published.workloads
-    found = sides(observed, workloads)
-    if workloads and not found:
+    found, trained = sides(observed, workloads), training.judge(published, observed)
+    if workloads and not found and not any(judgement.evidence for judgement in trained):
         named = " or ".join(filter(None, (", ".join(workloads[:-1]), workloads[-1])))
         raise RequestError(
             f"{observed.name}: nothing to compare with {published.reference}, which needs {named} on the host and in a "
@@ -43,13 +45,15 @@ def beside(observed: Observed, published: ProgramsPaper) -> tuple[list[str], lis
     kinds = found or [Sides("", None, (), {}, True)]
     judged = [judge(published, kind) for kind in kinds]
     texts = {conclusion.number: conclusion.text for conclusion in published.conclusions}
+    every: list[Judgement[Found] | Judgement[Comparison]] = [*judged[0], *trained]
     lines = [
         f"Conclusion {judgement.number}, {texts[judgement.number]} {judgement.finding.upper()}: {judgement.why}."
-        for judgement in judged[0]
+        for judgement in sorted(every, key=lambda judgement: judgement.number)
     ]
     tables = [_conclusions(published, kind, verdicts, kind is kinds[0])
               for kind, verdicts in zip(kinds, judged, strict=True)]  # fmt: skip
     tables += [_figures(published, kind, kind is kinds[0]) for kind in kinds if kind.comparisons]
+    tables += paper_training.tables(published, observed, trained)
     return lines, [*tables, Table(f"assumptions about {published.reference}", (), (), published.reading)]
 
 
@@ -78,7 +82,8 @@ def _row(published: ProgramsPaper, found: Found) -> tuple[str, ...]:
     slow = found.comparison.slow
     why = "; ".join(word for word in (found.why, slow.text if slow else "") if word)
     verdict = ": ".join(word for word in (found.finding or "compared with", why) if word)
-    return ("", _cell(found.comparison), verdict, _percent(found.diff), _published(published, found.comparison))
+    cell = ", ".join(word for word in (_cell(found.comparison), found.figures) if word)
+    return ("", cell, verdict, _percent(found.diff), _published(published, found.comparison))
 
 
 def _cell(comparison: Comparison) -> str:

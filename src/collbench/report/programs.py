@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collbench.report.numbered import is_numbered, numbered
 from collbench.report.parameters import column_heading, value_text
 from collbench.report.scales import Scale, each_of, rate_scale, time_each, time_scale
 from collbench.schema.record import Record, Work
@@ -73,8 +74,9 @@ def _times(measured: Sequence[Record]) -> dict[str, list[str]]:
 def _figures(measured: Sequence[Record]) -> dict[str, list[str]]:
     """What checks measured, such as a residual; then wrong results, of which a measured case has none."""
     by_row = [_told(record) for record in measured]
-    names = dict.fromkeys(name for figures in by_row for name in figures)
+    names = dict.fromkeys(name for figures in by_row for name in figures if not is_numbered(name))
     columns = {name.replace("_", " "): [row.get(name, "") for row in by_row] for name in names}
+    columns |= numbered([{} if record.check is None else record.check.figures for record in measured])
     wrong = ["N/A" if r.check is None or r.check.wrong is None else str(r.check.wrong) for r in measured]
     return columns | {"wrong": wrong}
 

@@ -207,6 +207,8 @@ def _measure_backend(
     for case in cases:
         for record, samples in _measured(case, experiment.plan, session, method, watch, sink):
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
+    watch.beat(f"ending {backend.name}")
+    session.close()
 
 
 def _measured(
@@ -225,14 +227,21 @@ def _nobody(what: str) -> None:
 
 
 def _measured_collective(case: CollectiveCase, session: Session, method: Method, watch: Watch) -> Measured:
-    """`measure`, with an interruption raised on all ranks, and the case named in errors of the library."""
+    """`measure`, with an interruption raised on all ranks, and the case named in errors of this rank alone."""
+    doing = f"{case.collective} {format_bytes(case.size)} on {case.backend}"
     try:
         return measure(case, collectives.get(case.collective), session, method, watch)
     except Interrupted as error:
         # Its frames would keep buffers and graphs alive, for which a communicator waits when it is freed.
         raise AgreedError(error.with_traceback(None)) from None
     except LibraryError as error:
-        raise LibraryError(f"{case.collective} {format_bytes(case.size)} on {case.backend}: {error}") from error
+        raise LibraryError(f"{doing}: {session.explained(error)}") from error
+    except MemoryError as error:
+        raise LibraryError(f"{doing}: out of memory ({error})") from error
+    except RuntimeError as error:
+        if session.is_lost_rank(error):
+            raise
+        raise LibraryError(f"{doing}: {type(error).__name__}: {session.explained(error)}") from error
 
 
 def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch | None:

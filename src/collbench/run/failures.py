@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from collbench.bindings.spec import Session
-from collbench.errors import CollbenchError, LostRankError, TimeOutError
+from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
 from collbench.run.agreement import first_value
 from collbench.run.one_message import FirstReporter
 from collbench.run.watchdog import OnEnd
@@ -103,22 +103,24 @@ def on_watchdog(
 ) -> OnEnd:
     """The function that a watchdog calls when its process must end.
 
-    That is after `limit` seconds without progress, on a signal, or when the library has failed. `break_off` makes the
-    library give up the call it is in.
+    That is after `limit` seconds without progress, on a signal, when the library has failed, or when a call has failed
+    that other ranks are still in. `break_off` makes the library give up the call it is in.
     """
+
+    def leave(text: str, code: int) -> NoReturn:
+        saved = sink.rescue()
+        if reporter.claim():
+            say(f"rank {rank}: {text}{saved}")
+        _exit_after(break_off, code)
 
     def end(kind: str, doing: str) -> None:
         if kind == "trouble":
-            saved = sink.rescue()
-            if reporter.claim():
-                say(f"rank {rank}: {doing}. Another rank may be gone; the job ends here.{saved}")
-            _exit_after(break_off)
+            leave(f"{doing}. Another rank may be gone; the job ends here.", LostRankError.exit_code)
+        if kind == "failed":
+            leave(f"{doing}. The other ranks wait in this call; the job ends here.", LibraryError.exit_code)
         if kind == "timeout":
-            saved = sink.rescue()
-            if reporter.claim():
-                stuck = f"rank {rank}: no progress for {format_duration(limit)} in {doing}"
-                say(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).{saved}")
-            _exit_after(break_off)
+            stuck = f"no progress for {format_duration(limit)} in {doing}"
+            leave(f"{stuck}: a rank hangs, or one batch takes longer (-T sets the limit).", TimeOutError.exit_code)
         reason = "interrupted"
         if kind == "terminated":
             reason = "ended by SIGTERM (a rank was lost, or the job was stopped)"
@@ -130,12 +132,12 @@ def on_watchdog(
     return end
 
 
-def _exit_after(break_off: Callable[[], None]) -> NoReturn:
+def _exit_after(break_off: Callable[[], None], code: int) -> NoReturn:
     """Give the library a moment to give up a call that waits for a lost rank, then exit in any case."""
     thread = threading.Thread(target=break_off, daemon=True)
     thread.start()
     thread.join(LETTING_GO)
-    os._exit(TimeOutError.exit_code)
+    os._exit(code)
 
 
 class StartLimit:

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from collbench.bindings.spec import Operation, Seen, Session, merged
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
-from collbench.errors import CollbenchError, LostRankError, Unsupported
+from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.machine.confinement import distinct
 from collbench.run import contention, gpu_state
-from collbench.run.agreement import first_value
+from collbench.run.cause import Failure, cause
 from collbench.run.driver import TimedCall, agree_on_driver
 from collbench.run.failures import raise_on_all
 from collbench.run.results import Measured, calls_of, device_seconds, fill_results
 from collbench.run.sampling import Method, Sampling, Watch, sample
 from collbench.run.verify import Refused, block_count, check_result
 from collbench.schema.dtypes import DTYPES
-from collbench.schema.record import GpuState, Record, ResultCheck, Status, Work
+from collbench.schema.record import GpuState, Record, ResultCheck, Work
 from collbench.schema.summary import Seconds
 
 
@@ -44,21 +44,20 @@ def measure(case: CollectiveCase, row: Collective, session: Session, method: Met
 def _measured(case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch) -> Measured:
     doing = f"{case.collective} {case.size} B on {case.backend}"
     watch.beat(f"{doing}: preparing")
-    prepared = _prepare(case, row, session, method)
-    if not isinstance(prepared, Operation):
-        status, reason = prepared
-        return Record(case=case.identity, launch=0, status=status, reason=reason), None
+    prepared = _prepare(case, row, session, method, watch)
+    if isinstance(prepared, Failure):
+        return Record(case=case.identity, launch=0, status=prepared.status, reason=prepared.reason), None
     timed_call = agree_on_driver(
         prepared, case.driver, method.gate, session, calls_of(case, method), max(case.graph, 1)
     )
     watch.beat(f"{doing}: checking")
-    wrong, where = check_result(timed_call, case, row, method)
+    wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return _wrong(case, row, wrong, f"before timing: {where}"), None
     seen = Seen() if prepared.observe is None else prepared.observe(timed_call.once)
     timing = _time(timed_call, method, watch, doing)
     watch.beat(f"{doing}: checking again")
-    wrong, where = check_result(timed_call, case, row, method)
+    wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return _wrong(case, row, wrong, f"after timing: {where}"), None
     gathered = session.world.gather((timing.sampling.stamps, seen))
@@ -137,9 +136,11 @@ def _trouble(session: Session, doing: str) -> LostRankError | None:
     return None if trouble is None else LostRankError(f"rank {session.world.rank}: {doing}: {trouble}.")
 
 
-def _prepare(case: CollectiveCase, row: Collective, session: Session, method: Method) -> Operation | tuple[Status, str]:
-    """The operation, or status and reason of the first rank that has none. Collective."""
-    failure: tuple[Status, str] | None = None
+def _prepare(
+    case: CollectiveCase, row: Collective, session: Session, method: Method, watch: Watch
+) -> Operation | Failure:
+    """The operation, or why a rank has none. Collective."""
+    failure: Failure | None = None
     try:
         if case.ranks < row.min_ranks:
             raise Unsupported(f"{row.name} needs {row.min_ranks} ranks or more")
@@ -149,12 +150,14 @@ def _prepare(case: CollectiveCase, row: Collective, session: Session, method: Me
         if method.cadence == "streaming" and not operation.call.streams:
             raise Unsupported(f"cadence streaming: {row.name} on {case.backend} completes every call before it returns")
     except Unsupported as unsupported:
-        failure = ("skipped", str(unsupported))
+        failure = Failure("skipped", str(unsupported))
     except MemoryError as error:
-        failure = ("failed", f"rank {session.world.rank}: out of memory ({error})")
+        failure = Failure("failed", f"out of memory ({error})", session.world.rank)
+    except LibraryError as error:
+        failure = Failure.of(session, error)
     except CollbenchError as error:
-        failure = ("failed", f"rank {session.world.rank}: {error}")
-    return first_value(session.world, failure) or operation
+        failure = Failure("failed", str(error), session.world.rank)
+    return cause(session, failure, watch) or operation
 
 
 def _wrong(case: CollectiveCase, row: Collective, wrong: int, where: str) -> Record:

@@ -8,8 +8,9 @@ from collbench import collectives, workloads
 from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.bindings.spec import Session, allgather
 from collbench.collectives.case import CollectiveCase
-from collbench.errors import CollbenchError, DoesNotFit, Unsupported
+from collbench.errors import CollbenchError, DoesNotFit, LibraryError, Unsupported
 from collbench.machine.facts import RankFacts
+from collbench.run.cause import Failure, cause
 from collbench.run.sampling import Watch
 from collbench.schema.dtypes import DTYPES
 from collbench.units import format_bytes
@@ -65,13 +66,18 @@ def _needed_bytes(session: Session, case: CollectiveCase, size: int, watch: Watc
     """Bytes of a rank's buffers for a case of that size, found by preparing it with one element per block.
 
     The library's own memory is not included. 0 for a case that will be skipped or will fail: its record says why.
+    Collective: the next case is tried when all ranks have come out of this one.
     """
     watch.beat(f"trying {case.collective} on {case.backend} with one element")
     row, itemsize = collectives.get(case.collective), DTYPES[case.dtype]
     if case.ranks < row.min_ranks or (case.in_place and not row.has_in_place):
         return 0
+    held, failure = 0, None
     try:
         held = session.prepare(case, row, 1).blocks_held
+    except LibraryError as error:
+        failure = Failure.of(session, error)
     except (Unsupported, CollbenchError, MemoryError):
-        return 0
+        pass
+    cause(session, failure, watch)
     return held * row.count(size, itemsize, case.ranks) * itemsize

@@ -45,6 +45,9 @@ class Watch(Protocol):
     def beat(self, doing: str) -> None:
         """The process makes progress; `doing` is what comes next."""
 
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it."""
+
 
 @dataclass(frozen=True)
 class Method:

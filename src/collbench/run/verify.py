@@ -7,10 +7,10 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import LibraryError
 from collbench.run import check
-from collbench.run.agreement import first_value
+from collbench.run.cause import Failure, cause
 from collbench.run.driver import TimedCall
 from collbench.run.samples import left_early
-from collbench.run.sampling import Method
+from collbench.run.sampling import Method, Watch
 from collbench.schema.dtypes import DTYPES
 
 #: How late the last rank enters when a barrier is checked (ns).
@@ -21,27 +21,28 @@ class Refused(Exception):
     """The library does not have the operation at all; raised on all ranks."""
 
 
-def _perform(timed_call: TimedCall) -> None:
+def _perform(timed_call: TimedCall, watch: Watch) -> None:
     """Make the call once.
 
-    A call that only issues work fails at once: NCCL then knows that it has no algorithm. All ranks hear of it. A call
-    that performs the operation blocks the other ranks, so that its error aborts the job.
+    A call that only issues work fails at once: NCCL then knows that it has no algorithm. All ranks hear of it, unless
+    it failed on this rank alone, and the others wait. A call that performs the operation blocks the other ranks, so
+    that its error aborts the job.
     """
     if timed_call.operation.call.completion is None:
         timed_call.once()
         return
-    world, reason = timed_call.session.world, None
+    session, failure = timed_call.session, None
     try:
         timed_call.once()
     except (LibraryError, RuntimeError) as error:
-        reason = f"rank {world.rank}: {error}"
-    first_reason = first_value(world, reason)
-    if first_reason is not None:
-        raise Refused(first_reason)
+        failure = Failure.of(session, error)
+    agreed = cause(session, failure, watch)
+    if agreed is not None:
+        raise Refused(agreed.reason)
 
 
 def check_result(
-    timed_call: TimedCall, case: CollectiveCase, row: Collective, method: Method
+    timed_call: TimedCall, case: CollectiveCase, row: Collective, method: Method, watch: Watch
 ) -> tuple[int | None, str]:
     """Run the operation once on known input; wrong elements over all ranks (None: checks are off), and where.
 
@@ -52,7 +53,7 @@ def check_result(
     check.prepare_buffers(operation.input, operation.output, sent)
     if method.check != 0 and not row.moves_data:
         return _checked_barrier(timed_call, method)
-    _perform(timed_call)
+    _perform(timed_call, watch)
     if method.check == 0:
         return None, ""
     tolerance = check.tolerance_of(case.dtype, case.op, case.ranks)

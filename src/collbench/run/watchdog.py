@@ -19,6 +19,9 @@ from typing import Any
 GRACE = {int(signal.SIGINT): 0.8, int(signal.SIGTERM): 0.1}
 #: Ranks other than 0 wait this much longer (s), so that rank 0 reports first.
 DEFERENCE = 2.0
+#: A rank whose call has failed waits so long for the others to come out of theirs (s), but no longer than half of the
+#: time-out, so that it reports before those who only wait.
+PATIENCE = 15.0
 
 #: Called with a kind and what the process was doing; ends the process.
 OnEnd = Callable[[str, str], None]
@@ -28,7 +31,8 @@ class Watchdog:
     """Watches one process. Use as a context manager in the main thread; `beat` from anywhere.
 
     `on_end(kind, doing)` is called from the watchdog's thread with kind `timeout`, `interrupted` (SIGINT), `terminated`
-    (SIGTERM) or `trouble`, where `doing` includes the text of `trouble()`, and must end the process.
+    (SIGTERM), `trouble`, where `doing` includes the text of `trouble()`, or `failed`, where it includes why a call has
+    failed on this rank alone. It must end the process.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Watchdog:
         self._on_end = on_end
         self._doing = "starting"
         self._beat = time.monotonic()
+        self._failure: tuple[str, str, float] | None = None
         self._finished = threading.Event()
         self._previous: dict[int, Any] = {}
         self.stopped: int | None = None
@@ -52,6 +57,15 @@ class Watchdog:
         """The process makes progress; `doing` is what comes next."""
         self._doing = doing
         self._beat = time.monotonic()
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        """A call has failed on this rank, and others may wait inside theirs; None: they have come out of it.
+
+        `lost`: the reason is that another rank is gone.
+        """
+        limit = time.monotonic() + min(PATIENCE, self._timeout / 2)
+        kind, doing = "trouble" if lost else "failed", self._doing
+        self._failure = None if reason is None else (kind, f"{doing}: {reason.strip().rstrip('.')}", limit)
 
     def __enter__(self) -> Watchdog:
         self._read, self._write = os.pipe()
@@ -88,6 +102,8 @@ class Watchdog:
                 kind = "terminated" if number == signal.SIGTERM else "interrupted"
             if now > deadline:
                 self._end(kind)
+            elif (failure := self._failure) is not None and now > failure[2]:
+                self._end(*failure[:2])
             elif now > self._beat + self._timeout + self._deference:
                 self._end("timeout")
             elif (text := self._trouble_text()) is not None:
@@ -111,4 +127,7 @@ class Unwatched:
     stopped: int | None = None
 
     def beat(self, doing: str) -> None:
+        pass
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
         pass

@@ -9,7 +9,7 @@ from typing import Any
 from collbench.errors import PlanError
 from collbench.schema.axes import Axis, Kind
 from collbench.schema.choices import Choice
-from collbench.spelling import suggestion
+from collbench.spelling import nearest, nearest_and_all, suggestion
 
 #: The value of a parameter that counts threads: as many as the process has cores.
 ALL_CORES = 0
@@ -49,6 +49,8 @@ def parameter(
 
 
 def _advice(value: str, among: tuple[str, ...], groups: tuple[str, ...]) -> str:
-    """All words where they are few; else the most similar one."""
+    """The most similar word, and all of them where they are few."""
     known = (*groups, *among)
-    return f"choose one of {', '.join(known)}." if len(known) <= MOST_LISTED else suggestion(value, known)
+    if len(known) > MOST_LISTED:
+        return suggestion(value, known)
+    return nearest_and_all(value, known) if nearest(value, known) else f"choose one of {', '.join(known)}."

@@ -17,6 +17,7 @@ from collbench.analysis.estimate import Estimate
 from collbench.analysis.paper.judgement import Finding, Judgement
 from collbench.analysis.paper.reference import ProgramConclusion, ProgramsPaper, Selector
 from collbench.analysis.paper.sides import Sides, other_device
+from collbench.units import counted
 
 #: More programs without a measurement are counted and not named.
 _MOST_NAMED = 3
@@ -26,18 +27,20 @@ _MOST_NAMED = 3
 class Found:
     """A cell that bears on a conclusion: its Diff% with the interval; what it finds, and why.
 
-    `finding` is None for what others are compared with.
+    `finding` is None for what others are compared with, and what is only shown. `figures` are those of the check that
+    its selector names: `561 kernels`.
     """
 
     comparison: Comparison
     diff: Estimate | None
     finding: Finding | None
     why: str
+    figures: str = ""
 
 
 def judge(published: ProgramsPaper, sides: Sides) -> list[Judgement[Found]]:
-    """Every conclusion of the paper, in its order."""
-    return [_judged(conclusion, sides) for conclusion in published.conclusions]
+    """Every conclusion of the paper on host and container, in its order."""
+    return [_judged(conclusion, sides) for conclusion in published.conclusions if not conclusion.claims]
 
 
 def diff_percent(ratio: Estimate, shown: Literal["time", "rate"]) -> Estimate:
@@ -55,21 +58,35 @@ def _judged(conclusion: ProgramConclusion, sides: Sides) -> Judgement[Found]:
         return Judgement(conclusion.number, "not measurable here", conclusion.lacking, ())
     references = [_measured(selector, sides) for selector in conclusion.more_than]
     test = _further_than(references) if references else _between(*(conclusion.diff_percent or (None, None)))
-    groups = [[_tested(found, test) for found in _measured(selector, sides)] for selector in conclusion.cells]
-    finding, why = _together(conclusion, [_of_group(group) for group in groups])
+    groups = [_tested_cells(selector, test, sides) for selector in conclusion.cells]
+    by_selector = list(zip(conclusion.cells, groups, strict=True))
+    finding, why = _together(conclusion, [_of_group(group, one.needs) for one, group in by_selector])
     about = zip((*conclusion.cells, *conclusion.more_than), (*groups, *references), strict=True)
     missing = [selector for selector, measured in about if not measured]
     evidence = [found for group in groups for found in group]
-    reasons = dict.fromkeys(found.why for found in evidence) if finding == "not measurable here" else ()
-    words = "; ".join(word for word in (why, *reasons, *_absent(missing, sides)) if word)
-    held = [replace(found, finding=None) for group in references for found in group]
+    shares = [_share(one, group) for one, group in by_selector if one.needs == "most" and group]
+    reasons = _reasons(evidence) if finding == "not measurable here" else ()
+    words = "; ".join(word for word in (why, *shares, *reasons, *_absent(missing, sides)) if word)
+    shown = [_measured(selector, sides) for selector in conclusion.beside]
+    held = [replace(found, finding=None) for group in (*references, *shown) for found in group]
     return Judgement(conclusion.number, finding, words, (*evidence, *held))
+
+
+def _tested_cells(selector: Selector, test: Test, sides: Sides) -> list[Found]:
+    """Its cells of the run, tested by the bounds of its own, if it has any."""
+    own = test if selector.diff_percent is None else _between(*selector.diff_percent)
+    return [_tested(found, own) for found in _measured(selector, sides)]
 
 
 def _measured(selector: Selector, sides: Sides) -> list[Found]:
     """Its cells of the run, each undecided, or with the reason for which nothing can be found."""
-    return [_readable(comparison, selector, sides.in_turns) for comparison in sides.comparisons
-            if selector.takes(comparison.pair.base.case)]  # fmt: skip
+    compared = sides.far if selector.by == "affinity" else sides.comparisons
+    found = [(_readable(comparison, selector, sides.in_turns), comparison.pair.base.figures) for comparison in compared
+             if selector.takes(comparison.pair.base.case)]  # fmt: skip
+    return [
+        replace(one, figures=", ".join(f"{figures[name]:,.10g} {name}" for name in selector.figures if name in figures))
+        for one, figures in found
+    ]
 
 
 def _readable(comparison: Comparison, selector: Selector, in_turns: bool) -> Found:
@@ -146,27 +163,40 @@ def _size(interval: tuple[float, float]) -> tuple[float, float]:
     return (0.0 if low <= 0 <= high else min(distances), max(distances))
 
 
-def _of_group(group: Iterable[Found]) -> Finding:
-    """What all cells of one selector find together: one refutes, all confirm."""
+def _of_group(group: Iterable[Found], needs: Literal["all", "most"]) -> Finding:
+    """What all cells of one selector find together: refuted where too few are left to confirm it."""
     findings = [one.finding for one in group if one.finding != "not measurable here"]
-    if "refuted" in findings:
-        return "refuted"
     if not findings:
         return "not measurable here"
-    return "confirmed" if set(findings) == {"confirmed"} else "undecided"
+    needed = len(findings) if needs == "all" else len(findings) // 2 + 1
+    if findings.count("refuted") > len(findings) - needed:
+        return "refuted"
+    return "confirmed" if findings.count("confirmed") >= needed else "undecided"
+
+
+def _share(selector: Selector, group: Sequence[Found]) -> str:
+    """`deepbench_gemm: 66 of 68 cells`, which show what is said."""
+    support = sum(found.finding == "confirmed" for found in group)
+    return f"{selector.text}: {support} of {counted(len(group), 'cell')}"
+
+
+def _reasons(evidence: Iterable[Found]) -> dict[str, None]:
+    """Why nothing can be found, each reason once."""
+    return dict.fromkeys(found.why for found in evidence if found.finding == "not measurable here")
 
 
 def _together(conclusion: ProgramConclusion, findings: Sequence[Finding]) -> tuple[Finding, str]:
-    """Refuted where too few cells are left to confirm it."""
-    total = len(findings)
-    needed = total if conclusion.needs == "all" else total // 2 + 1
+    """Refuted where too few cells are left to confirm it; of a chain, not measurable without one of its links."""
+    total, chain = len(findings), conclusion.needs == "chain"
+    needed = total // 2 + 1 if conclusion.needs == "most" else total
     support, against = findings.count("confirmed"), findings.count("refuted")
     if against > total - needed:
         return "refuted", _counted(against, total, "contradict")
     if support >= needed:
         return "confirmed", _counted(support, total, "support")
-    if findings.count("not measurable here") == total:
-        return "not measurable here", ""
+    lacking = findings.count("not measurable here")
+    if lacking == total or (chain and lacking):
+        return "not measurable here", "" if lacking == total else _counted(support, total, "support")
     if total == 1:
         return "undecided", "its cell leaves it open"
     words = f"{_counted(support, total, 'support')}, {needed} are needed"

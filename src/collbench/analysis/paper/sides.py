@@ -20,7 +20,8 @@ from collbench.schema.policy import policy_order
 class Sides:
     """Comparisons of the host with containers of one policy and step, and with files on one storage (None: no files).
 
-    `refused` says of programs why their sides are not compared. `in_turns`: the sides were measured in turns.
+    `far` compares these containers with the same ones far from their memory or GPU. `refused` says of programs why
+    their sides are not compared. `in_turns`: the sides were measured in turns.
     """
 
     place: str
@@ -28,6 +29,7 @@ class Sides:
     comparisons: tuple[Comparison, ...]
     refused: Mapping[str, str]
     in_turns: bool
+    far: tuple[Comparison, ...] = ()
 
     @property
     def title(self) -> str:
@@ -45,8 +47,24 @@ def sides(observed: Observed, workloads: Iterable[str]) -> list[Sides]:
     Raises:
         RequestError: SciPy is not installed.
     """
-    pairs: list[Pair] = []
     refused: dict[str, str] = {}
+    pairs = _pairs(observed, workloads, refused)
+    by_place: dict[Where, list[Comparison]] = {}
+    for comparison in compare([pair for pair in pairs if pair.base.case.where.on_host], in_blocks=observed.interleaved):
+        where = _place(comparison.pair.other.case.where)
+        by_place.setdefault(where, []).append(comparison)
+    far = _far(observed, workloads)
+    found = [
+        Sides(place.text, storage, tuple(of_storage), refused, observed.interleaved, tuple(far.get(place, ())))
+        for place in sorted(by_place, key=_order)
+        for storage, of_storage in _by_storage(by_place[place])
+    ]
+    return found or ([Sides("", None, (), refused, observed.interleaved)] if refused else [])
+
+
+def _pairs(observed: Observed, workloads: Iterable[str], refused: dict[str, str]) -> list[Pair]:
+    """Those of host and containers; `refused` is told of programs whose sides differ in more than the place."""
+    pairs: list[Pair] = []
     for workload in workloads:
         cells = {case: cell for case, cell in observed.cells.items() if case.workload == workload}
         if {case.where.on_host for case in cells} != {True, False}:
@@ -55,16 +73,23 @@ def sides(observed: Observed, workloads: Iterable[str]) -> list[Sides]:
             pairs += within(replace(observed, cells=cells), FACTORS["policy"], frozenset({beneath.NAME}))
         except RequestError as error:
             refused[workload] = _differences(error)
-    by_place: dict[Where, list[Comparison]] = {}
-    for comparison in compare([pair for pair in pairs if pair.base.case.where.on_host], in_blocks=observed.interleaved):
-        where = _place(comparison.pair.other.case.where)
-        by_place.setdefault(where, []).append(comparison)
-    found = [
-        Sides(place.text, storage, tuple(of_storage), refused, observed.interleaved)
-        for place in sorted(by_place, key=_order)
-        for storage, of_storage in _by_storage(by_place[place])
-    ]
-    return found or ([Sides("", None, (), refused, observed.interleaved)] if refused else [])
+    return pairs
+
+
+def _far(observed: Observed, workloads: Iterable[str]) -> dict[Where, list[Comparison]]:
+    """What runs near its memory or GPU against the same far from it, by the place of what is near."""
+    wanted = set(workloads)
+    cells = {case: cell for case, cell in observed.cells.items() if case.workload in wanted}
+    if {case.where.affinity for case in cells} != {"near", "far"}:
+        return {}
+    try:
+        pairs = within(replace(observed, cells=cells), FACTORS["affinity"], frozenset({beneath.NAME}), ("near", "far"))
+    except RequestError:  # no program of which there are both
+        return {}
+    found: dict[Where, list[Comparison]] = {}
+    for comparison in compare(pairs, in_blocks=observed.interleaved):
+        found.setdefault(_place(comparison.pair.base.case.where), []).append(comparison)
+    return found
 
 
 def _place(where: Where) -> Where:

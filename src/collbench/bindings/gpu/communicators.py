@@ -35,6 +35,18 @@ class Communicators:
             with self._asking:
                 comm.destroy()
 
+    def drop(self, key: Hashable) -> None:
+        """Abort that of a key, where it exists: a call with it has failed, and left it in an unknown state."""
+        comm = self._made.pop(key, None)
+        if comm is not None:
+            with self._asking:
+                comm.abort()
+
+    def close(self) -> None:
+        """Destroy all of them. Collective."""
+        for key in list(self._made):
+            self._destroy(key)
+
     def async_error(self) -> str | None:
         """An asynchronous error of any of them. From any thread, without waiting while one is being destroyed."""
         if not self._asking.acquire(blocking=False):

@@ -197,6 +197,8 @@ class CupyDevice:
         try:
             launched = _Graph(runtime, runtime.streamEndCapture(self.stream), self.stream)
         except runtime.CUDARuntimeError as error:
+            if error.status == _OUT_OF_MEMORY:
+                raise MemoryError(f"a CUDA graph of {times} does not fit: {error}") from error
             raise Unsupported(f"it cannot be captured into a CUDA graph ({error})") from error
         native = self.native(C("cudaGraphLaunch", launched.executable, self.stream))
         return Stage(launched.launch, None if native is None else (native,))

@@ -25,6 +25,8 @@ SONAME = "libnccl.so.2"
 
 #: What a manifest says of backends over NCCL.
 NCCL_VARIABLES = ("NCCL_",)
+#: Variables of an algorithm and of a protocol, which are read when a communicator is made.
+COMMUNICATOR_VARIABLES = ("NCCL_ALGO", "NCCL_PROTO")
 NCCL_PACKAGES = ("nvidia-nccl-cu12", "nvidia-nccl-cu13")
 
 _REMOTE = re.compile(r"ncclRemoteError|NCCL_ERROR_REMOTE|remote process exit")
@@ -189,6 +191,15 @@ def cupy_nccl() -> Nccl:
 @cache
 def _through_cupy(library: SharedLibrary) -> Nccl:
     return CupyNccl(library)
+
+
+def reserve_settings() -> None:
+    """Make room in the environment for what `settings` adds, before the library has threads that read it.
+
+    The C library moves the whole block when a name is added, but not while there is room that another one left.
+    """
+    with settings(dict.fromkeys(COMMUNICATOR_VARIABLES, "")):
+        pass
 
 
 @contextlib.contextmanager

@@ -66,6 +66,12 @@ class NcclLog:
         self._read()
         return self._warning
 
+    def forget_warnings(self) -> None:
+        """Those so far are not about what comes next."""
+        if self._ours:
+            self._clear()
+        self._warning = None
+
     def observe(self, reread: Callable[[], bool], once: Callable[[], object]) -> Seen:
         """Perform an operation, and say what the library chose for it. Every rank does the same.
 

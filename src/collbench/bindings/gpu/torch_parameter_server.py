@@ -9,6 +9,7 @@ from typing import Any
 from collbench.bindings.torch.arguments import TorchArguments
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
+from collbench.units import format_bytes
 
 
 class GroupOf:
@@ -42,7 +43,7 @@ class GpuTorchArguments(TorchArguments):
         """
         try:
             return self._torch.empty((blocks, self.count), dtype=getattr(self._torch, self.dtype), device="cuda")
-        except self._torch.OutOfMemoryError as error:
+        except self._torch.cuda.OutOfMemoryError as error:
             raise MemoryError(str(error).splitlines()[0]) from error
 
     def exchange(self, send: Any, after: int, recv: Any, before: int) -> Callable[[], object]:
@@ -85,6 +86,15 @@ class ServedTorchArguments(GpuTorchArguments):
         return TorchArguments.buffer(self, blocks) if self.serving else super().buffer(blocks)
 
     def landing(self, blocks: int) -> Any:
-        """Pinned or pageable, as the case says."""
+        """Pinned or pageable, as the case says.
+
+        Raises:
+            MemoryError: the system cannot page-lock that much.
+        """
         plain = TorchArguments.buffer(self, blocks)
-        return plain.pin_memory() if self._pinned else plain
+        try:
+            return plain.pin_memory() if self._pinned else plain
+        except RuntimeError as error:
+            size = format_bytes(plain.numel() * plain.element_size())
+            reason = str(error).splitlines()[0]
+            raise MemoryError(f"{size} of host memory cannot be page-locked: {reason}") from error
