@@ -41,8 +41,9 @@ class Cell:
     the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most` are the
     shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu` has
     for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
-    samples. `repeatable` has the values of figures that must come out equal; `figures` are what
-    the check measured last. The counters count records.
+    samples. `repeatable` has the values of figures that must come out equal; `figures` are what the check measured
+    last. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same. The
+    counters count records.
     """
 
     case: Case
@@ -72,6 +73,7 @@ class Cell:
     notes: set[str] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
     slowed: set[str] = field(default_factory=set)
+    messages: set[tuple[int, ...]] = field(default_factory=set)
     figures: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record, launch: int) -> None:
@@ -97,6 +99,8 @@ class Cell:
         self.work = record.work
         self.ways.append(way := how(record))
         self.how.add(way)
+        if record.messages:
+            self.messages.add(record.messages)
         if record.check is not None and record.check.figures:
             self.figures.update(record.check.figures)
         self._caution(record, launch)
@@ -146,7 +150,7 @@ class Cell:
         self.ways.extend(other.ways)
         self.clock_step = max(self.clock_step, other.clock_step)
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
-        for name in ("how", "transports", "notes", "reasons", "slowed"):
+        for name in ("how", "transports", "notes", "reasons", "slowed", "messages"):
             getattr(self, name).update(getattr(other, name))
 
     @property

@@ -8,6 +8,7 @@ import click
 
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
+from collbench.analysis.models.steps import training_steps
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.cli.analysing import RUN, given, in_blocks, margin, names, read, say, style
@@ -15,6 +16,7 @@ from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import tables
 from collbench.report.comparison import NOT_INTERLEAVED
+from collbench.report.models.steps import cost_tables, step_entry
 from collbench.schema.case import own_axes
 
 
@@ -44,7 +46,11 @@ def command(
         refuse_not_in_turns(first, other)
     observed = merged([first, *others], names(ignored), in_blocks)
     wanted = parse_given(given, own_axes(observed.cells))
-    advices = complete(advise(questions(observed, wanted), observed.interleaved, margin), observed.interleaved)
+    asked = questions(observed, wanted)
+    advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
     guidelines = check(observed, margin)
     cautions = () if observed.interleaved else (NOT_INTERLEAVED,)
-    say(tables(advices, guidelines, cautions), document(advices, guidelines, cautions), style)
+    places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
+    steps = [step for step in training_steps(observed) if step.case.where in places]
+    found = document(advices, guidelines, cautions) | {"steps": [step_entry(step) for step in steps]}
+    say([*tables(advices, guidelines, cautions), *cost_tables(steps)], found, style)

@@ -1,28 +1,19 @@
-"""Everything that `collbench model` computes of one run: models, predictions, refusals and what-ifs."""
+"""Everything that `collbench model` computes of one run: models, predictions, refusals, what-ifs, training steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from collbench.analysis.models.applicability import reaching_series
-from collbench.analysis.models.predict import Prediction, PredictionQuestion, predict
+from collbench.analysis.models.answers import Refusal, answers
+from collbench.analysis.models.predict import Prediction, PredictionQuestion
 from collbench.analysis.models.series import Series, series
 from collbench.analysis.models.shapes import SHAPES
+from collbench.analysis.models.steps import COLLECTIVE, TrainingStep, training_steps
 from collbench.analysis.models.validation import Model, Unfit, model
 from collbench.analysis.models.what_if import NetworkLink, WhatIf, what_if
 from collbench.analysis.observations import Observed
 from collbench.errors import RequestError
-from collbench.schema.case import Case
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A prediction that is refused, and why. `series` is one of those of the case."""
-
-    series: Series
-    question: PredictionQuestion
-    why: str
 
 
 @dataclass(frozen=True)
@@ -35,6 +26,7 @@ class Modelled:
     predictions: tuple[Prediction, ...]
     refusals: tuple[Refusal, ...]
     what_ifs: tuple[WhatIf, ...]
+    steps: tuple[TrainingStep, ...]
     simulated: bool
 
 
@@ -52,47 +44,31 @@ def modelled(
     unfit = tuple(fitted for fitted in fits if isinstance(fitted, Unfit))
     if not models and link is None:
         raise RequestError(f"{observed.name}: nothing can be modelled.{_listed(series.why for series in unfit)}")
-    answers = [answer for question in questions for answer in _answers(observed, fits, question)]
-    predictions = tuple(answer for answer in answers if isinstance(answer, Prediction))
-    refusals = tuple(answer for answer in answers if isinstance(answer, Refusal))
+    found = [answer for question in questions for answer in answers(observed, fits, question)]
+    predictions = tuple(answer for answer in found if isinstance(answer, Prediction))
+    refusals = tuple(answer for answer in found if isinstance(answer, Refusal))
     what_ifs = _what_ifs(fits, questions, link)
     if questions and not predictions and not what_ifs:
         reasons = _listed(refusal.why for refusal in refusals)
         missing = " --predict needs bytes=SIZE for collectives that move data."
         raise RequestError(f"{observed.name}: nothing can be predicted.{reasons or missing}")
     simulated = any(manifest.simulated for manifest in observed.manifests)
-    return Modelled(observed.name, models, unfit, predictions, refusals, what_ifs, simulated)
+    steps = training_steps(observed, fits) if not wanted or COLLECTIVE in wanted else ()
+    return Modelled(observed.name, models, unfit, predictions, refusals, what_ifs, steps, simulated)
 
 
 def _series(observed: Observed, wanted: frozenset[str]) -> list[Series]:
+    """Those of the collectives; of a run that has none those of its programs, which say why they have no model."""
     measured = {case.workload for case in observed.cells}
     for name in sorted(wanted - measured):
         raise RequestError(f"--collective {name}: not in {observed.name}, which has {', '.join(sorted(measured))}.")
-    return series(observed, wanted)
+    collectives = {case: cell for case, cell in observed.cells.items() if case["backend"]}
+    return series(replace(observed, cells=collectives or observed.cells), wanted)
 
 
 def _listed(reasons: Iterable[str]) -> str:
     """Each reason once, on a line of its own."""
     return "".join(f"\n  {reason}" for reason in dict.fromkeys(reasons))
-
-
-def _answers(
-    observed: Observed, fits: Sequence[Model | Unfit], question: PredictionQuestion
-) -> list[Prediction | Refusal]:
-    """One for every case: by the model of the series that reaches the point, or why there is none."""
-    by_case: dict[Case, list[Model | Unfit]] = {}
-    for fitted in fits:
-        if question.size is not None or not fitted.series.sized:
-            by_case.setdefault(fitted.series.case, []).append(fitted)
-    return [_answer(observed, same_case, question) for same_case in by_case.values()]
-
-
-def _answer(observed: Observed, fits: Sequence[Model | Unfit], question: PredictionQuestion) -> Prediction | Refusal:
-    reaching = reaching_series(observed, [fitted.series for fitted in fits], question)
-    if isinstance(reaching, str):
-        return Refusal(fits[0].series, question, reaching)
-    chosen = next(fitted for fitted in fits if fitted.series is reaching)
-    return Refusal(reaching, question, chosen.why) if isinstance(chosen, Unfit) else predict(chosen, question)
 
 
 def _what_ifs(

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -120,8 +121,8 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
     timeout = timedelta(seconds=options.timeout + 10)
     if started_by.kind == "torchrun":
         try:
-            store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
-            # Torchrun's store outlives a group: the next one must not meet at the addresses of the one before.
+            store, rank, size = _meeting_place(dist, timeout)
+            # The store outlives a group: the next one must not meet at the addresses of the one before.
             own = dist.PrefixStore(backend, store)
             dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=timeout)
         except ValueError as error:
@@ -146,6 +147,17 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
         store = dist.TCPStore(address, port, started_by.size, is_master=False, timeout=timeout)
     dist.init_process_group("gloo", store=store, rank=started_by.rank, world_size=started_by.size, timeout=timeout)
     return level
+
+
+@cache
+def _meeting_place(dist: Any, timeout: timedelta) -> tuple[Any, int, int]:
+    """The store that torchrun's variables name, this rank and the number of ranks: one for all groups of a process.
+
+    Across containers rank 0 holds the store itself, at a fixed port. If it opened another one there for the next group,
+    a rank that is earlier would still reach the first, and lose its connection.
+    """
+    found: tuple[Any, int, int] = next(dist.rendezvous("env://", timeout=timeout))
+    return found
 
 
 def _address(world: World | None) -> str:

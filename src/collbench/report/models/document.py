@@ -12,6 +12,7 @@ from collbench.analysis.models.run_models import Modelled
 from collbench.analysis.models.series import Series
 from collbench.analysis.models.validation import HeldOutError, Model
 from collbench.analysis.models.what_if import WhatIf
+from collbench.report.models.steps import step_entry
 
 
 def document(modelled: Modelled) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def document(modelled: Modelled) -> dict[str, Any]:
             for refusal in modelled.refusals
         ],
         "what_if": [_what_if_entry(what_if) for what_if in modelled.what_ifs],
+        "steps": [step_entry(step) for step in modelled.steps],
     }  # fmt: skip
 
 

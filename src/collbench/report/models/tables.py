@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from collbench.analysis.models.answers import Refusal
 from collbench.analysis.models.fit import Piece
 from collbench.analysis.models.predict import Prediction
-from collbench.analysis.models.run_models import Modelled, Refusal
+from collbench.analysis.models.run_models import Modelled
 from collbench.analysis.models.series import Series
 from collbench.analysis.models.validation import HeldOutError, Model, Unfit, errors
 from collbench.analysis.models.what_if import Supposed, WhatIf
 from collbench.analysis.observations import methods
 from collbench.report.cells import cautions
 from collbench.report.headings import heading, heading_key, place_order
+from collbench.report.models.steps import accuracy_tables
 from collbench.report.style import format_rate, format_us
 from collbench.report.tables import Table, without_empty
 from collbench.units import counted, format_duration, format_size
@@ -27,7 +29,7 @@ WHAT_IFS = ("ranks", "size (B)", "algorithm", "time (us)", "algbw (GB/s)", "time
 
 
 def tables(modelled: Modelled) -> list[Table]:
-    """Models, a table for each collective, dtype and driver; then predictions likewise; then what-ifs."""
+    """Models, a table for each collective, dtype and driver; then predictions likewise, what-ifs and training steps."""
     fits: list[Model | Unfit] = sorted([*modelled.models, *modelled.unfit], key=_order)
     refused = () if modelled.what_ifs else modelled.refusals  # a link answers what the run cannot
     answers: list[Prediction | Refusal] = sorted([*modelled.predictions, *refused], key=_order)
@@ -35,6 +37,7 @@ def tables(modelled: Modelled) -> list[Table]:
         *(_models(list(group)) for _, group in groupby(fits, key=_heading_key)),
         *(_answers(list(group)) for _, group in groupby(answers, key=_heading_key)),
         *(_what_ifs(list(group)) for _, group in groupby(modelled.what_ifs, key=lambda what_if: what_if.collective)),
+        *accuracy_tables(modelled.steps),
     ]
     return [_simulated(table) for table in everything] if modelled.simulated else everything
 

@@ -10,6 +10,7 @@ from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.guidelines import check
+from collbench.analysis.models.steps import training_steps
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
 from collbench.analysis.pairs import within
@@ -18,6 +19,7 @@ from collbench.errors import RequestError
 from collbench.report.advice.sentences import Advised, complete, headline, sentences
 from collbench.report.advice.tables import costs, guideline_tables
 from collbench.report.comparison import tables as compared_tables
+from collbench.report.models.steps import accuracy_tables, cost_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.environment import about, misleading
 from collbench.report.page.figures.bars import bars
@@ -89,6 +91,8 @@ def chapter(
     sections += [_verdicts(name, of_factor) for name, of_factor in compared.items()]
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
+    if steps := training_steps(observed):
+        sections.append(Section("Training steps", tables=(*cost_tables(steps), *accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
                    measured.picture)  # fmt: skip

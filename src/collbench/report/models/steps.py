@@ -1,0 +1,158 @@
+"""Training steps as tables and JSON: how well their communication is predicted, and what a place costs a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from collbench.analysis.estimate import Estimate
+from collbench.analysis.models.steps import StepTimes, TrainingStep
+from collbench.report.headings import operation, place_order, ranks
+from collbench.report.scales import Scale, time_scale
+from collbench.report.tables import Table, without_empty
+from collbench.schema.case import Case
+from collbench.units import counted, format_bytes
+
+#: More messages than this are not all named.
+MOST_NAMED = 8
+
+#: What the columns mean.
+_READING = ("predicted: the model's time of all these all-reduces, one after the other; alone: the same, measured; not "
+            "hidden: the step less the same step without them; error: predicted / not hidden - 1; hidden: 1 - not "
+            "hidden / alone")  # fmt: skip
+_COSTS = "predicted: computing as measured there, and all-reduces as modelled there, of which none is hidden"
+
+Tabulated = Callable[[Sequence[TrainingStep]], Table]
+
+
+def accuracy_tables(steps: Sequence[TrainingStep]) -> list[Table]:
+    """For each training predicted and measured communication, by place."""
+    return [_accuracy(group) for group in _trainings(steps)]
+
+
+def cost_tables(steps: Sequence[TrainingStep]) -> list[Table]:
+    """For each training the step at every place, measured and predicted; none for one measured at a single place."""
+    return [_costs(group) for group in _trainings(steps) if len(group) > 1]
+
+
+def step_entry(step: TrainingStep) -> dict[str, Any]:
+    """Seconds and bytes, null where there is none."""
+    return {
+        "case": msgspec.to_builtins(step.case), "messages": step.messages, "predicted": step.communication,
+        "interval": step.interval, "why": step.why or step.lost or None, "error": step.error,
+        "step_predicted": step.seconds, **_times_entry(step.times),
+    }  # fmt: skip
+
+
+def _times_entry(times: StepTimes | None) -> dict[str, Any]:
+    if times is None:
+        names = ("step", "compute", "not_hidden", "not_hidden_interval", "alone", "hidden")
+        return dict.fromkeys(names)
+    return {
+        "step": times.step.value, "compute": times.compute.value, "not_hidden": times.exposed.value,
+        "not_hidden_interval": times.exposed.interval, "alone": _value(times.alone), "hidden": times.hidden,
+    }  # fmt: skip
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+def _trainings(steps: Sequence[TrainingStep]) -> list[list[TrainingStep]]:
+    """Steps that differ in the place alone, in the order of places; trainings in the order of the run."""
+    first: dict[Case, int] = {}
+    for step in steps:
+        first.setdefault(_without_place(step.case), len(first))
+    ordered = sorted(steps, key=lambda step: (first[_without_place(step.case)], place_order(step.case)))
+    return [list(group) for _, group in groupby(ordered, key=lambda step: first[_without_place(step.case)])]
+
+
+def _without_place(case: Case) -> Case:
+    return case.without(("engine", "image", "policy", "isolation", "affinity", "seccomp"))
+
+
+def _title(what: str, case: Case) -> str:
+    return f"{what} of {operation(case)}, {ranks(case)}"
+
+
+def _accuracy(group: Sequence[TrainingStep]) -> Table:
+    times = [step.times for step in group if step.times is not None]
+    shown = [one.value for own in times for one in (own.exposed, own.alone) if one is not None]
+    scale = time_scale([*shown, *(step.communication for step in group if step.communication is not None)])
+    columns = ("image", "place", scale.heading("predicted"), "predicted 95 %", scale.heading("alone"),
+               scale.heading("not hidden"), "not hidden 95 %", "error (%)", "hidden (%)")  # fmt: skip
+    rows = [
+        (*_where(step.case), _text(scale, step.communication), _span(scale, step.interval),
+         *_measured(scale, step.times), _percent(step.error), _percent(step.times.hidden if step.times else None))
+        for step in group
+    ]  # fmt: skip
+    notes = [_messages(messages) for messages in dict.fromkeys(step.messages for step in group)]
+    return _table(_title("communication", group[0].case), columns, rows, [*notes, _READING, *_remarks(group)])
+
+
+def _measured(scale: Scale, times: StepTimes | None) -> tuple[str, str, str]:
+    if times is None:
+        return ("", "", "")
+    return (_text(scale, _value(times.alone)), _text(scale, times.exposed.value), _span(scale, times.exposed.interval))
+
+
+def _costs(group: Sequence[TrainingStep]) -> Table:
+    measured = [None if step.times is None else step.times.step.value for step in group]
+    predicted = [step.seconds for step in group]
+    scale = time_scale(value for value in (*measured, *predicted) if value is not None)
+    columns = ("image", "place", scale.heading("a step"), "times the fastest", scale.heading("predicted"),
+               "times the fastest, predicted")  # fmt: skip
+    rows = [
+        (*_where(step.case), _text(scale, taken), _times(taken, measured), _text(scale, told), _times(told, predicted))
+        for step, taken, told in zip(group, measured, predicted, strict=True)
+    ]
+    return _table(_title("step", group[0].case), columns, rows, [_COSTS, *_remarks(group)])
+
+
+def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], notes: Iterable[str]) -> Table:
+    return without_empty(Table(title, columns, tuple(rows), tuple(dict.fromkeys(notes))))
+
+
+def _where(case: Case) -> tuple[str, str]:
+    return case.where.image or "", case.where.text
+
+
+def _remarks(group: Sequence[TrainingStep]) -> list[str]:
+    """Why there is no prediction, and what a reader of one must know, with the places."""
+    places: dict[str, dict[str, None]] = {}
+    for step in group:
+        of_each = (f"{one.question}: {remark}" for one in step.predictions for remark in one.remarks)
+        missing = [f"not predicted: {step.why}"] * bool(step.why) + [f"not compared: {step.lost}"] * bool(step.lost)
+        for line in (*missing, *of_each):
+            places.setdefault(line, {})[" ".join(filter(None, _where(step.case)))] = None
+    return [f"{line} ({', '.join(names)})" for line, names in places.items()]
+
+
+def _messages(messages: Sequence[int]) -> str:
+    """`2 all-reduces a step, in their order: 1.20 MiB, 2.06 MiB; 3.26 MiB in all`."""
+    if not messages:
+        return "its all-reduces are not known"
+    named = ", ".join(map(format_bytes, messages[:MOST_NAMED])) + ", ..." * (len(messages) > MOST_NAMED)
+    return (
+        f"{counted(len(messages), 'all-reduce')} a step, in their order: {named}; {format_bytes(sum(messages))} in all"
+    )
+
+
+def _text(scale: Scale, seconds: float | None) -> str:
+    return "" if seconds is None else scale.text(seconds)
+
+
+def _span(scale: Scale, ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else scale.span(ends)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share * 100:+.0f}"
+
+
+def _times(seconds: float | None, every: Sequence[float | None]) -> str:
+    known = [value for value in every if value is not None]
+    return "" if seconds is None or min(known) <= 0 else f"{seconds / min(known):.2f}"
