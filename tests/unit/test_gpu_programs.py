@@ -128,7 +128,7 @@ def test_what_cupy_is_comes_from_a_process_that_tried_it(monkeypatch: pytest.Mon
     ({"name": "gpu_histogram", "size": 6}, "the size must be a multiple of 4 bytes"),
     ({"name": "gpu_launch", "burst": 150}, "burst must be a multiple of 100"),
     ({"name": "gpu_copy", "size": 0}, "the size must be at least 1 byte"),
-    ({"name": "gpu_copy", "memory": "pined"}, "memory 'pined': choose one of pinned, pageable"),
+    ({"name": "gpu_copy", "memory": "pined"}, "memory 'pined': Did you mean pinned\\? There are: pinned, pageable"),
     ({"name": "gpu_gemm", "k": 17_000_000}, "k 17000000: at most 16,000,000"),
 ])  # fmt: skip
 def test_cases_that_cannot_be_are_refused(benchmark: dict[str, Any], message: str) -> None:

@@ -74,8 +74,8 @@ def test_examples_of_another_shape_are_refused(data: str, network: str, fitting:
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [({"network": "resnet"}, "choose one of fcn5, alexnet, resnet56, resnet50, lstm"), ({"steps": 0}, "at least 1"),
-     ({"device": "tpu"}, "choose one of cpu, cuda"), ({"epoch": -1}, "at least 0")],
+    [({"network": "resnet"}, "There are: fcn5, alexnet, resnet56, resnet50, lstm"), ({"steps": 0}, "at least 1"),
+     ({"device": "tpu"}, "There are: cpu, cuda"), ({"epoch": -1}, "at least 0")],
 )  # fmt: skip
 def test_values_that_it_does_not_take(values: dict[str, Any], said: str) -> None:
     with pytest.raises(PlanError, match=said):
