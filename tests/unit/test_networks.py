@@ -49,11 +49,11 @@ def test_it_has_so_many_parameters_and_a_step_lowers_its_loss(name: str) -> None
     module = network.build()
     assert sum(parameter.numel() for parameter in module.parameters()) == network.parameters
     if network.tokens:
-        inputs = torch.randint(network.classes, (2, *network.example))
+        inputs = torch.randint(network.classes, (8, *network.example))
     else:
-        inputs = torch.rand((2, *network.example))
-    targets = torch.randint(network.classes, (2, *network.targets))
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+        inputs = torch.rand((8, *network.example))
+    targets = torch.randint(network.classes, (8, *network.targets))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.001)
     losses = []
     for _ in range(2):
         optimizer.zero_grad()
