@@ -10,7 +10,7 @@ import pytest
 
 from collbench.machine.facts import CoreTimes, core_times
 from collbench.run import contention
-from collbench.run.contention import OwnTime, Waited, since
+from collbench.run.contention import COMMUNICATES, OwnTime, Waited, since
 
 
 class Pair:
@@ -18,8 +18,8 @@ class Pair:
 
     rank, size = 1, 2
 
-    def __init__(self, other: float) -> None:
-        self.other = other
+    def __init__(self, other: float, disturbed: bool = False) -> None:
+        self.other = other, disturbed
 
     def gather(self, value: Any) -> list[Any] | None:
         return [self.other, value]
@@ -61,19 +61,28 @@ def test_of_no_time_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
         (1.0, CoreTimes(2, 3.9, 0.1, 0.0), OwnTime(3.9, 0.1), False),  # more threads than cores, and nobody else
         (1.0, CoreTimes(2, 3.9, 0.1, 0.0), OwnTime(2.0, 0.1), True),
         (1.0, CoreTimes(2, 2.0, 1.0, 0.0), OwnTime(2.0, 0.0), True),
-        (1.0, CoreTimes(2, 2.0, 1.0, 0.0), OwnTime(2.0, 0.0, files=True), False),  # the kernel writes for it
+        (1.0, CoreTimes(2, 2.0, 1.0, 0.0), OwnTime(2.0, 0.0, kernel=True), False),  # the kernel writes for it
         (1.0, CoreTimes(2, 2.0, 0.0, 0.5), OwnTime(2.0, 0.0), True),  # another virtual machine
         (0.01, CoreTimes(2, 3.9, 0.0, 0.0), OwnTime(0.0, 0.0), False),  # others had a core that stood idle
         (1.0, None, OwnTime(1.0, 0.0), True),
+        (1.0, CoreTimes(2, 0.01, 1.0, 0.0), COMMUNICATES, False),  # threads of a library, and messages in the kernel
+        (1.0, CoreTimes(2, 0.5, 0.0, 0.0), COMMUNICATES, True),
     ],
 )
-def test_a_program_is_held_up_where_others_used_its_cores(
+def test_ranks_are_held_up_where_others_used_their_cores(
     monkeypatch: pytest.MonkeyPatch, stalled: float, grown: CoreTimes | None, own: OwnTime, contended: bool
 ) -> None:
     start = CoreTimes(2, 10.0, 10.0, 10.0)
     end = None if grown is None else CoreTimes(2, 10.0 + grown.user, 10.0 + grown.system, 10.0 + grown.steal)
     monkeypatch.setattr(contention, "now", lambda: Waited(7.0 + stalled, {}, end))
     assert since(Waited(7.0, {}, start), 2.0, Pair(0.0), own) == (contended, ())
+
+
+def test_all_are_held_up_where_one_of_them_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = CoreTimes(2, 10.0, 10.0, 10.0)
+    monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {}, quiet))
+    for disturbed in (False, True):
+        assert since(Waited(7.0, {}, quiet), 2.0, Pair(0.0, disturbed)) == (disturbed, ())
 
 
 def test_the_use_of_the_own_cores_is_read_without_this_process() -> None:

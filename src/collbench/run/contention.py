@@ -30,14 +30,19 @@ class Waited:
 
 @dataclass(frozen=True)
 class OwnTime:
-    """Processor seconds of a program: what is to be taken off the use of its cores, so that the rest is others'.
+    """Processor seconds of programs that a rank started: taken off the use of its cores, so that the rest is others'.
 
-    `files`: the kernel's threads write for it, so its cores' time in the kernel says nothing about others.
+    `kernel`: the kernel writes files or passes messages for them in time that counts as nobody's, so the time of their
+    cores in the kernel says nothing about others.
     """
 
-    user: float
-    system: float
-    files: bool = False
+    user: float = 0.0
+    system: float = 0.0
+    kernel: bool = False
+
+
+#: Of ranks that communicate themselves.
+COMMUNICATES = OwnTime(kernel=True)
 
 
 def now() -> Waited:
@@ -45,33 +50,39 @@ def now() -> Waited:
 
 
 def since(
-    before: Waited, seconds: float, world: World, own: OwnTime | None = None
+    before: Waited, seconds: float, world: World, own: OwnTime = COMMUNICATES
 ) -> tuple[bool | None, tuple[str, ...]]:
     """Collective. Whether a rank waited for more than a small share of `seconds`, and notes for the record.
 
     None where the kernel has no answer. A quota (`docker run --cpus`) is invisible to the ranks: they see every CPU,
     and are stopped for the rest of each period once it is used up. The kernel adds that up over the CPUs of the group,
-    so that it can be more than the time itself. A program may have more threads than cores, which then wait for each
-    other: with its `own` time, others must have used its cores too.
+    so that it can be more than the time itself. Threads of a program or of a library (gloo has several) wait for each
+    other where they are more than cores: others than this process and its `own` programs must have used its cores too.
     """
     after = now()
     groups = after.throttled.keys() & before.throttled
     throttled = max((after.throttled[group] - before.throttled[group] for group in groups), default=0.0)
-    by_rank = allgather(world, throttled)
-    worst = max(by_rank)
+    by_rank = allgather(world, (throttled, _disturbed(before, after, seconds, own)))
+    worst = max(throttled for throttled, _ in by_rank)
     if seconds > 0 and worst > THROTTLED_SHARE * seconds:
-        stopped = f"the group of rank {by_rank.index(worst)} was stopped for {worst:.3g} CPU seconds in {seconds:.3g} s"
+        rank = [throttled for throttled, _ in by_rank].index(worst)
+        stopped = f"the group of rank {rank} was stopped for {worst:.3g} CPU seconds in {seconds:.3g} s"
         return True, (f"{stopped}: its CPU quota was used up",)
     if before.stalled is None or after.stalled is None or seconds <= 0:
         return None, ()
     waited = (after.stalled - before.stalled) / seconds > facts.CONTENDED_SHARE
-    if not waited or own is None or before.used is None or after.used is None:
-        return waited, ()
-    return _others(before.used, after.used, own) > OTHERS_SHARE * seconds * after.used.cores, ()
+    return waited and any(disturbed for _, disturbed in by_rank), ()
+
+
+def _disturbed(before: Waited, after: Waited, seconds: float, own: OwnTime) -> bool:
+    """Whether others used the cores of this process for more than a small share of the time, as far as that is told."""
+    if before.used is None or after.used is None:
+        return True
+    return _others(before.used, after.used, own) > OTHERS_SHARE * seconds * after.used.cores
 
 
 def _others(before: CoreTimes, after: CoreTimes, own: OwnTime) -> float:
     """CPU seconds of the cores that others had: other tasks, and other machines under the same hypervisor."""
     user = after.user - before.user - own.user
-    system = 0.0 if own.files else after.system - before.system - own.system
+    system = 0.0 if own.kernel else after.system - before.system - own.system
     return max(user, 0.0) + max(system, 0.0) + after.steal - before.steal

@@ -57,7 +57,7 @@ def measure_program(
         return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    own = _own_time(session.world, done, program.files)
+    own = _own_time(session.world, done, program.files or program.distributed)
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
     by_rank = allgather(session.world, done)
     common = Record(
@@ -81,13 +81,12 @@ def measure_program(
     )  # fmt: skip
 
 
-def _own_time(world: World, done: Executed, files: bool) -> OwnTime:
+def _own_time(world: World, done: Executed, kernel: bool) -> OwnTime:
     """The processor time of this rank's program, and of those of other ranks that share a core with it."""
     here = os.sched_getaffinity(0)
     by_rank = allgather(world, (here, done.all.user, done.all.system))
     sharing = [(user, system) for cores, user, system in by_rank if cores & here]
-    system = 0.0 if files else sum(system for _, system in sharing)
-    return OwnTime(sum(user for user, _ in sharing), system, files)
+    return OwnTime(sum(user for user, _ in sharing), sum(system for _, system in sharing), kernel)
 
 
 def _largest(by_rank: Sequence[Executed]) -> dict[str, float]:
