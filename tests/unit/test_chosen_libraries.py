@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.made_runs import spread, write_run
+from tests.unit.made_runs import experiment, image, spread, write_run
 
 from collbench.analysis.environment import facts
 from collbench.analysis.factors import find_factor
@@ -56,3 +56,25 @@ def test_only_the_cases_whose_library_differs_are_refused(tmp_path: Path) -> Non
     base, other = (run(tmp_path / f"mkl{version}", version, case_of("mkl")) for version in ("1", "2"))
     with pytest.raises(RequestError, match="MKL 1 against MKL 2"):
         across(base, other, None, NOTHING)
+
+
+def test_nccl_counts_for_what_communicates_through_it(tmp_path: Path) -> None:
+    """An environment may hold it beside the library of another backend."""
+    libraries = (library("torch (gloo)", "2"), library("NCCL", "3"))
+    cases = [
+        Case(workload="allreduce", how={"backend": backend, "driver": "python"})
+        for backend in ("torch-gloo", "torch-nccl")
+    ]
+    found = observe(write_run(tmp_path / "run", dict.fromkeys(cases, TIMES), libraries=libraries))
+    assert [facts(found, [case])["library"] for case in cases] == ["torch (gloo) 2", "torch (gloo) 2, NCCL 3"]
+
+
+def test_places_of_files_say_nothing_between_host_and_image(tmp_path: Path) -> None:
+    """Without a hash it is not known whether they are the same."""
+    sides = [image("torch", libraries=(Library(name="torch (gloo)", version="2", path=path),)) for path in ("/a", "/b")]
+    where = Where(image="torch", engine="docker", policy="multi", isolation="strict")
+    cases = [Case(workload="allreduce", how={"backend": "torch-gloo", "driver": "python"}, where=place)
+             for place in (where, Where(image="torch"))]  # fmt: skip
+    made = experiment((), images=(sides[0],), environments=(sides[1],))
+    found = observe(write_run(tmp_path / "run", dict.fromkeys(cases, TIMES), experiment=made))
+    assert [facts(found, [case])["library-file"] for case in cases] == ["", ""]

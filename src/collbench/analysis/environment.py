@@ -18,11 +18,11 @@ MENTIONED = frozenset({"host", "boot", "samples"})
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases make up, by name; several values are joined by `and`."""
     facts: dict[str, set[str]] = {}
-    sides = {(case.where.image, case.where.on_host, _users(case)) for case in cases}
+    sides = {(case.where.image, case.where.on_host, _users(case), case["backend"]) for case in cases}
     for manifest in observed.manifests:
         machine = _of_manifest(manifest)
-        for image, on_host, users in sides:
-            for name, value in (machine | software(manifest, image, on_host, users)).items():
+        for image, on_host, users, backend in sides:
+            for name, value in (machine | software(manifest, image, on_host, users, backend)).items():
                 facts.setdefault(name, set()).add(value)
     return {name: _several(values) for name, values in facts.items()}
 
@@ -83,11 +83,12 @@ def _users(case: Case) -> frozenset[str]:
 
 
 def software(
-    manifest: Manifest, image: str | None, on_host: bool, users: frozenset[str] | None = None
+    manifest: Manifest, image: str | None, on_host: bool, users: frozenset[str] | None = None, backend: str = ""
 ) -> dict[str, str]:
     """Libraries and interpreter of one side: of an image, of the environment beside it, or of the run itself.
 
-    Of its libraries, those that these `users` start or load; those that ranks communicate through where there are none.
+    Of its libraries, those that these `users` start or load; where there are none, those that ranks of this `backend`
+    communicate through. The two sides of an experiment have their files in other places, so a path says nothing there.
     """
     side: Image | None = None
     if manifest.experiment is not None and image is not None:
@@ -97,10 +98,10 @@ def software(
     if side is not None:
         libraries, packages, python = side.libraries, side.packages, side.python or ""
     if users is not None:
-        libraries = tuple(one for one in libraries if users & set(one.used_by) or not (users or one.used_by))
+        libraries = tuple(one for one in libraries if _counts(one, users, backend))
     facts = {
         "library": _all(_version(library) for library in libraries),
-        "library-file": _all(_file(library) for library in libraries),
+        "library-file": _all(_file(library, paths=side is None) for library in libraries),
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,
     }
@@ -116,9 +117,16 @@ def _version(library: Library) -> str:
     return f"{library.name} {library.version}{f' ({library.kernel})' if library.kernel else ''}"
 
 
-def _file(library: Library) -> str:
+def _counts(library: Library, users: frozenset[str], backend: str) -> bool:
+    """Whether a case uses a library. An environment may hold NCCL for other backends."""
+    if users or library.used_by:
+        return bool(users & set(library.used_by))
+    return library.name != "NCCL" or "nccl" in backend
+
+
+def _file(library: Library, paths: bool) -> str:
     """The hash where it is known: the same build may lie in two places."""
-    return f"sha256 {library.sha256[:12]}" if library.sha256 else library.path or ""
+    return f"sha256 {library.sha256[:12]}" if library.sha256 else (library.path or "") * paths
 
 
 def _gib(host: Host) -> str:

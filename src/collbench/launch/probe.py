@@ -83,7 +83,7 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         name, _, version = version_line(mpi).rpartition(" ")
         libraries = (hashed(Library(name=name, version=version, path=library_path())),)
     elif importlib.util.find_spec("torch") is not None:
-        kind, libraries = "torch", backends.get("torch-gloo").libraries()
+        kind, libraries = "torch", tuple(map(hashed, backends.get("torch-gloo").libraries()))
     versions = packages()
     return Contents(
         collbench=collbench.__version__,
