@@ -46,6 +46,13 @@ COMMANDS = {
     "compare-zhao2018-sysbench.txt": "compare results/zhao2018-sysbench --by policy --style csv",
     "show-storage.txt": "show results/storage",
     "compare-storage-policy.txt": "compare results/storage --by policy --style csv",
+    "show-train-cpu.txt": "show results/train-cpu",
+    "compare-train-cpu.txt": "compare results/train-cpu --by policy --style csv",
+    "show-zhao2018-ps.txt": "show results/zhao2018-ps",
+    "compare-zhao2018-ps.txt": "compare results/zhao2018-ps --by policy --style csv",
+    "show-ddp-cpu.txt": "show results/ddp-cpu",
+    "model-ddp-cpu.txt": "model results/ddp-cpu",
+    "compare-ddp-cpu.txt": "compare results/ddp-cpu --by policy --style csv",
     "compare-storage.txt": "compare results/storage --by storage --given policy=multi --style csv",
 }  # fmt: skip
 

@@ -9,7 +9,10 @@ from typing import Any
 from tests.unit.made_runs import Entry, made_record, spread, write_run
 
 from collbench.analysis.observations import Observed, observe
+from collbench.analysis.paper.judgement import Judgement
+from collbench.analysis.paper.programs import Found, judge
 from collbench.analysis.paper.reference import ProgramsPaper
+from collbench.analysis.paper.sides import sides
 from collbench.report.paper import paper
 from collbench.schema.case import Case
 from collbench.schema.record import Work
@@ -54,6 +57,15 @@ def gpu_launch(measure: str, ratio: float) -> Planted:
 
 def copy(measure: str, ratio: float, affinity: str = "near") -> Planted:
     return ("gpu_copy", {"measure": measure, "affinity": affinity}, ratio)
+
+
+def on_gpu(*ratios: float) -> list[Planted]:
+    """Of what Xu, Shi and Chu measured on GPUs, as many as there are ratios."""
+    values: list[tuple[str, dict[str, Any]]] = [
+        ("gpu_copy", {"measure": "h2d"}), ("gpu_convolution", {}), ("gpu_gemm", {}), ("gpu_histogram", {"bins": 64}),
+        ("gpu_histogram", {"bins": 256}), ("gpu_transpose", {}),
+    ]  # fmt: skip
+    return [(workload, own, ratio) for (workload, own), ratio in zip(values, ratios, strict=False)]
 
 
 def fathom(network: str, ratio: float) -> Planted:
@@ -102,3 +114,9 @@ def programs(reference: str) -> ProgramsPaper:
     published = paper(reference)
     assert isinstance(published, ProgramsPaper)
     return published
+
+
+def judged(reference: str, observed: Observed) -> dict[int, Judgement[Found]]:
+    published = programs(reference)
+    first = sides(observed, published.workloads)[0]
+    return {one.number: one for one in judge(published, first)}

@@ -19,8 +19,9 @@ from tests.unit.made_papers import (
     gemm,
     gpu_launch,
     ioping,
+    judged,
     linpack,
-    programs,
+    on_gpu,
     rnn,
     sysbench,
     training,
@@ -30,9 +31,7 @@ from tests.unit.made_runs import Entry, experiment, image, library, made_failure
 
 from collbench import workloads
 from collbench.analysis.estimate import Estimate
-from collbench.analysis.observations import Observed
-from collbench.analysis.paper.judgement import Judgement
-from collbench.analysis.paper.programs import Found, diff_percent, judge
+from collbench.analysis.paper.programs import diff_percent
 from collbench.analysis.paper.reference import ProgramsPaper, decode
 from collbench.analysis.paper.sides import sides
 from collbench.errors import RunReadError
@@ -41,12 +40,6 @@ from collbench.schema.case import Case, case_of
 
 #: Problem sizes of the 2017 paper, which needs more than half of them.
 SIZES = (2000, 5000, 10000, 15000, 18000, 20000, 22000, 25000)
-
-
-def judged(reference: str, observed: Observed) -> dict[int, Judgement[Found]]:
-    published = programs(reference)
-    first = sides(observed, published.workloads)[0]
-    return {one.number: one for one in judge(published, first)}
 
 
 #: Conclusion, what is planted, how much the ratio varies, the verdict.
@@ -60,6 +53,9 @@ CASES: list[tuple[str, int, list[Planted], float, str]] = [
     ("xu2017", 2, [("hpcg", {"n": 64}, 1.05)], 0.01, "refuted"),
     ("xu2017", 2, [("hpcg", {"n": 64}, 0.95)], 0.01, "refuted"),
     ("xu2017", 2, [("hpcg", {"n": 64}, 1.0), ("hpcg", {"n": 128}, 1.05)], 0.001, "refuted"),
+    ("xu2017", 3, on_gpu(*[1.003] * 6), 0.001, "confirmed"),
+    ("xu2017", 3, on_gpu(*[1.003] * 5), 0.001, "undecided"),
+    ("xu2017", 3, on_gpu(1.02, *[1.0] * 5), 0.001, "refuted"),
     ("xu2017", 4, [dd(16, 0.95)], 0.01, "confirmed"),
     ("xu2017", 4, [dd(16, 1.0)], 0.001, "refuted"),
     ("xu2017", 4, [dd(16, 0.99)], 0.02, "undecided"),
@@ -251,14 +247,6 @@ def test_a_benchmark_that_was_skipped_gives_its_reason(tmp_path: Path) -> None:
     }
     found = judged("xu2017", write(tmp_path / "run", linpack(2000), more=skipped))[2]
     assert (found.finding, found.why) == ("not measurable here", "host: skipped: no xhpcg in PATH")
-
-
-def test_what_was_not_measured_is_named_or_counted(tmp_path: Path) -> None:
-    found = judged("xu2017", write(tmp_path / "run", [dd(8192, 1.03), *linpack(2000)]))
-    assert found[5].why == "1 of 2 cells support it, 2 are needed; not measured: dd count 16384 bs 65536"
-    assert found[1].why == "1 of 14 cells support it, 8 are needed; not measured: 13 of the cells"
-    assert (found[4].finding, found[4].why) == ("not measurable here", "not measured: dd count 16 bs 65536")
-    assert found[3].finding == "not measurable here" and "no benchmark of GPU" in found[3].why
 
 
 def test_programs_of_other_versions_are_not_compared(tmp_path: Path) -> None:

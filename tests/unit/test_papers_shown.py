@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.unit.conftest import Collbench
-from tests.unit.made_papers import dd, ioping, programs, write
+from tests.unit.made_papers import dd, ioping, judged, linpack, programs, write
 
 from collbench.analysis.paper.reference import ProgramConclusion, ProgramsPaper
 from collbench.errors import RequestError
@@ -47,7 +47,7 @@ def test_a_run_of_one_side_is_refused(tmp_path: Path, sides: tuple[str, ...]) ->
     observed = write(tmp_path / "run", [dd(16, 1.0)])
     cells = {case: cell for case, cell in observed.cells.items() if case.where.policy in sides}
     with pytest.raises(
-        RequestError, match="nothing to compare with xu2017, which needs linpack, hpcg, dd, ioping or train on the host"
+        RequestError, match=r"nothing to compare with xu2017, which needs linpack, .*, dd, ioping or train on the host"
     ):
         beside(replace(observed, cells=cells), paper("xu2017"))
 
@@ -87,3 +87,11 @@ def test_the_report_has_verdicts_figures_and_assumptions(tmp_path: Path, here: C
 def test_an_unknown_paper_is_refused_before_the_run_is_read(tmp_path: Path, here: Collbench) -> None:
     told = here("report", tmp_path, "--against", "xu2018", "-o", tmp_path / "report.txt")
     assert told.code == 2 and "--against xu2018: no such paper. Did you mean xu2017?" in told.err
+
+
+def test_what_was_not_measured_is_named_or_counted(tmp_path: Path) -> None:
+    found = judged("xu2017", write(tmp_path / "run", [dd(8192, 1.03), *linpack(2000)]))
+    assert found[5].why == "1 of 2 cells support it, 2 are needed; not measured: dd count 16384 bs 65536"
+    assert found[1].why == "1 of 14 cells support it, 8 are needed; not measured: 13 of the cells"
+    assert (found[4].finding, found[4].why) == ("not measurable here", "not measured: dd count 16 bs 65536")
+    assert found[3].finding == "not measurable here" and found[3].why == "not measured: 6 of the cells"
