@@ -7,11 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
+from collbench.workloads._loss import compared
 from collbench.workloads.networks import NETWORKS
 from collbench.workloads.parameters import threads_of
-
-#: Significant digits of a loss that are compared: it is summed in float32, which has seven.
-DIGITS = 6
 
 #: Bytes of a parameter in two trainings, with gradient, momentum and place in a bucket, and in what is reduced alone.
 _OF_PARAMETER = (2 * 4 + 1) * 4
@@ -36,7 +34,7 @@ def verify(case: Case, output: str) -> int:
 
 def repeatable(case: Case, output: str) -> Mapping[str, float]:
     """The loss of rank 0 after the first steps."""
-    return {"loss": float(f"{json.loads(output)['loss']:.{DIGITS}g}")}
+    return {"loss": compared(json.loads(output)["loss"])}
 
 
 def messages(case: Case, output: str) -> Sequence[int]:

@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
-
-#: Significant digits of a loss that are compared: it is summed in float32, which has seven.
-DIGITS = 6
+from collbench.workloads._loss import compared
 
 
 def seconds(output: str) -> Mapping[str, Sequence[float]]:
@@ -34,7 +32,7 @@ def figures(case: Case, output: str) -> Mapping[str, float]:
 def repeatable(case: Case, output: str) -> Mapping[str, float]:
     """With several workers the loss depends on which of them is first."""
     said = json.loads(output)
-    return {"loss": float(f"{said['loss']:.{DIGITS}g}")} if len(said["steps"]) == 1 else {}
+    return {"loss": compared(said["loss"])} if len(said["steps"]) == 1 else {}
 
 
 def notes(output: str) -> Sequence[str]:

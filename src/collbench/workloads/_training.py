@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from collbench.schema.case import Case
+from collbench.workloads._loss import compared
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS, Network
 from collbench.workloads.parameters import threads_of
@@ -15,9 +16,6 @@ from collbench.workloads.program import Step
 from collbench.workloads.programs.train_data import FILE
 
 _PROGRAMS = "collbench.workloads.programs"
-
-#: Significant digits of a loss that are compared: it is summed in float32, which has seven.
-DIGITS = 6
 
 #: Bytes of a parameter: itself, its gradient and its momentum.
 _OF_PARAMETER = 12
@@ -78,7 +76,7 @@ def parse(output: str) -> Mapping[str, Sequence[float]]:
 
 
 def repeatable(case: Case, output: str) -> Mapping[str, float]:
-    return {"loss": float(f"{json.loads(output)['loss']:.{DIGITS}g}")}
+    return {"loss": compared(json.loads(output)["loss"])}
 
 
 def _python(program: str, *words: str) -> tuple[str, ...]:

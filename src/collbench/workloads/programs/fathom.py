@@ -16,6 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from collbench.workloads import _loss
 from collbench.workloads._fathom import NETWORKS
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def size_of(flags: argparse.Namespace) -> int:
 def compared(losses: list[float]) -> dict[str, float]:
     """The loss of an early step, to six digits: that of the last one where there are fewer."""
     number = min(COMPARED, len(losses))
-    return {f"loss of step {number}": float(f"{losses[number - 1]:.6g}")}
+    return {f"loss of step {number}": _loss.compared(losses[number - 1])}
 
 
 def notes(flags: argparse.Namespace) -> list[str]:
