@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from collbench.report.paper import paper
 from tests.processes import LIMIT, unmarked
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -59,3 +59,32 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html(chapters), encoding="utf-8")
     return path
+
+
+def opened(browser: Browser, file: Path, unfolded: bool = True, **settings: Any) -> Iterator[Page]:
+    """The page, with a watch on requests and on what the console says."""
+    context = browser.new_context(offline=True, bypass_csp=True, **settings)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(f"error: {error}"))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri(), timeout=1000 * LIMIT)
+    if unfolded:
+        page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
+    yield page
+    outside = [url for url in asked if not url.startswith(("file:", "data:"))]
+    context.close()
+    assert not said
+    assert not outside
+
+
+@pytest.fixture
+def desktop(browser: Browser, page_file: Path) -> Iterator[Page]:
+    yield from opened(browser, page_file, viewport={"width": 1280, "height": 900})
+
+
+@pytest.fixture
+def phone(browser: Browser, page_file: Path) -> Iterator[Page]:
+    yield from opened(browser, page_file, viewport={"width": 360, "height": 740}, device_scale_factor=2)

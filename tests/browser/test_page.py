@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from tests.processes import LIMIT
+from tests.browser.conftest import opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -42,35 +41,6 @@ HINTS = """() => [...document.querySelectorAll('figure.wide')].map(figure => {
     const frame = figure.querySelector('.scroll');
     return [frame.scrollWidth > frame.clientWidth, figure.querySelector('.hint').checkVisibility()];
 })"""
-
-
-def opened(browser: Browser, file: Path, unfolded: bool = True, **settings: Any) -> Iterator[Page]:
-    """The page, with a watch on requests and on what the console says."""
-    context = browser.new_context(offline=True, bypass_csp=True, **settings)
-    page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: said.append(f"error: {error}"))
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(file.as_uri(), timeout=1000 * LIMIT)
-    if unfolded:
-        page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true })")
-    yield page
-    outside = [url for url in asked if not url.startswith(("file:", "data:"))]
-    context.close()
-    assert not said
-    assert not outside
-
-
-@pytest.fixture
-def desktop(browser: Browser, page_file: Path) -> Iterator[Page]:
-    yield from opened(browser, page_file, viewport={"width": 1280, "height": 900})
-
-
-@pytest.fixture
-def phone(browser: Browser, page_file: Path) -> Iterator[Page]:
-    yield from opened(browser, page_file, viewport={"width": 360, "height": 740}, device_scale_factor=2)
 
 
 def test_every_plot_has_marks_that_are_seen_and_letters_that_can_be_read(desktop: Page) -> None:

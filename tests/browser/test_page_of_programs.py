@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,8 @@ from collbench.analysis.observations import observe
 from collbench.report.page.contents import chapter
 from collbench.report.page.render import html
 from collbench.report.paper import paper
-from tests.browser.conftest import RESULTS
-from tests.browser.test_page import COLOURS, HIDDEN, HINTS, MARKS, Scheme, opened
+from tests.browser.conftest import RESULTS, opened
+from tests.browser.test_page import COLOURS, HIDDEN, HINTS, MARKS, Scheme
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -38,16 +37,6 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html(chapters), encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def desktop(browser: Browser, page_file: Path) -> Iterator[Page]:
-    yield from opened(browser, page_file, viewport={"width": 1280, "height": 900})
-
-
-@pytest.fixture
-def phone(browser: Browser, page_file: Path) -> Iterator[Page]:
-    yield from opened(browser, page_file, viewport={"width": 360, "height": 740}, device_scale_factor=2)
 
 
 def test_the_picture_of_all_differences_stands_before_the_evidence(desktop: Page) -> None:
