@@ -87,14 +87,17 @@ def test_a_training_reads_a_cold_file_first(clean: Started, launch: Launch, tmp_
 
 @pytest.mark.docker
 @pytest.mark.torch
-def test_a_worker_that_is_killed_ends_its_world_and_no_other(clean: Started, launch: Launch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", [0.0, 5.0], ids=["before-they-meet", "while-they-train"])
+def test_a_worker_that_is_killed_ends_its_world_and_no_other(
+    clean: Started, launch: Launch, tmp_path: Path, later: float
+) -> None:
     need(clean, "torch")
     more = 'workers = [1]\nservers = [1]\nbenchmarks = [{ name = "parameter_server", steps = 100000000 }]'
     process = launch(PLAN.replace('"host", "multi", ', "").format(more=more))
     end = time.monotonic() + 100
     while time.monotonic() < end and len(running := of_servers()) < 2:
         time.sleep(0.2)
-    time.sleep(2.0)  # until they train
+    time.sleep(later)
     began = time.monotonic()
     os.kill(running[-1], signal.SIGKILL)
     code, _, err = ended(process)

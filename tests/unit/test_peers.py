@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,12 @@ import pytest
 
 from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
 from collbench.errors import Interrupted
-from collbench.run.child import ProgramFailed, ProgramSkipped
+from collbench.run import peers
+from collbench.run.child import ProgramFailed, ProgramSkipped, execute
 from collbench.run.peers import Peers, WrongResult, _End
+
+#: A process that ends by itself only much later.
+WAITS = ("sleep", "60")
 
 WATCH: Any = SimpleNamespace(stopped=None, beat=lambda doing: None)
 
@@ -90,3 +95,39 @@ def test_processes_are_told_their_world_and_one_free_port(monkeypatch: pytest.Mo
 
 def test_rank_0_decides() -> None:
     assert on_all(2, lambda rank, peers: peers.decided(rank == 0)) == [True, True]
+
+
+class Board:
+    """Failures that ranks of one process tell each other."""
+
+    def __init__(self, failed: set[int]) -> None:
+        self._failed, self._acts = failed, 0
+
+    def begin(self) -> None:
+        self._acts += 1
+
+    def tell(self) -> None:
+        self._failed.add(self._acts)
+
+    def told(self) -> bool:
+        return self._acts in self._failed
+
+
+def test_what_waits_for_a_rank_that_has_failed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "EVERY", 0.01)
+    hub, failed, found = Hub(2, 20.0), set[int](), ["", ""]
+
+    def body(rank: int) -> None:
+        ours = Peers(FakeWorld(hub, rank), WATCH, Board(failed))
+        assert ours.agreed(lambda: rank) == rank  # acts before are forgotten
+        try:
+            ours.agreed(
+                lambda: failing(rank, {0: ProgramFailed("signal 9")}) and execute(WAITS, 60.0, ours.listening(), "")
+            )
+        except ProgramFailed as error:
+            found[rank] = str(error)
+
+    began = time.monotonic()
+    run_ranks(hub, body, 20.0)
+    assert found == ["signal 9", "signal 9"]
+    assert time.monotonic() - began < 10

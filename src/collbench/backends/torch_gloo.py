@@ -68,7 +68,7 @@ class TorchGlooBackend(TorchBackend):
 
         if not torch.distributed.is_available():
             raise BackendUnavailable("backend torch-gloo: this torch was built without torch.distributed")
-        level = join(self.name, torch.distributed, launcher.detect(), options)
+        level, _ = join(self.name, torch.distributed, launcher.detect(), options)
         body(GlooSession(self, torch, level))
         torch.distributed.destroy_process_group()
 

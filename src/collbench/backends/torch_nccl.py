@@ -138,7 +138,7 @@ class TorchNcclBackend(TorchBackend):
         """Rendezvous over gloo, the body, destruction of the process group and of the allocator's cache."""
         import torch
 
-        level = join(self.name, torch.distributed, launcher.detect(), options)
+        level, _ = join(self.name, torch.distributed, launcher.detect(), options)
         try:
             session = TorchNcclSession(self, torch, level, options)
         except BackendUnavailable:  # raised on all ranks; the next backend may use torch, too

@@ -128,6 +128,19 @@ def allgather(world: World, value: Any) -> list[Any]:
     return gathered
 
 
+class Failures(Protocol):
+    """What ranks tell each other of the part that each has in an act. All of them begin the same acts."""
+
+    def begin(self) -> None:
+        """The next act."""
+
+    def tell(self) -> None:
+        """In the act that was begun last, this rank has failed."""
+
+    def told(self) -> bool:
+        """Whether a rank has failed in it."""
+
+
 class Session(Protocol):
     """One rank's open backend. `clock` gives ns; `simulated` worlds share it by construction."""
 
@@ -154,6 +167,10 @@ class Session(Protocol):
     @property
     def gpu(self) -> Gpu | None:
         """The GPU that this rank uses; None: it uses none."""
+
+    @property
+    def failures(self) -> Failures | None:
+        """By which ranks hear of a failure elsewhere; None: by the control plane alone."""
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
         """Allocate buffers and make the call. Collective.
@@ -189,6 +206,7 @@ class HostSession:
     """Answers of a session whose calls report their own errors and end with the process."""
 
     gpu: Gpu | None = None
+    failures: Failures | None = None
 
     def explained(self, error: Exception) -> str:
         """As it is."""

@@ -13,7 +13,6 @@ from typing import TypeVar
 from collbench.machine import mounts
 from collbench.run.child import Finished, ProgramFailed, ProgramSkipped, execute
 from collbench.run.peers import Peers, WrongResult
-from collbench.run.sampling import Watch
 from collbench.run.working_folder import working_folder
 from collbench.schema.plan import Plan
 from collbench.schema.record import CpuTime
@@ -52,7 +51,6 @@ class Execution:
     program: Program
     case: ProgramCase
     plan: Plan
-    watch: Watch
     folder: Path | None
     doing: Callable[[str], None]
     peers: Peers
@@ -145,7 +143,9 @@ class Execution:
         return found
 
     def _run(self, argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Finished:
-        finished = execute(argv, self.plan.timeout_seconds, self.watch, self.case.title, self.folder, variables)
+        finished = execute(
+            argv, self.plan.timeout_seconds, self.peers.listening(), self.case.title, self.folder, variables
+        )  # fmt: skip
         self.done.all = _more(self.done.all, finished)
         return finished
 
@@ -198,7 +198,7 @@ def executed(program: Program, case: ProgramCase, plan: Plan, peers: Peers, doin
     with contextlib.ExitStack() as stack:
         folder = peers.agreed(lambda: stack.enter_context(_place(program, plan)))
         beneath = mounts.under(folder).text if folder is not None and program.files else None
-        done = Execution(program, case, plan, peers.watch, folder, doing, peers).all()
+        done = Execution(program, case, plan, folder, doing, peers).all()
         done.beneath = beneath
         return done
 

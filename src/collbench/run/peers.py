@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from collbench.bindings.spec import World, allgather
+from collbench.bindings.spec import Failures, World, allgather
 from collbench.errors import Interrupted
 from collbench.run.child import ProgramFailed, ProgramSkipped
 from collbench.run.sampling import Watch
@@ -25,6 +25,13 @@ class WrongResult(Exception):
         super().__init__(f"wrong result: {name} counted {counted(wrong, 'wrong value')}")
         self.wrong = wrong
 
+
+class FailedElsewhere(ProgramFailed):
+    """What this rank did was given up, because another one has failed."""
+
+
+#: Interval (s) at which a rank asks whether another one has failed.
+EVERY = 1.0
 
 #: What an execution may end with, on one rank and then on all.
 _ENDS = (Interrupted, ProgramFailed, ProgramSkipped, WrongResult)
@@ -49,12 +56,39 @@ def _end_of(clock: float, kind: type[Exception], text: str, wrong: int) -> _End:
     return _End(clock, error)
 
 
+class Listening:
+    """A watch whose `beat` raises FailedElsewhere, within a second of it, where `failed` says so."""
+
+    def __init__(self, watch: Watch, failed: Callable[[], bool]) -> None:
+        self._watch, self._failed = watch, failed
+        self._next = time.monotonic() + EVERY
+
+    @property
+    def stopped(self) -> int | None:
+        return self._watch.stopped
+
+    def beat(self, doing: str) -> None:
+        self._watch.beat(doing)
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + EVERY
+            if self._failed():
+                raise FailedElsewhere("another rank has failed")
+
+    def failed(self, reason: str | None, lost: bool = False) -> None:
+        self._watch.failed(reason, lost)
+
+
 @dataclass(frozen=True)
 class Peers:
-    """The ranks of a world, in the hands of one of them. Every method is collective; of one rank none communicates."""
+    """The ranks of a world, in the hands of one of them. Methods are collective; of one rank none communicates."""
 
     world: World
     watch: Watch
+    failures: Failures | None = None
+
+    def listening(self) -> Listening:
+        """The watch of what this rank does within `agreed`, which ends soon after another rank has failed."""
+        return Listening(self.watch, lambda: self.failures is not None and self.failures.told())
 
     def agreed(self, act: Callable[[], Value]) -> Value:
         """The result of `act` on this rank, once it succeeded on all.
@@ -63,6 +97,8 @@ class Peers:
             Interrupted, ProgramFailed, ProgramSkipped, WrongResult: on all ranks what it raised on the rank where it
                 ended first; an interruption comes before everything else.
         """
+        if self.failures is not None:
+            self.failures.begin()
         if self.world.size == 1:
             return act()
         end, value = None, None
@@ -70,12 +106,15 @@ class Peers:
             value = act()
         except _ENDS as error:
             end = _End(time.monotonic(), error)
+            if self.failures is not None:
+                self.failures.tell()
         self.watch.beat("waiting for the other ranks")
         ends = [found for found in allgather(self.world, end) if found is not None]
         if not ends:
             return value  # type: ignore[return-value]
         interrupted = [found for found in ends if isinstance(found.error, Interrupted)]
-        raise min(interrupted or ends, key=lambda found: found.clock).error
+        first = [found for found in ends if not isinstance(found.error, FailedElsewhere)]
+        raise min(interrupted or first or ends, key=lambda found: found.clock).error
 
     def decided(self, value: Value) -> Value:
         """That of rank 0, on all ranks."""

@@ -50,7 +50,7 @@ def measure_program(
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
     try:
-        done = executed(program, case, plan, Peers(session.world, watch), doing)
+        done = executed(program, case, plan, Peers(session.world, watch, session.failures), doing)
     except ProgramSkipped as error:
         return _without_times(case, "skipped", str(error))
     except WrongResult as error:

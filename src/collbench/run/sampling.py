@@ -38,9 +38,11 @@ MOST_DISPLACEMENTS = 127
 
 
 class Watch(Protocol):
-    """A watchdog as seen by what it watches. `stopped` is the number of the signal that told the process to stop."""
+    """A watchdog as seen by what it watches."""
 
-    stopped: int | None
+    @property
+    def stopped(self) -> int | None:
+        """The number of the signal that told the process to stop."""
 
     def beat(self, doing: str) -> None:
         """The process makes progress; `doing` is what comes next."""

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from collbench import workloads
-from collbench.bindings.spec import HostBackend, Options, Session
+from collbench.bindings.spec import Backend, HostBackend, Options, Session
 from collbench.bindings.torch.world import TorchSession, join, missing_torch
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, Unsupported
 from collbench.machine import launcher
 from collbench.run.alone import Alone
-from collbench.schema.axes import Op
+from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Library
+
+
+class StoredFailures:
+    """What ranks say of their failures in a store of torch's; a store that does not answer has lost its rank."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._acts = store, 0
+
+    def begin(self) -> None:
+        self._acts += 1
+
+    def tell(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._store.set(f"failed {self._acts}", "")
+
+    def told(self) -> bool:
+        try:
+            return bool(self._store.check([f"failed {self._acts}"]))
+        except RuntimeError:
+            return True
 
 
 class TogetherSession(TorchSession):
     """One rank, which starts its process of a program."""
 
     transport: str | None = None
+
+    def __init__(self, backend: Backend, torch: Any, thread_level: ThreadLevel, store: Any) -> None:
+        super().__init__(backend, torch, thread_level)
+        self.failures = StoredFailures(store)
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> NoReturn:
         raise Unsupported(f"{row.name}: needs a communication library")
@@ -60,9 +85,9 @@ class Together(HostBackend):
             raise BackendUnavailable(f"benchmarks of several ranks: {missing}")
         import torch
 
-        level = join(self.name, torch.distributed, launcher.detect(), options)
+        level, store = join(self.name, torch.distributed, launcher.detect(), options)
         try:
-            body(TogetherSession(self, torch, level))
+            body(TogetherSession(self, torch, level, store))
         finally:
             torch.distributed.destroy_process_group()
 

@@ -115,8 +115,8 @@ def torch_version() -> str:
         return "unknown"
 
 
-def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Options) -> ThreadLevel:
-    """Join the default group, as the launcher allows; returns the thread level in force."""
+def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Options) -> tuple[ThreadLevel, Any]:
+    """Join the default group, as the launcher allows; returns the thread level in force, and the group's store."""
     # Longer than the watchdog's, which can say what was being done.
     timeout = timedelta(seconds=options.timeout + 10)
     if started_by.kind == "torchrun":
@@ -129,7 +129,7 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
             raise WorldMismatch(f"backend {backend}: {error} Start it with torchrun.") from error
         except RuntimeError as error:
             raise LostRankError(f"backend {backend}: rendezvous failed ({str(error).splitlines()[0]})") from error
-        return options.thread_level
+        return options.thread_level, own
     level = options.thread_level
     world: World | None = None
     if started_by.size > 1:
@@ -146,7 +146,7 @@ def join(backend: str, dist: Any, started_by: launcher.Launcher, options: Option
     if store is None:
         store = dist.TCPStore(address, port, started_by.size, is_master=False, timeout=timeout)
     dist.init_process_group("gloo", store=store, rank=started_by.rank, world_size=started_by.size, timeout=timeout)
-    return level
+    return level, store
 
 
 @cache
