@@ -40,6 +40,8 @@ def refuses_cma(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
 
 def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
     """Whether several containers share a network namespace, and so a hostname."""
+    if engines.get(cell.engine).starts_ranks:  # its nodes have names, and their containers are one node to the library
+        return False
     return len(placement.boxes) > 1 and sharing_of(cell).net
 
 

