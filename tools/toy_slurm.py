@@ -20,6 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: Outside of what engines keep, which may not be a context of a build.
+OUTSIDE = Path("/var/tmp")  # noqa: S108 - folders of our own in it
+
 #: Longest wait for a command of Docker, for the image, and for an idle cluster (s).
 LIMIT, BUILD, IDLE = 120, 600, 60
 
@@ -66,9 +69,9 @@ cp /shared/slurm.conf /etc/slurm/ && setpriv --reuid munge --regid munge --clear
 
 @dataclass(frozen=True)
 class ToySlurm:
-    """A cluster. `name` is that of its network, and begins those of its containers; `share` is /shared in all of them.
+    """A cluster. `name` is that of its network and begins those of its containers; `share` is /shared in all of them.
 
-    `cpus` are those of a node. A node that is silent for `patience` seconds is down. `options` are more of `docker run`.
+    `cpus` are those of a node. A node that is silent for `patience` seconds is down. `options` are for `docker run`.
     """
 
     name: str
@@ -155,20 +158,20 @@ def with_slurm(image: str) -> str:
             return made
     except RuntimeError:
         pass
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # outside of what engines keep
+    with tempfile.TemporaryDirectory(dir=OUTSIDE) as folder:
         (Path(folder) / "Dockerfile").write_text(DOCKERFILE)
-        docker("build", "-q", "--build-arg", f"IMAGE={image}", "--label", f"toy.base={base}", "-t", made, folder, limit=BUILD)
+        flags = ("--build-arg", f"IMAGE={image}", "--label", f"toy.base={base}", "-t", made)
+        docker("build", "-q", *flags, folder, limit=BUILD)
     return made
 
 
 def unpacked(image: str, folder: Path, mounted: str) -> None:
-    """An image as a tree of files, as Charliecloud takes it: with its environment, and a folder to mount `mounted` on."""
+    """An image as Charliecloud takes it: a tree of files, with its environment, and a folder to mount `mounted` on."""
     folder.mkdir(parents=True)
     box = docker("create", image, "true").strip()
     try:
-        export = subprocess.Popen(("docker", "export", box), stdout=subprocess.PIPE)
-        subprocess.run(("tar", "-x", "-C", str(folder)), stdin=export.stdout, check=True, timeout=BUILD)
-        export.wait(timeout=LIMIT)
+        with subprocess.Popen(("docker", "export", box), stdout=subprocess.PIPE) as export:
+            subprocess.run(("tar", "-x", "-C", str(folder)), stdin=export.stdout, check=True, timeout=BUILD)
     finally:
         docker("rm", box)
     (folder / mounted.strip("/")).mkdir(parents=True)
@@ -183,7 +186,7 @@ def main() -> None:
     parser.add_argument("do", choices=("up", "down"))
     parser.add_argument("image", nargs="?", default="collbench/openmpi")
     parser.add_argument("--nodes", type=int, default=2)
-    parser.add_argument("--share", type=Path, default=Path("/var/tmp/toy-slurm"))
+    parser.add_argument("--share", type=Path, default=OUTSIDE / "toy-slurm")
     asked = parser.parse_args()
     cluster = ToySlurm("toy-slurm", asked.image, asked.share.absolute(), asked.nodes)
     if asked.do == "up":

@@ -53,6 +53,7 @@ class Launcher:
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
+    """Who started this process, by the variables that each launcher sets."""
     order = _VARIABLES if "TORCHELASTIC_RUN_ID" not in environ else (_TORCHRUN, *_VARIABLES)
     if "SLURM_STEP_ID" in environ and "PMI_RANK" in environ and "MPI_LOCALRANKID" not in environ:
         order = (_SRUN,)  # srun --mpi=pmi2; hydra, which srun may have started, says the local rank

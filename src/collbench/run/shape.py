@@ -18,11 +18,12 @@ from collbench.units import counted
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a rank is: its machine, the cores that it may use, and its files (the mount namespace)."""
+    """Where a rank is: its machine, the cores that it may use, its files (the mount namespace), and its GPU (UUID)."""
 
     host: str
     cores: frozenset[int]
     files: str
+    gpu: str | None = None
 
 
 def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
@@ -45,17 +46,20 @@ def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
     os.sched_setaffinity(0, [usable[(first + i) % len(usable)] for i in range(planned.cores)])
 
 
-def difference(world: World) -> str | None:
-    """How the world differs from the shape that was planned for it; None: it does not, or none was. Collective."""
+def difference(world: World, gpu: str | None = None) -> str | None:
+    """How the world differs from the shape that was planned for it; None: it does not, or none was. Collective.
+
+    `gpu` is the UUID of this rank's GPU.
+    """
     planned = shape()
-    seats = world.gather(seat())
+    seats = world.gather(seat(gpu))
     found: str | None = world.bcast(None if seats is None or planned is None else compared(planned, seats))
     return found
 
 
-def seat() -> Seat:
+def seat(gpu: str | None = None) -> Seat:
     """Of this rank."""
-    return Seat(f"{os.uname().nodename} {machine_id()}", frozenset(os.sched_getaffinity(0)), _mounts())
+    return Seat(f"{os.uname().nodename} {machine_id()}", frozenset(os.sched_getaffinity(0)), _mounts(), gpu)
 
 
 def _mounts() -> str:
@@ -79,7 +83,7 @@ def compared(planned: Shape, seats: Sequence[Seat]) -> str | None:
     for host, number in ranks.items():
         if number != planned.each:
             return f"{counted(planned.each, 'rank')} were planned on each host, and {host.split()[0]} has {number}"
-    return _cores(planned, seats) or _containers(planned, seats)
+    return _cores(planned, seats) or _gpus(seats) or _containers(planned, seats)
 
 
 def _cores(planned: Shape, seats: Sequence[Seat]) -> str | None:
@@ -93,6 +97,14 @@ def _cores(planned: Shape, seats: Sequence[Seat]) -> str | None:
             other = owner.setdefault((seat.host, core), rank)
             if other != rank:
                 return f"ranks {other} and {rank} share core {core} of {seat.host.split()[0]}"
+    return None
+
+
+def _gpus(seats: Sequence[Seat]) -> str | None:
+    owner: dict[str, int] = {}
+    for rank, seat in enumerate(seats):
+        if seat.gpu is not None and owner.setdefault(seat.gpu, rank) != rank:
+            return f"ranks {owner[seat.gpu]} and {rank} share GPU {seat.gpu}"
     return None
 
 

@@ -56,14 +56,13 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def on_host(self) -> bool:
         """Whether the ranks are in no container."""
-        return self.policy == "host"
+        return self.engine == "host" or self.policy == "host"
 
     @property
     def text(self) -> str:
         """`single strict`, `host`, `multi strict far`, `multi strict seccomp unconfined`."""
         filtered = None if self.seccomp == "default" else f"seccomp {self.seccomp}"
-        hosts = None if self.hosts == 1 else f"{self.hosts} hosts"
-        words = (self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered, hosts)
+        words = (self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered)
         return " ".join(word for word in words if word)
 
 

@@ -122,7 +122,7 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
 def _check_cells(plan: LaunchPlan) -> None:
     """Before they are listed, which would take memory for each."""
     worlds = len(set(plan.ranks)) or len(set(plan.workers)) * len(set(plan.servers)) or 1
-    cells = worlds * math.prod(len(set(getattr(plan, key))) for key in PLACES if key != "ranks")
+    cells = worlds * math.prod(len(set(getattr(plan, key))) or 1 for key in PLACES if key != "ranks")
     for what, number, most in (("cells", cells, MOST_CELLS), ("starts", cells * plan.launches, MOST_STARTS)):
         if number > most:
             raise PlanError(

@@ -188,9 +188,10 @@ class Session(Protocol):
 class Engine(Protocol):
     """What is known of an engine before it is connected to: its steps, its machine, and a world as its own commands.
 
-    `ladder` (see `ladder_of`) begins with `strict`; empty where boxes isolate nothing. `starts_ranks`: it starts a
-    command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`: it also
-    starts ranks without containers. `start_seconds` are estimates for a world's first box, and for each further one.
+    `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes isolate nothing. `starts_ranks`: it
+    starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`:
+    it also starts ranks without containers. `start_seconds` are estimates for a world's first box, and for each further
+    one.
     """
 
     @property

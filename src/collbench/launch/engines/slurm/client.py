@@ -25,6 +25,9 @@ ALIVE = (
     "SIGNALING",
 )
 
+#: What its programs put before their messages.
+_PREFIX = re.compile(r"^\w+: (?:error|fatal): ")
+
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -60,7 +63,7 @@ def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
         raise EngineError(f"engine slurm: {argv[0]} does not answer ({error}).") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
-        raise EngineError(f"engine slurm: {argv[0]} says: {said[-1]}")
+        raise EngineError(f"engine slurm: {argv[0]} says: {_PREFIX.sub('', said[-1])}")
     return done.stdout
 
 

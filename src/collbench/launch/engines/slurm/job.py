@@ -25,6 +25,9 @@ GONE = 90.0
 #: A job that runs ends by itself within this time (s); else it is cancelled.
 BY_ITSELF = 2.0
 
+#: How srun begins its own messages; the first is the cause of the others.
+_OF_SRUN = ("srun: error:", "srun: fatal:")
+
 #: Most bytes of a step's output that are read at once.
 CHUNK = 1 << 20
 
@@ -113,8 +116,15 @@ class SlurmStep:
         return self._code
 
     @property
+    def ended(self) -> bool:
+        """Whether its exit code has been seen."""
+        return self._code is not None
+
+    @property
     def how(self) -> str:
-        return f"srun ended with exit code {self._code}"
+        said = [line.removeprefix("srun: ") for line in self.log.lines if line.startswith(_OF_SRUN)]
+        first = next((line for line in said if "Exited with exit code" not in line), "")
+        return f"srun ended with exit code {self._code}{f': {first}' if first else ''}"
 
     def _follow(self, last: bool) -> None:
         with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:

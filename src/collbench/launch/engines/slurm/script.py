@@ -64,7 +64,10 @@ class Resources:
 
 def resources_of(placements: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
     """The most of everything."""
-    worlds = [(cell.hosts, each_of(cell), cores_of(placement), len(placement.gpus)) for cell, placement in placements]
+    worlds = [
+        (cell.hosts, each_of(cell), cores_of(placement), len(placement.gpus) // cell.hosts)
+        for cell, placement in placements
+    ]
     return Resources(*(max(numbers) for numbers in zip(*worlds, strict=True)))
 
 
@@ -82,7 +85,7 @@ def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> st
     """The script for sbatch."""
     asked = [
         f"--job-name={name}", f"--nodes={needs.nodes}", f"--ntasks-per-node={needs.tasks}",
-        f"--cpus-per-task={needs.cores}", f"--time={site.time}", f"--output={folder}/job.log",
+        f"--cpus-per-task={needs.cores}", f"--time={site.time}", "--no-requeue", f"--output={folder}/job.log",
         *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *site.options,
     ]  # fmt: skip
     head = "".join(f"#SBATCH {option}\n" for option in asked)

@@ -183,5 +183,5 @@ class SlurmWorld:
 
     def died(self) -> str | None:
         """What Slurm says where the job has ended."""
-        state = self.job.look()
+        state = self.job.look(at_once=any(step.ended for step in self.started))
         return None if state.alive else f"Slurm job {self.job.number} ended: {state.text}"
