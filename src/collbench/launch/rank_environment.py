@@ -76,6 +76,8 @@ def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterat
         yield from ((*variable, "it would abort otherwise") for variable in stack.starter.without_cma.items())
     if shares_hostname(cell, placement):
         yield from ((*variable, "it would hang otherwise") for variable in stack.starter.one_hostname.items())
+    if shares_hostname(cell, placement) and sharing_of(cell).host:
+        yield from ((*variable, "it would hang otherwise") for variable in stack.starter.host_network.items())
     if hides_peers(cell, placement, stack):
         reason = "NCCL would take the containers for one machine and fail to reach hidden GPUs"
         yield from ((*variable, reason) for variable in HIDDEN_PEERS.items())

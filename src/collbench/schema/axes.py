@@ -34,7 +34,7 @@ STAGINGS: tuple[Staging, ...] = get_args(Staging)
 SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
 
 #: Steps of isolation by name, from none to the most isolated. An engine's ladder has some of them (`launch.engines`).
-STEPS = (None, "visible", "net", "ipc", "limits", "strict")
+STEPS = (None, "files", "visible", "net", "ipc", "limits", "strict")
 
 
 #: What may lie under the files of a program: the writable layer of a container, a volume of the engine, a folder of the

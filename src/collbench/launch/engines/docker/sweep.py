@@ -7,6 +7,8 @@ from typing import Any
 
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL
+from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders.shared_memory import remove_left
 from collbench.launch.folders.sweep import YOUNG, is_dead, locks, sweep_folders
 
 #: A container in one of these states does nothing; `created` will, where it is young.
@@ -31,7 +33,14 @@ def sweep(engine: Docker) -> tuple[list[str], list[str]]:
     engine.remove(*old)
     kept = [_name(made) for made in (*engine.labelled(), *engine.networks())]
     removed = [_name(made) for made in (*old[0], *old[1]) if _name(made) not in kept]
-    return [*removed, *sweep_folders(busy)], kept
+    return [*removed, *_shared_memory(old[0]), *sweep_folders(busy)], kept
+
+
+def _shared_memory(containers: list[dict[str, Any]]) -> list[str]:
+    """Remove what the ranks of such containers left in the host's /dev/shm; they have its network too."""
+    of_host = (made for made in containers if (made.get("HostConfig") or {}).get("NetworkMode") == "host")
+    since = min((float(made["Created"]) for made in of_host), default=None)
+    return [] if since is None else remove_left(user_inside()[0], since)
 
 
 def is_young(made: dict[str, Any], now: float) -> bool:
