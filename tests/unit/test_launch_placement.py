@@ -260,18 +260,18 @@ def test_steps_that_differ() -> None:
     docker = engines.get("docker").ladder
     assert steps_of(engines.get("host").ladder, 1, STEPS) == (None,)
     assert steps_of(docker, 2, STEPS) == STEPS
-    assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc")
-    assert steps_of(docker, 1, ("strict", "visible")) == ("strict", "ipc")
+    assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc", "files")
+    assert steps_of(docker, 1, ("strict", "visible", "files")) == ("strict", "ipc", "files")
     fake = engines.get("fake").ladder
-    assert (steps_of(fake, 2, ("strict", "visible")), steps_of(fake, 1, ("visible",))) == (
-        ("strict", "visible"), ("strict",)
+    assert (steps_of(fake, 2, ("strict", "visible")), steps_of(fake, 1, ("visible", "files"))) == (
+        ("strict", "visible"), ("strict", "files")
     )  # fmt: skip
 
 
 def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
-    """One container has those up to ipc: `single` with one rank, and `numa` where all ranks are on one node."""
+    """One container has those up to ipc and files: `single` with one rank, `numa` where all ranks are on one node."""
     asked = plan(policies=("host", "single", "multi", "numa"), isolation=STEPS, ranks=(1, 2))
-    alone, both = ["strict", "limits", "ipc"], list(STEPS)
+    alone, both = ["strict", "limits", "ipc", "files"], list(STEPS)
     for there, numa in ((machine(1, 2), alone), (machine(2, 1), both)):
         found: dict[tuple[str, int], list[str | None]] = {}
         for one in expand(asked, dict.fromkeys(("docker", "host"), there).__getitem__).cells:

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from collbench.launch.engines.docker import sweep as sweep_module
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.engines.docker.sweep import sweep
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.folders.signature import boot, driver_identity, namespace, sign, signature_of
 from collbench.launch.folders.sweep import YOUNG, is_dead, sweep_folders
 
@@ -143,6 +145,36 @@ def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(
     assert signature_of(folder) == (driver, False)
     assert sweep(engine) == (["c0", "net", str(folder)], [])
     assert not folder.exists()
+
+
+def test_what_ranks_of_a_killed_driver_left_in_the_hosts_shared_memory_is_swept(
+    holder: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when the first container of the host's namespaces was made; others cannot have left anything."""
+    process, folder = holder
+    driver, _ = signature_of(folder)
+    process.kill()
+    process.wait()
+    asked: list[tuple[int, float]] = []
+
+    def remove_left(owner: int, since: float) -> list[str]:
+        asked.append((owner, since))
+        return ["sm_segment.vm.0.1.0"]
+
+    monkeypatch.setattr(sweep_module, "remove_left", remove_left)
+    own = container("c0", driver, "running", NOW - 300)
+    assert sweep(MadeUp([own], [])) == (["c0", str(folder)], [])
+    assert asked == []
+    folder.mkdir()
+    sign(folder).close()
+    (folder / "driver").write_text(driver)
+    of_host = [container(f"c{number}", driver, "running", NOW - 100 * number) for number in (1, 2)]
+    for made in of_host:
+        made["HostConfig"] = {"NetworkMode": "host"}
+    unknown = container("c3", driver, "running") | {"Created": "soon", "HostConfig": {"NetworkMode": "host"}}
+    removed, kept = sweep(MadeUp([*of_host, unknown], []))
+    assert (set(removed), kept) == ({"c1", "c2", "c3", "sm_segment.vm.0.1.0", str(folder)}, [])
+    assert asked == [(user_inside()[0], int(NOW - 200))]
 
 
 def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:

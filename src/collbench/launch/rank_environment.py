@@ -97,11 +97,12 @@ def nccl_shortage(cell: LaunchCell, placement: Placement, stack: Stack, output: 
 
 
 def _step_with_more(cell: LaunchCell) -> str | None:
-    """The first step of the cell's engine with a larger /dev/shm than the cell's, if there is one."""
+    """The first step of the cell's engine whose boxes have a larger /dev/shm of their own than the cell's, if any has."""
     size = sharing_of(cell).shm_bytes
     if size is None:
         return None
-    sizes = {step.name: step.sharing.shm_bytes for step in engines.get(cell.engine).ladder}
+    ladder = engines.get(cell.engine).ladder
+    sizes = {step.name: step.sharing.shm_bytes for step in ladder if not step.sharing.host}
     return next((name for name, larger in sizes.items() if larger is None or larger > size), None)
 
 

@@ -39,19 +39,25 @@ def sweep(engine: Docker) -> tuple[list[str], list[str]]:
 def _shared_memory(containers: list[dict[str, Any]]) -> list[str]:
     """Remove what the ranks of such containers left in the host's /dev/shm; they have its network too."""
     of_host = (made for made in containers if (made.get("HostConfig") or {}).get("NetworkMode") == "host")
-    since = min((float(made["Created"]) for made in of_host), default=None)
+    since = min((created for made in of_host if (created := _created(made)) is not None), default=None)
     return [] if since is None else remove_left(user_inside()[0], since)
 
 
 def is_young(made: dict[str, Any], now: float) -> bool:
     """Whether a container or network was made less than `YOUNG` before `now`, both by the engine's clock."""
+    created = _created(made)
+    return created is None or now - created < YOUNG
+
+
+def _created(made: dict[str, Any]) -> float | None:
+    """When, in seconds since the epoch; None where the engine says that in a form of its own."""
     created = made.get("Created")
     try:
         if isinstance(created, str):
-            return now - datetime.datetime.fromisoformat(created).timestamp() < YOUNG
-        return now - float(created or 0) < YOUNG
+            return datetime.datetime.fromisoformat(created).timestamp()
+        return float(created or 0)
     except (TypeError, ValueError):
-        return True
+        return None
 
 
 def _driver(made: dict[str, Any]) -> str:
