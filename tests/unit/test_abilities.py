@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,7 @@ def test_the_hosts_namespaces_must_be_those_of_the_driver(
     def ask(engine: Any, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
         asked.append(settings)
         return 0, "an entry point says hello\n" + "\n".join(
-            f"{name}:[1]" if (name := Path(space).name) == other else os.readlink(space) for space in argv[1:]
+            f"{name}:[1]" if (name := Path(space).name) == other else str(Path(space).readlink()) for space in argv[1:]
         )
 
     monkeypatch.setattr(abilities, "ask", ask)

@@ -132,7 +132,7 @@ def test_what_is_shared_is_started_before_those_that_share_it(tmp_path: Path) ->
 def test_a_world_in_the_namespaces_of_the_host_has_no_network_and_leaves_no_shared_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ranks left is removed when all of them have ended, whatever ended the world; at other steps nothing can be."""
+    """What ranks left is removed when all have ended, whatever ended the world; at other steps nothing can be left."""
     swept: list[Any] = []
     engine = Engine()
     monkeypatch.setattr(session_module, "remove_left", lambda *asked: swept.append((*asked, engine.did[-1][0])))

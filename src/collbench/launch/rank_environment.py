@@ -97,7 +97,7 @@ def nccl_shortage(cell: LaunchCell, placement: Placement, stack: Stack, output: 
 
 
 def _step_with_more(cell: LaunchCell) -> str | None:
-    """The first step of the cell's engine whose boxes have a larger /dev/shm of their own than the cell's, if any has."""
+    """The first step of the cell's engine whose boxes have a larger /dev/shm of their own, if there is one."""
     size = sharing_of(cell).shm_bytes
     if size is None:
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import tempfile
 from pathlib import Path
@@ -96,10 +95,10 @@ def refuse_without_host(engine: Connection, image: Resolved) -> None:
     Raises:
         EngineError: the engine makes no such containers, or this process is in other ipc and pid namespaces.
     """
-    spaces = ("/proc/self/ns/ipc", "/proc/self/ns/pid")
+    spaces = [Path("/proc/self/ns/ipc"), Path("/proc/self/ns/pid")]
     modes = dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host")
-    code, output = ask(engine, image, ("readlink", *spaces), **modes)
-    if code != 0 or output.split()[-len(spaces) :] != [os.readlink(space) for space in spaces]:
+    code, output = ask(engine, image, ("readlink", *map(str, spaces)), **modes)
+    if code != 0 or output.split()[-len(spaces) :] != [str(space.readlink()) for space in spaces]:
         raise EngineError(
             "step files: the engine's host has other ipc and pid namespaces than this process. Run collbench launch on "
             "that host, or in a container with --ipc=host --pid=host."

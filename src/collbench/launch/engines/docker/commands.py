@@ -23,11 +23,13 @@ def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]
     specs = specs_for(world)
     network = next((spec.network for spec in specs if spec.network), None)
     sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
+    made = [f"{program} network create --internal{sealed} {network}"] if network else []
+    removed = [f"{program} network rm {network}"] if network else []
     return (
-        *([f"{program} network create --internal{sealed} {network}"] if network else []),
+        *made,
         *(container_command(spec, program) for spec in specs),
         *_starts(world, [spec for spec in specs if not spec.donates], program),
-        f"{program} rm -f {' '.join(spec.name for spec in specs)}{f'; {program} network rm {network}' if network else ''}",
+        "; ".join((f"{program} rm -f {' '.join(spec.name for spec in specs)}", *removed)),
     )
 
 

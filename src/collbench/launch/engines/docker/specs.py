@@ -66,8 +66,8 @@ class Spec:
 
     `image` is an id: a name may get another image between two launches. `processes` is the most that it may have.
     `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives`: it ends by
-    itself after so many seconds. `donates`: it is the anchor, which owns the namespaces that the others join. `of_host`:
-    it is in the host's, with its network, hostname and /dev/shm.
+    itself after so many seconds. `donates`: it is the anchor, which owns the namespaces that the others join.
+    `of_host`: it is in the host's, with its network, hostname and /dev/shm.
     """
 
     name: str
