@@ -22,10 +22,11 @@ from collbench.launch.expansion import expand
 from collbench.launch.keeping import placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
+from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads.case import ProgramCase
 
@@ -280,6 +281,17 @@ def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
             ("host", 1): [None], ("single", 1): alone, ("multi", 1): alone, ("numa", 1): alone,
             ("host", 2): [None], ("single", 2): both, ("multi", 2): alone, ("numa", 2): numa,
         }  # fmt: skip
+
+
+def test_the_plan_of_lee_and_lee_has_their_four_places() -> None:
+    """Bare metal, everything shared but files (as Singularity), one container, and a container for each rank."""
+    there = dict.fromkeys(("docker", "host"), machine(1, 2))
+    found = expand(load_launch_plan(find_plan("leelee2024")), there.__getitem__)
+    places = {(cell.policy, cell.isolation) for cell in found.cells}
+    assert places == {
+        ("host", None), ("multi", "strict"), ("multi", "files"), ("single", "strict"), ("single", "files")
+    }  # fmt: skip
+    assert {case.collective for cases in found.cases.values() for case in cases} == {"bcast", "gather", "allreduce"}
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:

@@ -147,34 +147,30 @@ def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(
     assert not folder.exists()
 
 
-def test_what_ranks_of_a_killed_driver_left_in_the_hosts_shared_memory_is_swept(
-    holder: tuple[subprocess.Popen[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From when the first container of the host's namespaces was made; others cannot have left anything."""
-    process, folder = holder
-    driver, _ = signature_of(folder)
-    process.kill()
-    process.wait()
+def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when the first container in the host's namespaces was made, if its driver was in this PID namespace."""
     asked: list[tuple[int, float]] = []
 
     def remove_left(owner: int, since: float) -> list[str]:
         asked.append((owner, since))
         return ["sm_segment.vm.0.1.0"]
 
+    with subprocess.Popen(["true"]) as process:  # a number that no process has
+        pass
+    here = f"{boot()}/{namespace()}/{process.pid}/4711"
+    elsewhere = f"another-boot/{namespace() + 1}/{process.pid}/4711"
+
+    def of_host(name: str, driver: str, created: float) -> dict[str, Any]:
+        return container(name, driver, "exited", created) | {"HostConfig": {"NetworkMode": "host"}}
+
     monkeypatch.setattr(sweep_module, "remove_left", remove_left)
-    own = container("c0", driver, "running", NOW - 300)
-    assert sweep(MadeUp([own], [])) == (["c0", str(folder)], [])
+    others = [container("c0", here, "running", OLD), of_host("c1", elsewhere, OLD - 1)]
+    unknown = of_host("c2", here, OLD) | {"Created": "soon"}
+    assert sweep(MadeUp([*others, unknown], [])) == (["c0", "c1", "c2"], [])
     assert asked == []
-    folder.mkdir()
-    sign(folder).close()
-    (folder / "driver").write_text(driver)
-    of_host = [container(f"c{number}", driver, "running", NOW - 100 * number) for number in (1, 2)]
-    for made in of_host:
-        made["HostConfig"] = {"NetworkMode": "host"}
-    unknown = container("c3", driver, "running") | {"Created": "soon", "HostConfig": {"NetworkMode": "host"}}
-    removed, kept = sweep(MadeUp([*of_host, unknown], []))
-    assert (set(removed), kept) == ({"c1", "c2", "c3", "sm_segment.vm.0.1.0", str(folder)}, [])
-    assert asked == [(user_inside()[0], int(NOW - 200))]
+    theirs = [of_host(f"c{number}", here, NOW - 100 * number) for number in (3, 4)]
+    assert sweep(MadeUp([*others, *theirs], [])) == (["c0", "c1", "c3", "c4", "sm_segment.vm.0.1.0"], [])
+    assert asked == [(user_inside()[0], int(NOW - 400))]
 
 
 def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:

@@ -9,6 +9,7 @@ from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL
 from collbench.launch.folders.layout import user_inside
 from collbench.launch.folders.shared_memory import remove_left
+from collbench.launch.folders.signature import namespace
 from collbench.launch.folders.sweep import YOUNG, is_dead, locks, sweep_folders
 
 #: A container in one of these states does nothing; `created` will, where it is young.
@@ -37,8 +38,15 @@ def sweep(engine: Docker) -> tuple[list[str], list[str]]:
 
 
 def _shared_memory(containers: list[dict[str, Any]]) -> list[str]:
-    """Remove what the ranks of such containers left in the host's /dev/shm; they have its network too."""
-    of_host = (made for made in containers if (made.get("HostConfig") or {}).get("NetworkMode") == "host")
+    """Remove what the ranks of such containers left in the host's /dev/shm; they have its network too.
+
+    Their driver was in the host's PID namespace. From another it cannot be seen what is in use.
+    """
+    of_host = (
+        made
+        for made in containers
+        if (made.get("HostConfig") or {}).get("NetworkMode") == "host" and f"/{namespace()}/" in _driver(made)
+    )
     since = min((created for made in of_host if (created := _created(made)) is not None), default=None)
     return [] if since is None else remove_left(user_inside()[0], since)
 
