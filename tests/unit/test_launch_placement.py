@@ -291,7 +291,7 @@ def test_the_plan_of_lee_and_lee_has_their_four_places() -> None:
     assert places == {
         ("host", None), ("multi", "strict"), ("multi", "files"), ("single", "strict"), ("single", "files")
     }  # fmt: skip
-    assert {case.collective for cases in found.cases.values() for case in cases} == {"bcast", "gather", "allreduce"}
+    assert {case.workload for cases in found.expected.values() for case in cases} == {"bcast", "gather", "allreduce"}
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:
