@@ -6,7 +6,7 @@
 #SBATCH --time=2:00:00
 #SBATCH --no-requeue
 #SBATCH --output=/work/collbench/collbench-RUN/job.log
-#SBATCH --gpus-per-node=4
+#SBATCH --gpus-per-node=2
 #SBATCH --exclusive
 cd /work/collbench/collbench-RUN || exit 72
 scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes

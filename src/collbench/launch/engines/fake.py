@@ -30,8 +30,9 @@ from collbench.schema.record import SCHEMA
 Playing = Generator[None, None, int]
 
 LADDER = ladder_of(
-    Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=64 << 20)),
-    Step("visible", "everything shared", Sharing(), between=True),
+    Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=64 << 20)),
+    Step("visible", "everything shared", Sharing(host=False), between=True),
+    Step("files", "everything shared with the host", Sharing()),
 )
 
 #: Processors of its machine, half of them on each of two memory nodes.

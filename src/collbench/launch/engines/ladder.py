@@ -13,12 +13,14 @@ from collbench.spelling import suggestion
 class Sharing:
     """What the boxes of a world share: the IPC namespace, the network with its hostname, all GPUs.
 
-    `shm_bytes` is the size of a box's /dev/shm; None where only memory limits it.
+    `host`: they share it with the host too, whose IPC, PID, network and UTS namespaces they are in. `shm_bytes` is the
+    size of a box's /dev/shm; None where it is the host's.
     """
 
     ipc: bool = True
     net: bool = True
     all_gpus: bool = True
+    host: bool = True
     shm_bytes: int | None = None
 
 
