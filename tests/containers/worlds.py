@@ -77,9 +77,11 @@ KILL = (
 )
 
 
-def disturbed(clean: Started, launch: Launch, tmp_path: Path, image: str, disturb: Callable[[Started], None]) -> None:
+def disturbed(
+    clean: Started, launch: Launch, tmp_path: Path, image: str, disturb: Callable[[Started], None], step: str = "strict"
+) -> None:
     """A world of two ranks, disturbed once they have met, is one failed record, and the experiment says so."""
-    process = launch(LONG.format(image=image, step="strict", launches=1).replace('"300s"', '"20s"'))
+    process = launch(LONG.format(image=image, step=step, launches=1).replace('"300s"', '"20s"'))
     try:
         wait_for(lambda: list(Path(tempfile.gettempdir()).glob("collbench-*/out/manifest.json")))
         disturb(clean)
@@ -91,4 +93,4 @@ def disturbed(clean: Started, launch: Launch, tmp_path: Path, image: str, distur
     failed = [record for record in read_run(tmp_path / "run").records if record.status == "failed"]
     assert len(failed) == 1
     assert failed[0].reason
-    assert f"collbench: launch 0 ({image} single strict, 2 ranks) failed:" in err
+    assert f"collbench: launch 0 ({image} single {step}, 2 ranks) failed:" in err

@@ -30,6 +30,9 @@ PLAN = LaunchPlan(collectives=("allreduce",), images=("openmpi",))
         ("docker", "single", "net", "openmpi"),
         ("podman", "single", "strict", "mpich"),
         ("docker", "single", "limits", "torch"),
+        ("docker", "single", "files", "torch"),
+        ("docker", "multi", "files", "openmpi"),
+        ("podman", "single", "files", "openmpi"),
         ("fake", "single", "visible", "openmpi"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.made_engine import made_engine
 
 from collbench.errors import EngineError
-from collbench.launch.engines.docker import images
-from collbench.launch.engines.docker.abilities import refuse_unseen_folder, seals_networks
+from collbench.launch.engines.docker import abilities, images
+from collbench.launch.engines.docker.abilities import refuse_unseen_folder, refuse_without_host, seals_networks
 from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved
@@ -92,3 +92,29 @@ def test_two_builds_of_one_image_have_two_drafts(tmp_path: Path, monkeypatch: py
     assert len(set(drafts)) == 2
     for draft in drafts:
         assert any(method == "DELETE" and draft in path for method, path in made.asked)
+
+
+@pytest.mark.parametrize(("other", "refused"), [("", False), ("ipc", True), ("pid", True)])
+def test_the_hosts_namespaces_must_be_those_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch, other: str, refused: bool
+) -> None:
+    """Else what killed ranks leave in /dev/shm is out of its reach, or their processes are."""
+    asked: list[dict[str, Any]] = []
+
+    def ask(engine: Any, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
+        asked.append(settings)
+        return 0, "an entry point says hello\n" + "\n".join(
+            f"{name}:[1]" if (name := Path(space).name) == other else str(Path(space).readlink()) for space in argv[1:]
+        )
+
+    monkeypatch.setattr(abilities, "ask", ask)
+    if refused:
+        with pytest.raises(EngineError, match=r"^step files: .* or in a container with --ipc=host --pid=host\.$"):
+            refuse_without_host(made_up(), IMAGE)
+    else:
+        refuse_without_host(made_up(), IMAGE)
+    assert asked == [dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host")]
+
+
+def made_up() -> Docker:
+    return Docker.__new__(Docker)

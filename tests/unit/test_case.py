@@ -35,7 +35,8 @@ OTHER = {
     "workload": "reduce", "backend": "fake", "driver": "python", "thread_level": "multiple", "size": 65537,
     "dtype": "float64", "op": "max", "root": 0, "ranks": 5, "in_place": True, "engine": "docker", "image": "openmpi",
     "policy": "single", "isolation": "strict", "affinity": "far", "staging": "pinned", "algorithm": "RING",
-    "protocol": "LL", "registered": True, "storage": "volume", "seccomp": "unconfined", "graph": 1,
+    "protocol": "LL", "registered": True, "storage": "volume", "seccomp": "unconfined", "hosts": 2,
+    "graph": 1,
     "array": "of its own",
 }  # fmt: skip
 

@@ -113,6 +113,11 @@ def test_steps_of_one_policy_are_held_against_the_least_isolated(tmp_path: Path)
     assert sides(pairs_of(tmp_path, "isolation", *cases)) == [("visible", "net"), ("visible", "strict")]
 
 
+def test_everything_shared_but_files_is_the_least_isolated(tmp_path: Path) -> None:
+    cases = [placed("multi", step) for step in ("strict", "visible", "files")]
+    assert sides(pairs_of(tmp_path, "isolation", *cases)) == [("files", "visible"), ("files", "strict")]
+
+
 def test_images_meet_place_by_place_and_size_by_size(tmp_path: Path) -> None:
     cases = [placed(policy, step, image=name, size=size) for name in ("mpich", "openmpi") for size in (8, 64)
              for policy, step in (("host", None), ("multi", "strict"))]  # fmt: skip

@@ -236,7 +236,8 @@ def looked(monkeypatch: pytest.MonkeyPatch, plan: LaunchPlan, **more: Any) -> tu
     known = {"Id": "sha256:7", "RepoDigests": ["x@1"], "Config": {"Labels": {"collbench.a": 1, "other": 2}}}
     said: dict[str, Any] = {
         "find": lambda name: Resolved(name, f"sha256:{name}"), "refuse_unseen_folder": None,
-        "refuse_without_gpus": None, "inspect": known, "seals_networks": True, "allows_memlock": True,
+        "refuse_without_gpus": None, "refuse_without_host": None,
+        "inspect": known, "seals_networks": True, "allows_memlock": True,
         "allowed_calls": frozenset({"kcmp"}), "contents_of": lambda image: contents("mpich"),
     }  # fmt: skip
     for name, answer in (said | more).items():
@@ -281,6 +282,15 @@ def test_what_an_engine_cannot_give_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 def test_at_the_first_step_memory_is_not_locked_and_nobody_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     found, asked = looked(monkeypatch, PLAN, allows_memlock=False)
     assert found.remarks == () and "allows_memlock" not in asked
+
+
+@pytest.mark.parametrize(("steps", "tried"), [(("strict", "visible"), 0), (("strict", "files"), 1)])
+def test_the_namespaces_of_the_host_are_tried_where_a_step_has_them(
+    monkeypatch: pytest.MonkeyPatch, steps: tuple[str, ...], tried: int
+) -> None:
+    _, asked = looked(monkeypatch, msgspec.structs.replace(PLAN, isolation=steps))
+    image = Resolved("mpich", "sha256:mpich")
+    assert asked.get("refuse_without_host", []) == [((image,), {})] * tried
 
 
 def test_the_most_gpus_of_a_world_are_tried_before_images_are_asked_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

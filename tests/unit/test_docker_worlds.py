@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from tests.processes import wait_for
 from collbench.errors import EngineError, Interrupted, LaunchFailed
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.docker import session as session_module
 from collbench.launch.engines.docker.connection import DOCKER
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.session import DockerSession
@@ -125,6 +127,30 @@ def test_what_is_shared_is_started_before_those_that_share_it(tmp_path: Path) ->
             "check", ("start", "cb1-0-anchor"), "check", ("together", ("cb1-0-c0", "cb1-0-c1"))
         ]  # fmt: skip
         assert [name for name, _ in opened.hosts] == ["cb1-0-c0", "cb1-0-c1"]
+
+
+def test_a_world_in_the_namespaces_of_the_host_has_no_network_and_leaves_no_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ranks left is removed when all have ended, whatever ended the world; at other steps nothing can be left."""
+    swept: list[Any] = []
+    engine = Engine()
+    monkeypatch.setattr(session_module, "remove_left", lambda *asked: swept.append((*asked, engine.did[-1][0])))
+    before = time.time()
+    with contextlib.suppress(Interrupted), session(engine).open(world(tmp_path, "files")) as opened:
+        assert engine.did == [("watch", MINE), "check", "check", ("together", ("cb1-0-c0", "cb1-0-c1"))]
+        assert opened.hosts == (("localhost", 1), ("cb1-0-c1", 1))
+        engine.did.clear()
+        for host in ("localhost", "cb1-0-c1"):
+            opened.execute(host, ("true",), {}, Log())
+        assert [asked[1] for asked in engine.did] == ["cb1-0-c0", "cb1-0-c1"]
+        raise Interrupted("interrupted.")
+    ((owner, since, after),) = swept
+    assert (owner, after) == (1, "remove")
+    assert before <= since <= time.time()
+    with session(engine).open(world(tmp_path, "visible")):
+        pass
+    assert len(swept) == 1
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from collbench.report import new_style
 from collbench.schema.axes import OPS
 from collbench.schema.store import read_run
 
-#: Flags in the manual that belong to other programs: mpirun, torchrun, pytest, mypy, bench/; and that of the axis that
+#: Flags in the manual that belong to other programs: mpirun, torchrun, Slurm, pytest, mypy, bench/; and of the axis that
 #: extending.md adds.
 FOREIGN = {
     "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
+    "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--no-requeue", "--join",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
@@ -149,7 +150,8 @@ NOT_HERE = {
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"CHANGELOG.md"}))
 def test_files_of_the_program_that_a_page_names_exist(page: str) -> None:
     """By their whole path, by its end, or by their name alone; NAME stands for any."""
-    own = [*ROOT.glob("*.py"), *(path for top in ("src", "tests", "bench") for path in (ROOT / top).rglob("*.*"))]
+    tops = ("src", "tests", "bench", "tools")
+    own = [*ROOT.glob("*.py"), *(path for top in tops for path in (ROOT / top).rglob("*.*"))]
     files = [f"/{path.relative_to(ROOT)}" for path in own]
     named = {name.removeprefix("src/collbench/") for name in re.findall(r"(?<![\w/])\w[\w/]*\.(?:py|c)\b", PAGES[page])}
     missing = {name for name in named if "NAME" not in name and not any(file.endswith(f"/{name}") for file in files)}

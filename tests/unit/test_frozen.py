@@ -18,6 +18,8 @@ CHANGES = {
     "analysis/sample_index.py": {"_Files"},
     "launch/engines/docker/streams.py": {"Execution"},
     "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},
+    "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},
+    "launch/engines/slurm/session.py": {"SlurmSession"},
     "launch/processes.py": {"HostProcess"},
     "run/child.py": {"_Pipes"},
     "run/execution.py": {"Executed"},

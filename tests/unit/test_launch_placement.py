@@ -22,10 +22,11 @@ from collbench.launch.expansion import expand
 from collbench.launch.keeping import placed
 from collbench.launch.memory import refuse_too_large
 from collbench.launch.placing import place
+from collbench.launch.shipped import find_plan
 from collbench.launch.stacks import Stacks
 from collbench.machine.facts import parse_cores
 from collbench.machine.topology import Core, Topology, TopologyGpu
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.record import Record
 from collbench.workloads.case import ProgramCase
 
@@ -260,18 +261,18 @@ def test_steps_that_differ() -> None:
     docker = engines.get("docker").ladder
     assert steps_of(engines.get("host").ladder, 1, STEPS) == (None,)
     assert steps_of(docker, 2, STEPS) == STEPS
-    assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc")
-    assert steps_of(docker, 1, ("strict", "visible")) == ("strict", "ipc")
+    assert steps_of(docker, 1, STEPS) == ("strict", "limits", "ipc", "files")
+    assert steps_of(docker, 1, ("strict", "visible", "files")) == ("strict", "ipc", "files")
     fake = engines.get("fake").ladder
-    assert (steps_of(fake, 2, ("strict", "visible")), steps_of(fake, 1, ("visible",))) == (
-        ("strict", "visible"), ("strict",)
+    assert (steps_of(fake, 2, ("strict", "visible")), steps_of(fake, 1, ("visible", "files"))) == (
+        ("strict", "visible"), ("strict", "files")
     )  # fmt: skip
 
 
 def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
-    """One container has those up to ipc: `single` with one rank, and `numa` where all ranks are on one node."""
+    """One container has those up to ipc and files: `single` with one rank, `numa` where all ranks are on one node."""
     asked = plan(policies=("host", "single", "multi", "numa"), isolation=STEPS, ranks=(1, 2))
-    alone, both = ["strict", "limits", "ipc"], list(STEPS)
+    alone, both = ["strict", "limits", "ipc", "files"], list(STEPS)
     for there, numa in ((machine(1, 2), alone), (machine(2, 1), both)):
         found: dict[tuple[str, int], list[str | None]] = {}
         for one in expand(asked, dict.fromkeys(("docker", "host"), there).__getitem__).cells:
@@ -280,6 +281,17 @@ def test_a_plan_has_the_steps_that_differ_on_its_machine() -> None:
             ("host", 1): [None], ("single", 1): alone, ("multi", 1): alone, ("numa", 1): alone,
             ("host", 2): [None], ("single", 2): both, ("multi", 2): alone, ("numa", 2): numa,
         }  # fmt: skip
+
+
+def test_the_plan_of_lee_and_lee_has_their_four_places() -> None:
+    """Bare metal, everything shared but files (as Singularity), one container, and a container for each rank."""
+    there = dict.fromkeys(("docker", "host"), machine(1, 2))
+    found = expand(load_launch_plan(find_plan("leelee2024")), there.__getitem__)
+    places = {(cell.policy, cell.isolation) for cell in found.cells}
+    assert places == {
+        ("host", None), ("multi", "strict"), ("multi", "files"), ("single", "strict"), ("single", "files")
+    }  # fmt: skip
+    assert {case.workload for cases in found.expected.values() for case in cases} == {"bcast", "gather", "allreduce"}
 
 
 def test_blocks_hold_every_cell_once_and_follow_from_the_seed() -> None:

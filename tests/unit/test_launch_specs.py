@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,12 +14,12 @@ from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.docker.abilities import knows_cdi
 from collbench.launch.engines.docker.commands import container_command
-from collbench.launch.engines.docker.host_config import host_settings
+from collbench.launch.engines.docker.host_config import container_settings, host_settings
 from collbench.launch.engines.docker.ladder import STEPS, settings_at
-from collbench.launch.engines.docker.specs import Common, Mount, Spec, specs_of
+from collbench.launch.engines.docker.specs import Common, Mount, Spec, reached, specs_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.placing import Placement, place
-from collbench.launch.rank_environment import notes, places, refuses_cma, shares_hostname, shm_shortage
+from collbench.launch.rank_environment import notes, places, refuses_cma, shares_hostname, shm_shortage, variables
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -65,6 +67,40 @@ def test_each_step_adds_to_the_one_before() -> None:
 def test_a_lone_container_needs_no_anchor() -> None:
     (only,) = specs("ipc", "multi")
     assert (only.joins_ipc, only.capabilities) == (None, ("SYS_NICE", "SYS_PTRACE"))
+
+
+@pytest.mark.parametrize("policy", ["single", "multi"])
+def test_the_namespaces_of_the_host_need_no_anchor_no_network_and_no_names(policy: str) -> None:
+    """And no init process: it would not be the first of its PID namespace, and orphans are the engine's to reap."""
+    found = specs("files", policy)
+    assert [spec.name for spec in found] == (["cb1-0-c0", "cb1-0-c1"] if policy == "single" else ["cb1-0-c0"])
+    for spec in found:
+        assert (spec.network, spec.hostname, spec.aliases) == (None, None, ())
+        assert (spec.joins_ipc, spec.joins_net, spec.donates) == (None, None, False)
+        assert (spec.capabilities, spec.unlimited_memlock) == (("SYS_NICE", "SYS_PTRACE"), True)
+        settings = host_settings(spec)
+        spaces = {name: settings[f"{name}_mode"] for name in ("ipc", "network", "pid", "uts")}
+        assert (spaces, settings["init"]) == (dict.fromkeys(spaces, "host"), False)
+        assert "shm_size" not in settings
+        assert "--network=host --ipc=host --pid=host --uts=host" in container_command(spec)
+        for own in ("--init", "--shm-size", "--hostname"):
+            assert own not in container_command(spec)
+        made = container_settings(create_host_config_of_the_sdk(), spec)
+        assert (made["hostname"], made["networking_config"], made["user"]) == (None, None, "1000:1000")
+        assert (made["host_config"]["UTSMode"], made["host_config"]["PidMode"]) == ("host", "host")
+
+
+def create_host_config_of_the_sdk() -> Any:
+    """The SDK's own, which refuses what it does not know."""
+    from docker.types import HostConfig
+
+    return SimpleNamespace(create_host_config=lambda **settings: HostConfig(version="1.41", **settings))
+
+
+@pytest.mark.parametrize(("step", "first"), [("strict", "cb1-0-c0"), ("net", "cb1-0-c0"), ("files", "localhost")])
+def test_a_launcher_finds_its_own_container_among_its_hosts(step: str, first: str) -> None:
+    members = [spec for spec in specs(step) if not spec.donates]
+    assert reached(members) == (first, "cb1-0-c1")
 
 
 def gpu_specs(step: str, policy: str, cdi: bool = False) -> tuple[Spec, ...]:
@@ -143,10 +179,12 @@ def test_an_engine_that_may_not_lock_memory_is_not_asked_to() -> None:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("policy", ["single", "multi"])
 def test_no_container_is_given_the_host(step: str, policy: str) -> None:
+    """At the last step its namespaces, and no more."""
     for spec in specs(step, policy):
         command = container_command(spec)
         assert spec.user == "1000:1000"
-        for never in ("privileged", "docker.sock", "=host", "unconfined", "SYS_ADMIN"):
+        assert command.count("=host") == (4 if step == "files" else 0)
+        for never in ("privileged", "docker.sock", "unconfined", "SYS_ADMIN", "--userns"):
             assert never not in command
         for always in ("--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000:1000", "sleep 660"):
             assert always in command
@@ -210,6 +248,19 @@ def test_torch_is_started_rank_by_rank() -> None:
     ]  # fmt: skip
 
 
+def test_launches_in_one_network_listen_on_ports_of_their_own() -> None:
+    """As those in the network of the host, where other programs have most ports from 32768 on."""
+    direct = starters.get("torch", "x").direct
+    assert direct is not None
+    started = [direct((("localhost", 1), (f"cb{number}-0-c1", 1))) for number in range(50)]
+    ports = [{variables["MASTER_PORT"] for _, variables in ranks} for ranks in started]
+    assert all(len(of_launch) == 1 for of_launch in ports)
+    found = {int(port) for of_launch in ports for port in of_launch}
+    assert len(found) > 45
+    assert min(found) >= 29400
+    assert max(found) < 32768
+
+
 @pytest.mark.parametrize(
     ("vendor", "line", "quiet"),
     [
@@ -270,10 +321,25 @@ def test_what_a_step_makes_a_library_do_is_said_beside_the_number() -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "step", "told"),
+    [("single", "files", True), ("single", "visible", False), ("multi", "files", False), ("host", None, False)],
+)
+def test_open_mpi_in_the_hosts_network_keeps_to_one_interface(policy: str, step: str | None, told: bool) -> None:
+    """Containers with all interfaces of the host refuse each other's connections: the ranks never meet."""
+    cell = LaunchCell("openmpi", policy, step, 2)
+    found = notes(cell, placed(cell), Stack(OPENMPI, "x"))
+    assert any("OMPI_MCA_btl_tcp_if_include=lo" in note for note in found) is told
+    assert ("OMPI_MCA_btl_tcp_if_include" in variables(cell, placed(cell), Stack(OPENMPI, "x"))) is told
+    other = replace(cell, image="mpich")
+    assert not any("if_include" in note for note in notes(other, placed(other), Stack(MPICH, "x")))
+
+
+@pytest.mark.parametrize(
     ("policy", "step", "ranks", "short"),
     [
         ("multi", "strict", 12, False), ("multi", "strict", 13, True), ("multi", "limits", 13, False),
         ("single", "strict", 64, False), ("packed:13", "strict", 26, True), ("single", "ipc", 250, True),
+        ("single", "files", 250, False), ("multi", "files", 250, False),
     ],
 )  # fmt: skip
 def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: str, ranks: int, short: bool) -> None:
@@ -282,3 +348,10 @@ def test_a_shared_memory_that_is_too_small_is_known(policy: str, step: str, rank
     cell, host = LaunchCell("mpich", policy, step, ranks), LaunchCell("mpich", "host", None, 250)
     assert (shm_shortage(cell, placed(cell), side) is not None) == short
     assert shm_shortage(host, placed(host), side) is None
+
+
+def test_the_hosts_shared_memory_is_no_advice_where_there_is_too_little() -> None:
+    side = Stack(MPICH, "collbench/mpich")
+    for step, advice in (("strict", "Use the step limits, or fewer ranks"), ("ipc", "Use fewer ranks")):
+        cell = LaunchCell("mpich", "multi", step, 250)
+        assert advice in (shm_shortage(cell, placed(cell), side) or "")

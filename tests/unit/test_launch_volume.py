@@ -55,7 +55,7 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
     with made_engine(tmp_path, answer) as made:
 
-        def prepared(plan: LaunchPlan, check: StopCheck) -> PreparedCampaign:
+        def prepared(plan: LaunchPlan, check: StopCheck, held: object) -> PreparedCampaign:
             expanded = expand(plan, lambda engine: Topology((Core(0),)))
             session = engines.get("docker").connect(made.host, check)
             stack = Stack(PROCESS, "sha256:1", grants=frozenset())

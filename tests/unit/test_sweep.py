@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from collbench.launch.engines.docker import sweep as sweep_module
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL, RUN_LABEL
 from collbench.launch.engines.docker.sweep import sweep
+from collbench.launch.folders.layout import user_inside
 from collbench.launch.folders.signature import boot, driver_identity, namespace, sign, signature_of
 from collbench.launch.folders.sweep import YOUNG, is_dead, sweep_folders
 
@@ -143,6 +145,32 @@ def test_a_driver_of_another_pid_namespace_that_holds_its_lock_is_alive(
     assert signature_of(folder) == (driver, False)
     assert sweep(engine) == (["c0", "net", str(folder)], [])
     assert not folder.exists()
+
+
+def test_what_ranks_of_killed_drivers_left_in_the_hosts_shared_memory_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when the first container in the host's namespaces was made, if its driver was in this PID namespace."""
+    asked: list[tuple[int, float]] = []
+
+    def remove_left(owner: int, since: float) -> list[str]:
+        asked.append((owner, since))
+        return ["sm_segment.vm.0.1.0"]
+
+    with subprocess.Popen(["true"]) as process:  # a number that no process has
+        pass
+    here = f"{boot()}/{namespace()}/{process.pid}/4711"
+    elsewhere = f"another-boot/{namespace() + 1}/{process.pid}/4711"
+
+    def of_host(name: str, driver: str, created: float) -> dict[str, Any]:
+        return container(name, driver, "exited", created) | {"HostConfig": {"NetworkMode": "host"}}
+
+    monkeypatch.setattr(sweep_module, "remove_left", remove_left)
+    others = [container("c0", here, "running", OLD), of_host("c1", elsewhere, OLD - 1)]
+    unknown = of_host("c2", here, OLD) | {"Created": "soon"}
+    assert sweep(MadeUp([*others, unknown], [])) == (["c0", "c1", "c2"], [])
+    assert asked == []
+    theirs = [of_host(f"c{number}", here, NOW - 100 * number) for number in (3, 4)]
+    assert sweep(MadeUp([*others, *theirs], [])) == (["c0", "c1", "c3", "c4", "sm_segment.vm.0.1.0"], [])
+    assert asked == [(user_inside()[0], int(NOW - 400))]
 
 
 def test_the_lock_is_held_until_the_file_is_closed(place: Path) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, prepare
 from collbench.launch.cells import Launch, inner_plan
+from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.one_launch import world_of
 from collbench.launch.stopping import StopCheck
@@ -26,6 +27,11 @@ _ROOT = Path("/tmp/collbench-by-hand")  # noqa: S108 - printed, not used
 
 def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
     """For every cell: its folders, the containers, the first command, and what removes everything."""
+    engine = engines.get(plan.engine)
+    if engine.starts_ranks:
+        expanded = expand(plan)
+        click.echo(engine.script(plan, expanded.order, expanded.placements), nl=False)
+        return
     prepared = prepare(plan, check)
     click.echo("# By hand, one cell at a time. Every container has collbench's labels: --sweep removes it too.")
     for number, cell in enumerate(prepared.expanded.cells):

@@ -1,11 +1,23 @@
-"""`--engine` and `--docker-host`, the same wherever an engine is asked."""
+"""`--on`, `--site` and `--docker-host`, the same wherever an engine is asked."""
 
 from __future__ import annotations
 
 import click
+import msgspec
+
+from collbench.launch import engines
+from collbench.schema.launch_plan import LaunchPlan
 
 engine = click.option(
-    "--engine", default=None, metavar="NAME", help="The container engine.  [default: the plan's, or docker]"
+    "--on", "--engine", "engine", default=None, metavar="NAME",
+    help="The engine: docker, podman, slurm.  [default: the plan's, or docker]",
+)  # fmt: skip
+
+site = click.option(
+    "--site",
+    default=None,
+    metavar="FILE",
+    help="What slurm is to know of the cluster (docs/cluster.md).  [default: the plan's]",
 )
 
 docker_host = click.option(
@@ -14,3 +26,15 @@ docker_host = click.option(
     metavar="URL",
     help="Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]",
 )
+
+
+def placed_on(plan: LaunchPlan, engine: str | None, site: str | None, docker_host: str | None = None) -> LaunchPlan:
+    """The plan with what the flags say in place of its own keys.
+
+    Raises:
+        PlanError: there is no such engine, which is not the plan's mistake.
+    """
+    flags = {"engine": engine, "site": site, "docker_host": docker_host}
+    if engine is not None:
+        engines.get(engine)
+    return msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})

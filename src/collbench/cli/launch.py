@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
 from collbench.cli import plan_argument
 from collbench.cli.dry_run import show_commands
-from collbench.cli.engine_option import docker_host, engine
+from collbench.cli.engine_option import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch import engines
-from collbench.launch.campaign import campaign_manifest, finished, prepare, run_campaign
+from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import Launch
 from collbench.launch.folders.neighbours import disturbances
 from collbench.launch.shipped import find_plan
@@ -79,10 +80,11 @@ class RunSink:
 @click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @engine
+@site
 @docker_host
 def command(
     plan: str | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, engine: str | None,
-    docker_host: str | None,
+    site: str | None, docker_host: str | None,
 ) -> None:  # fmt: skip
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
@@ -90,19 +92,15 @@ def command(
     """
     if sweeping:
         if plan is not None or out is not None or resume is not None or dry_run:
-            raise RequestError("launch --sweep: takes no plan, and no flags but --engine and --docker-host.")
-        _sweep(engine or "docker", docker_host or "")
+            raise RequestError("launch --sweep: takes no plan, and no flags but --on, --site and --docker-host.")
+        _sweep(LaunchPlan(images=(), engine=engine or "docker", site=site or "", docker_host=docker_host or ""))
         return
     if resume is not None and out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
-    loaded = load_launch_plan(path, plan)
-    flags = {"engine": engine, "docker_host": docker_host}
-    loaded = msgspec.structs.replace(loaded, **{name: text for name, text in flags.items() if text is not None})
-    if engine is not None:
-        engines.get(engine)  # an unknown one is not the plan's mistake
+    loaded = placed_on(load_launch_plan(path, plan), engine, site, docker_host)
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:
@@ -113,7 +111,23 @@ def command(
 
 
 def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
-    prepared = prepare(plan, check)
+    with contextlib.ExitStack() as held:
+        records, manifest, writer = _performed(prepare(plan, check, held=held), out, resume, check)
+    writer.verify()
+    cells: dict[Case, Cell] = {}
+    collect(records, cells)
+    set_clock_step(cells.values(), [manifest])
+    click.echo(harmless(summary(cells)), nl=False)
+    if records and all(record.status == "skipped" for record in records):
+        reasons = dict.fromkeys(record.reason for record in records if record.reason)
+        raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
+    return 1 if any(record.status == "failed" for record in records) else 0
+
+
+def _performed(
+    prepared: PreparedCampaign, out: Path, resume: Path | None, check: StopCheck
+) -> tuple[list[Record], Manifest, RunWriter]:
+    """All launches; their records, the manifest, and the run."""
     expanded = prepared.expanded
     manifest = campaign_manifest(prepared, tuple(sys.argv))
     if resume is not None:
@@ -137,15 +151,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
             error.add_note(f" {writer.standing()}")
         raise
     sink.close()
-    writer.verify()
-    cells: dict[Case, Cell] = {}
-    collect(records, cells)
-    set_clock_step(cells.values(), [manifest])
-    click.echo(harmless(summary(cells)), nl=False)
-    if records and all(record.status == "skipped" for record in records):
-        reasons = dict.fromkeys(record.reason for record in records if record.reason)
-        raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
-    return 1 if any(record.status == "failed" for record in records) else 0
+    return records, manifest, writer
 
 
 def refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
@@ -177,11 +183,12 @@ def _plan_in(manifest: Manifest) -> LaunchPlan | None:
         plan = msgspec.convert(msgspec.json.decode(msgspec.json.encode(manifest.plan)), LaunchPlan)
     except msgspec.ValidationError:
         return None
-    return msgspec.structs.replace(plan, docker_host="")
+    return msgspec.structs.replace(plan, docker_host="", site="")
 
 
-def _sweep(engine: str, docker_host: str) -> None:
-    removed, kept = engines.get(engine).connect(docker_host, lambda: None).sweep()
+def _sweep(plan: LaunchPlan) -> None:
+    engine = engines.get(plan.engine)
+    removed, kept = engine.connect(engine.address(plan), lambda: None).sweep()
     click.echo(f"removed {len(removed)}: {', '.join(removed)}" if removed else "nothing to remove")
     if kept:
         click.echo(f"kept {len(kept)}, whose launch may still run, or that cannot be removed: {', '.join(kept)}")

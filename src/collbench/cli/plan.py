@@ -7,8 +7,10 @@ import click
 from collbench.characters import in_one_line
 from collbench.cli import plan_argument
 from collbench.cli.duration import about
+from collbench.cli.engine_option import engine, placed_on, site
 from collbench.cli.launching import undecidable
 from collbench.cli.terminal import harmless
+from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.foreseen import foreseen
 from collbench.launch.placing import Box, Placement
@@ -22,7 +24,9 @@ from collbench.units import counted
 
 @click.command(name="plan")
 @plan_argument.optional_plan
-def command(plan: str | None) -> None:
+@engine
+@site
+def command(plan: str | None, engine: str | None, site: str | None) -> None:
     """Print the cells of PLAN, where their ranks are placed here, the order of launches, and an estimated duration.
 
     Without PLAN, list the plans that come with collbench.
@@ -31,9 +35,10 @@ def command(plan: str | None) -> None:
         _list()
         return
     path = find_plan(plan)
-    loaded = load_launch_plan(path, plan)
+    loaded = placed_on(load_launch_plan(path, plan), engine, site)
     with named_in_errors(path):
         expanded = expand(loaded)
+        engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)
     title = in_one_line(loaded.title or path.stem)
     launches = counted(loaded.launches, "launch", "launches")
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {launches} each, seed {loaded.seed}")

@@ -55,13 +55,18 @@ def connect(expanded: ExpandedPlan, check: StopCheck) -> dict[str, Session]:
         EngineError: one does not answer.
     """
     names = dict.fromkeys(cell.engine for cell in expanded.cells)
-    return {name: engines.get(name).connect(expanded.plan.docker_host, check) for name in names}
+    chosen = [engines.get(name) for name in names]
+    return {engine.name: engine.connect(engine.address(expanded.plan), check) for engine in chosen}
 
 
-def prepare(plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None) -> PreparedCampaign:
+def prepare(
+    plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None,
+    held: contextlib.ExitStack | None = None,
+) -> PreparedCampaign:  # fmt: skip
     """Look at machine, engines, images and environments. Starts no rank. `check` raises when we are to stop.
 
-    Without `sessions` the engines that the plan names are connected to.
+    Without `sessions` the engines that the plan names are connected to. What an engine keeps for the launches, such as
+    the nodes of a job, it keeps until `held` is closed; without, until this returns.
 
     Raises:
         CollbenchError: the plan needs something that does not exist here.
@@ -70,6 +75,8 @@ def prepare(plan: LaunchPlan, check: StopCheck, sessions: Mapping[str, Session] 
     refuse_too_large(plan, expanded.cases)
     refuse_unusable_folder(expanded.cells, plan.folder)
     sessions = connect(expanded, check) if sessions is None else sessions
+    if held is not None:
+        held.enter_context(cleaned(sessions))
     with cleaned(sessions):
         stacks = look_at(expanded, sessions)
     return PreparedCampaign(expanded, sessions, stacks)

@@ -42,6 +42,7 @@ class LaunchCell:
     engine: str = "docker"
     storage: str | None = None
     seccomp: str = "default"
+    hosts: int = 1
 
     @property
     def title(self) -> str:
@@ -50,6 +51,8 @@ class LaunchCell:
         place = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered,
                  self.storage and f"on {self.storage}")  # fmt: skip
         world = counted(self.ranks, "rank")
+        if self.hosts > 1:
+            world += f" on {self.hosts} hosts"
         if self.servers:
             world = f"{counted(self.servers, 'server')} and {counted(self.ranks - self.servers, 'worker')}"
         return f"{' '.join(word for word in place if word)}, {world}"

@@ -10,7 +10,7 @@ from collbench.errors import PlanError
 from collbench.launch import engines
 from collbench.launch import placement as policies
 from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends, order_of, storages_of, worlds_of
-from collbench.launch.engines.ladder import steps_of
+from collbench.launch.engines.ladder import Ladder, steps_of
 from collbench.launch.engines.spec import Engine
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Topology
@@ -41,13 +41,8 @@ class ExpandedPlan:
         return {cell: placement for cell, placement in self.placements.items() if cell.engine == engine}
 
 
-def machine_of(engine: str) -> Topology:
-    """The processors and GPUs that an engine offers to ranks."""
-    return engines.get(engine).machine()
-
-
-def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) -> ExpandedPlan:
-    """Expand a plan. `machine` says what the engine of that name offers.
+def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -> ExpandedPlan:
+    """Expand a plan. `machine` says what the engine of that name offers; without, the engine does.
 
     Every combination is placed once for all steps; then there is a cell for each step that differs for so many boxes.
 
@@ -56,15 +51,22 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) ->
     """
     check_backends(plan)
     engine_by_policy = {policy: engine_of(plan, policy) for policy in plan.policies}
-    machines = {name: machine(name) for name in dict.fromkeys(engine.name for engine in engine_by_policy.values())}
+    by_name = {engine.name: engine for engine in engine_by_policy.values()}
+    machines = {
+        name: machine(name) if machine else engine.machine(engine.address(plan)) for name, engine in by_name.items()
+    }
+    for engine in by_name.values():
+        _refuse_hosts(plan, engine)
+    ladders = {policy: ladder_for(engine, policy) for policy, engine in engine_by_policy.items()}
     worlds = dict.fromkeys(
-        LaunchCell(image, policy, None, ranks, affinity, server, engine_by_policy[policy].name, storage, seccomp)
+        LaunchCell(image, policy, None, ranks, affinity, server, engine_by_policy[policy].name, storage, seccomp, hosts)
         for ranks, server in worlds_of(plan)
         for image in plan.images
         for policy in plan.policies
         for affinity in plan.affinity
         for storage in storages_of(plan)
-        for seccomp in (plan.seccomp if engine_by_policy[policy].ladder else ("default",))
+        for seccomp in (plan.seccomp if ladders[policy] else ("default",))
+        for hosts in plan.hosts
     )
     placements: dict[LaunchCell, Placement] = {}
     for world in worlds:
@@ -72,7 +74,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) ->
             placement = place(machines[world.engine], world, plan)
         except PlanError as error:
             raise PlanError(f"{world.title}: {error}") from error
-        steps = steps_of(engine_by_policy[world.policy].ladder, len(placement.boxes), plan.isolation)
+        steps = steps_of(ladders[world.policy], len(placement.boxes), plan.isolation)
         placements |= {replace(world, isolation=step): placement for step in steps}
     cases = {cell: cases_in(plan, cell) for cell in placements}
     expected = {
@@ -82,14 +84,29 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] = machine_of) ->
 
 
 def engine_of(plan: LaunchPlan, policy: str) -> Engine:
-    """What starts the worlds of a policy: the plan's engine, and the host where the policy has no containers.
+    """What starts the worlds of a policy: the plan's engine, or the host.
+
+    The host starts those of a policy without containers, unless the engine does that too.
 
     Raises:
         PlanError: there is no such engine or policy, or the engine makes no containers.
     """
-    if not policies.find(policy)[0].in_containers:
-        return engines.get(engines.HOST)
-    engine = engines.get(plan.engine)
+    engine, contained = engines.get(plan.engine), policies.find(policy)[0].in_containers
+    if not contained:
+        return engine if engine.bare else engines.get(engines.HOST)
     if not engine.ladder:
         raise PlanError(f"policy {policy}: engine {engine.name} makes no containers. Name one that does: docker.")
     return engine
+
+
+def ladder_for(engine: Engine, policy: str) -> Ladder:
+    """The steps of isolation that a policy has on an engine: none without containers."""
+    return engine.ladder if policies.find(policy)[0].in_containers else ()
+
+
+def _refuse_hosts(plan: LaunchPlan, engine: Engine) -> None:
+    if max(plan.hosts) > 1 and not engine.starts_ranks:
+        raise PlanError(
+            f"hosts = {list(plan.hosts)}: engine {engine.name} has one machine. Use an engine that has several: "
+            "--on slurm --site FILE."
+        )

@@ -92,4 +92,5 @@ def witnessed(seen: str | None, told: str | None) -> str | None:
 
 def placed(case: Case, cell: LaunchCell) -> Case:
     return case.having(engine=cell.engine, image=cell.image, policy=cell.policy, isolation=cell.isolation,
-                       affinity=cell.affinity, storage=cell.storage, seccomp=cell.seccomp)  # fmt: skip
+                       affinity=cell.affinity, storage=cell.storage, seccomp=cell.seccomp,
+                       hosts=cell.hosts)  # fmt: skip

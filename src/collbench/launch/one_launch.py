@@ -68,7 +68,7 @@ def run_launch(
             user = engines.get(launch.cell.engine).user()
             storage = stacked.enter_context(storage_of(launch.cell, plan.folder, user))
             inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
-            at = stacked.enter_context(folders(inner, user, cores))
+            at = stacked.enter_context(folders(inner, user, cores, session.folder))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))
         world = world_of(launch, stack, placement, session.run, at, storage)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from collbench.errors import PlanError
 from collbench.launch import placement, slots
 from collbench.launch.cells import LaunchCell
 from collbench.launch.slots import Slot, Wants
@@ -15,11 +16,12 @@ from collbench.schema.launch_plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Box:
-    """One container (or the host): its ranks with their slots, in the same order."""
+    """One container (or a host): its ranks with their slots, in the same order. `host` is its machine, from 0."""
 
     name: str
     ranks: tuple[int, ...]
     slots: tuple[Slot, ...]
+    host: int = 0
 
     @property
     def cores(self) -> str:
@@ -41,7 +43,8 @@ class Box:
 class Placement:
     """Where every rank of a world is placed. `crowded`: some share processors, because the plan allows it.
 
-    `idle` are processors of the machine that no rank gets. `note` is the policy's remark on it; may be empty.
+    `idle` are processors of the machine that no rank gets. `note` is the policy's remark on it; may be empty. On
+    each of several hosts processors have the same numbers.
     """
 
     boxes: tuple[Box, ...]
@@ -66,12 +69,14 @@ class Placement:
 
 
 def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
-    """Boxes for a cell of a plan on a machine; its step makes no difference.
+    """Boxes for a cell of a plan on a machine, or on several that are alike; its step makes no difference.
 
     Raises:
         PlanError: more is asked for than there is, and the plan does not say `oversubscribe`; there is no such policy,
-            or it does not fit.
+            or it does not fit; the ranks cannot be spread evenly.
     """
+    if cell.hosts > 1:
+        return _over_hosts(topology, cell, plan)
     policy, number = placement.find(cell.policy)
     cores = plan.cores_per_rank or ("share" if plan.device == "gpu" else 1)
     wants = Wants(cell.ranks, cell.servers, cores, cell.affinity == "far", plan.oversubscribe)
@@ -85,6 +90,23 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
     crowded = any(count > 1 for count in used.values())
     return Placement(boxes, crowded, idle, without or policy.note(groups, topology))
+
+
+def _over_hosts(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
+    """As many ranks on each host, in the order of ranks."""
+    each, left = divmod(cell.ranks, cell.hosts)
+    if left or not each:
+        raise PlanError(f"{cell.ranks} ranks cannot be spread evenly over {cell.hosts} hosts. Take a multiple of it.")
+    if cell.servers > each:
+        raise PlanError(f"{cell.servers} servers are more than the {each} ranks of the first of {cell.hosts} hosts.")
+    boxes: list[Box] = []
+    for host in range(cell.hosts):
+        servers = cell.servers if host == 0 else 0
+        one = place(topology, replace(cell, hosts=1, ranks=each, servers=servers), plan)
+        for box in one.boxes:
+            ranks = tuple(rank + host * each for rank in box.ranks)
+            boxes.append(Box(f"h{host}{box.name}", ranks, box.slots, host))
+    return replace(one, boxes=tuple(boxes))
 
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:

@@ -40,6 +40,8 @@ def refuses_cma(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
 
 def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
     """Whether several containers share a network namespace, and so a hostname."""
+    if engines.get(cell.engine).starts_ranks:  # its nodes have names, and their containers are one node to the library
+        return False
     return len(placement.boxes) > 1 and sharing_of(cell).net
 
 
@@ -76,6 +78,8 @@ def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterat
         yield from ((*variable, "it would abort otherwise") for variable in stack.starter.without_cma.items())
     if shares_hostname(cell, placement):
         yield from ((*variable, "it would hang otherwise") for variable in stack.starter.one_hostname.items())
+    if shares_hostname(cell, placement) and sharing_of(cell).host:
+        yield from ((*variable, "it would hang otherwise") for variable in stack.starter.host_network.items())
     if hides_peers(cell, placement, stack):
         reason = "NCCL would take the containers for one machine and fail to reach hidden GPUs"
         yield from ((*variable, reason) for variable in HIDDEN_PEERS.items())
@@ -95,11 +99,12 @@ def nccl_shortage(cell: LaunchCell, placement: Placement, stack: Stack, output: 
 
 
 def _step_with_more(cell: LaunchCell) -> str | None:
-    """The first step of the cell's engine with a larger /dev/shm than the cell's, if there is one."""
+    """The first step of the cell's engine whose boxes have a larger /dev/shm of their own, if there is one."""
     size = sharing_of(cell).shm_bytes
     if size is None:
         return None
-    sizes = {step.name: step.sharing.shm_bytes for step in engines.get(cell.engine).ladder}
+    ladder = engines.get(cell.engine).ladder
+    sizes = {step.name: step.sharing.shm_bytes for step in ladder if not step.sharing.host}
     return next((name for name, larger in sizes.items() if larger is None or larger > size), None)
 
 

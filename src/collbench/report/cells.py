@@ -20,7 +20,7 @@ SIGNS = {"inconclusive": " ?", "same": " =", "negligible": " ="}
 def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
     """The heading of cells of one table, with the drivers that were really used; `common`: what their cases share."""
     used = {value for cell in cells for how in cell.how for name, value in how if name == "driver"}
-    with_ranks = len({cell.case.where.ranks for cell in cells}) == 1
+    with_ranks = len({(cell.case.where.ranks, cell.case.where.hosts) for cell in cells}) == 1
     return heading(common or cells[0].case, used, with_ranks)
 
 

@@ -50,14 +50,17 @@ def heading(case: Case, drivers: Iterable[str] = (), with_ranks: bool = True) ->
 
 
 def ranks(case: Case) -> str:
-    """`2 ranks`; empty for one process that communicates with nobody."""
-    return counted(case.where.ranks, "rank") if case["backend"] or case.where.ranks > 1 else ""
+    """`2 ranks`, `4 ranks on 2 hosts`; empty for one process that communicates with nobody."""
+    where = case.where
+    if not case["backend"] and where.ranks == 1:
+        return ""
+    return f"{counted(where.ranks, 'rank')} on {where.hosts} hosts" if where.hosts > 1 else counted(where.ranks, "rank")
 
 
 def heading_key(case: Case) -> tuple[Any, ...]:
     """Equal for rows of one table, and ascending in the order of tables: everything but the size and the place."""
     what = frozenset(item for item in case.what.items() if item[0] not in _ROWS)
-    places = tuple((name, case[name]) for name in ("ranks", *_PLACES))
+    places = tuple((name, case[name]) for name in ("ranks", "hosts", *_PLACES))
     return _key_of(case.workload, what, frozenset(case.how.items()), places)
 
 

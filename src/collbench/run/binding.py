@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, format_cores, parse_cores
+from collbench.run import shape
+from collbench.schema import place
 from collbench.schema.place import planned
 
 
@@ -17,6 +19,9 @@ def bind(environ: Mapping[str, str] = os.environ) -> None:
     Raises:
         WorldMismatch: this rank may not use them.
     """
+    if (of_world := place.shape(environ)) is not None:
+        shape.bind(of_world, environ)
+        return
     places = planned(environ)
     rank = launcher.detect(environ).rank
     if places is None or rank >= len(places):
@@ -35,12 +40,12 @@ def difference(ranks: tuple[RankFacts, ...], environ: Mapping[str, str] = os.env
         return None
     if len(places) != len(ranks):
         return f"{len(places)} ranks were planned and {len(ranks)} met"
-    for number, (place, rank) in enumerate(zip(places, ranks, strict=True)):
-        if place.container != rank.container:
-            expected, actual = place.container or "no container", rank.container or "no container"
+    for number, (at, rank) in enumerate(zip(places, ranks, strict=True)):
+        if at.container != rank.container:
+            expected, actual = at.container or "no container", rank.container or "no container"
             return f"rank {number} was planned in {expected}, and is in {actual}"
-        if parse_cores(place.cores) != rank.cores:
-            return f"rank {number} was planned on cores {place.cores}, and may use {rank.binding}"
-        if rank.gpu not in (None, place.gpu):
-            return f"rank {number} was planned on GPU {place.gpu or '(none)'}, and uses {rank.gpu}"
+        if parse_cores(at.cores) != rank.cores:
+            return f"rank {number} was planned on cores {at.cores}, and may use {rank.binding}"
+        if rank.gpu not in (None, at.gpu):
+            return f"rank {number} was planned on GPU {at.gpu or '(none)'}, and uses {rank.gpu}"
     return None

@@ -31,7 +31,7 @@ from collbench.errors import (
 )
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
-from collbench.run import binding, describe
+from collbench.run import binding, describe, shape
 from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
@@ -264,7 +264,10 @@ def _refuse(
     if experiment.plan.gate == "roundtime" and not have_common_clock(ranks):
         reason = "the ranks do not share a clock (several hosts, or a time namespace)"
         return RequestError(f"gate roundtime: {reason}. Use gate barrier.")
-    if (differs := binding.difference(ranks)) is not None:
+    if (
+        differs := binding.difference(ranks)
+        or shape.difference(session.world, session.gpu.uuid if session.gpu else None)
+    ) is not None:
         return WorldMismatch(f"{differs}.")
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))

@@ -34,7 +34,7 @@ STAGINGS: tuple[Staging, ...] = get_args(Staging)
 SOFTWARE = frozenset({"library", "library-file", "packages", "python", "image-id"})
 
 #: Steps of isolation by name, from none to the most isolated. An engine's ladder has some of them (`launch.engines`).
-STEPS = (None, "visible", "net", "ipc", "limits", "strict")
+STEPS = (None, "files", "visible", "net", "ipc", "limits", "strict")
 
 
 #: What may lie under the files of a program: the writable layer of a container, a volume of the engine, a folder of the
@@ -258,6 +258,11 @@ AXES: dict[str, Axis] = {
         Axis(
             "seccomp", "where", "the filter of system calls in containers", "default", advised=True,
             choice=Choice("seccomp", check=axis_values.name_of("seccomp", SECCOMP, every=False)),
+        ),
+        Axis(
+            "hosts", "where", "machines over which the ranks are spread evenly", 1, of=int, advised=True,
+            words=lambda value: f"on {value} hosts" if value not in (None, 1) else "",
+            choice=Choice("hosts"),
         ),
         Axis(
             "ranks", "where", "processes that take part", 1, of=int,

@@ -34,7 +34,8 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     On the host `image` is the one that the host's environment is compared with, and `isolation` is None.
     `affinity` is `far` where memory is on another NUMA node than the cores. `storage` is what lies under the files that
-    a program works in; the host has a counterpart of each on the same device.
+    a program works in; the host has a counterpart of each on the same device. `hosts` are machines over which the ranks
+    are spread evenly.
     """
 
     ranks: RankCount = 1
@@ -45,6 +46,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     affinity: Name = "near"
     storage: Name | None = None
     seccomp: Name = "default"
+    hosts: RankCount = 1
 
     def __post_init__(self) -> None:
         for name, neutral in _NEUTRAL_PLACES:  # msgspec leaves out what is the default itself, not what equals it
@@ -54,7 +56,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def on_host(self) -> bool:
         """Whether the ranks are in no container."""
-        return self.engine == "host"
+        return self.engine == "host" or self.policy == "host"
 
     @property
     def text(self) -> str:

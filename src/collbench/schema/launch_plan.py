@@ -36,13 +36,15 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     libraries have threads of their own; without, it is 1).
     `storage` is what lies under the files of programs that work in files, and `folder` where the host keeps its
     counterpart, and that of a container's bind. `seccomp` is the filter of system calls in containers.
-    `engine` starts the containers; the steps in `isolation` are those of its ladder. `docker_host` is the address of an
-    engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
+    `engine` starts the containers; the steps in `isolation` are those of its ladder, whose first is the default.
+    `docker_host` is the address of an engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
+    `hosts` are numbers of machines over which the ranks of a world are spread evenly, by an engine that has several;
+    `site` is the file that describes them.
     """
 
     images: tuple[str, ...]
     policies: tuple[str, ...] = ("host", "single", "multi")
-    isolation: tuple[str, ...] = ("strict",)
+    isolation: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     workers: tuple[int, ...] = ()
     servers: tuple[int, ...] = (1,)
@@ -50,6 +52,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     affinity: tuple[Affinity, ...] = ("near",)
     storage: tuple[str, ...] = ("overlay",)
     seccomp: tuple[Seccomp, ...] = ("default",)
+    hosts: tuple[int, ...] = (1,)
     folder: str = "/var/tmp"  # noqa: S108 - a folder in it
     launches: int = 8
     seed: int = 1
@@ -58,6 +61,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     oversubscribe: bool = False
     engine: str = "docker"
     docker_host: str = ""
+    site: str = ""
     environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
 
@@ -107,6 +111,7 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     numbers += [("ranks", ranks, MOST_RANKS) for ranks in plan.ranks]
     numbers += [("workers", workers, MOST_RANKS - 1) for workers in plan.workers]
     numbers += [("servers", servers, MOST_RANKS - 1) for servers in plan.servers if servers]
+    numbers += [("hosts", hosts, MOST_RANKS) for hosts in plan.hosts]
     for name, value, most in numbers:
         if not 1 <= value <= most:
             raise PlanError(f"{name} {value}: must be from 1 to {most}.")
@@ -117,7 +122,7 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
 def _check_cells(plan: LaunchPlan) -> None:
     """Before they are listed, which would take memory for each."""
     worlds = len(set(plan.ranks)) or len(set(plan.workers)) * len(set(plan.servers)) or 1
-    cells = worlds * math.prod(len(set(getattr(plan, key))) for key in PLACES if key != "ranks")
+    cells = worlds * math.prod(len(set(getattr(plan, key))) or 1 for key in PLACES if key != "ranks")
     for what, number, most in (("cells", cells, MOST_CELLS), ("starts", cells * plan.launches, MOST_STARTS)):
         if number > most:
             raise PlanError(

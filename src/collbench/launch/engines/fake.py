@@ -8,12 +8,13 @@ runs and then returns its exit code; it is resumed whenever the command's `code`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import collbench
 from collbench.errors import LaunchFailed, PlanError
-from collbench.launch.cells import LaunchCell
+from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
 from collbench.launch.engines.spec import Look, Looks, WorldSpec
 from collbench.launch.folders.layout import user_inside
@@ -29,8 +30,9 @@ from collbench.schema.record import SCHEMA
 Playing = Generator[None, None, int]
 
 LADDER = ladder_of(
-    Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=64 << 20)),
-    Step("visible", "everything shared", Sharing(), between=True),
+    Step("strict", "nothing shared", Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=64 << 20)),
+    Step("visible", "everything shared", Sharing(host=False), between=True),
+    Step("files", "everything shared with the host", Sharing()),
 )
 
 #: Processors of its machine, half of them on each of two memory nodes.
@@ -44,9 +46,13 @@ class FakeEngine:
     name: str = "fake"
     ladder: Ladder = LADDER
     starts_ranks: bool = False
+    bare: bool = False
     start_seconds: tuple[float, float] = (0.0, 0.0)
 
-    def machine(self) -> Topology:
+    def address(self, plan: LaunchPlan) -> str:
+        return ""
+
+    def machine(self, address: str = "") -> Topology:
         """Processors on two nodes, no GPU."""
         return Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
 
@@ -62,6 +68,9 @@ class FakeEngine:
             f"fake {world.name} {step} {box.name} ranks={','.join(map(str, box.ranks))} cores={box.cores}"
             for box in world.placement.boxes
         )
+
+    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> None:
+        """World by world."""
 
     def connect(self, address: str, check: StopCheck) -> FakeSession:
         """Raises PlanError: tests make their session themselves."""
@@ -146,6 +155,7 @@ class FakeSession:
     ids: Mapping[str, str] = field(default_factory=dict)
     title: str = "Fake Engine 1"
     run: str = "cbfake"
+    folder: Path | None = None
     remark: str = ""
     worlds: list[FakeWorld] = field(default_factory=list)
     left: list[str] = field(default_factory=list)

@@ -13,12 +13,14 @@ from collbench.spelling import suggestion
 class Sharing:
     """What the boxes of a world share: the IPC namespace, the network with its hostname, all GPUs.
 
-    `shm_bytes` is the size of a box's /dev/shm; None where only memory limits it.
+    `host`: they share it with the host too, whose IPC, PID, network and UTS namespaces they are in. `shm_bytes` is the
+    size of a box's /dev/shm; None where it is the host's.
     """
 
     ipc: bool = True
     net: bool = True
     all_gpus: bool = True
+    host: bool = True
     shm_bytes: int | None = None
 
 
@@ -63,12 +65,15 @@ def step_of(ladder: Ladder, name: str) -> Step:
 def steps_of(ladder: Ladder, boxes: int, asked: tuple[str, ...]) -> tuple[str | None, ...]:
     """The steps that differ in worlds of so many boxes, each once; a single None where boxes isolate nothing.
 
+    Where none is asked for it is the first, the most isolated.
+
     Raises:
         PlanError: there is no step of that name.
     """
     if not ladder:
         return (None,)
-    return tuple(dict.fromkeys(_in_force(ladder, step_of(ladder, name), boxes) for name in asked))
+    steps = [step_of(ladder, name) for name in asked] or [ladder[0]]
+    return tuple(dict.fromkeys(_in_force(ladder, step, boxes) for step in steps))
 
 
 def _in_force(ladder: Ladder, step: Step, boxes: int) -> str:

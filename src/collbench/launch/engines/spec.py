@@ -6,12 +6,13 @@ launch. A box is a container, a pod, or the host itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
-from collbench.launch.cells import LaunchCell
+from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.folders.layout import Folders
 from collbench.launch.log import Log
@@ -146,6 +147,10 @@ class Session(Protocol):
     def run(self) -> str:
         """A name for everything that is made over this session."""
 
+    @property
+    def folder(self) -> Path | None:
+        """Where folders of launches are to be made; None: where this machine has temporary files."""
+
     def cleaned(self) -> AbstractContextManager[None]:
         """A context at whose end, however it ends, everything is removed that was made in it.
 
@@ -183,9 +188,10 @@ class Session(Protocol):
 class Engine(Protocol):
     """What is known of an engine before it is connected to: its steps, its machine, and a world as its own commands.
 
-    `ladder` (see `ladder_of`) begins with `strict`; empty where boxes isolate nothing. `starts_ranks`: it starts a
-    command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `start_seconds`
-    are estimates for a world's first box, and for each further one.
+    `ladder` (see `ladder_of`) begins with the most isolated step; empty where boxes isolate nothing. `starts_ranks`: it
+    starts a command on every rank by itself, as a resource manager does, and no launcher of an MPI is needed. `bare`:
+    it also starts ranks without containers. `start_seconds` are estimates for a world's first box, and for each further
+    one.
     """
 
     @property
@@ -204,8 +210,19 @@ class Engine(Protocol):
     def start_seconds(self) -> tuple[float, float]:
         """Of the first box, and of each further one (s)."""
 
-    def machine(self) -> Topology:
-        """The processors and GPUs that it offers to ranks."""
+    @property
+    def bare(self) -> bool:
+        """Whether worlds without containers are its own too."""
+
+    def address(self, plan: LaunchPlan) -> str:
+        """Where a plan says that it is: a URL, or the file that describes a site; empty for its usual place."""
+
+    def machine(self, address: str = "") -> Topology:
+        """The processors and GPUs that it offers to ranks, on each host.
+
+        Raises:
+            PlanError: the description of a site cannot be read.
+        """
 
     def container(self, box: str) -> str | None:
         """The name of the container that a rank in this box is in; None: in none."""
@@ -215,6 +232,15 @@ class Engine(Protocol):
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
         """The commands by which a person would do the same, to be printed. Pure."""
+
+    def script(
+        self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]
+    ) -> str | None:
+        """All launches of a plan as one script, where that is what it is given; None: as `render`. Pure.
+
+        Raises:
+            PlanError: it cannot do what the plan wants.
+        """
 
     def connect(self, address: str, check: StopCheck) -> Session:
         """Connect to it; at its default address where `address` is empty. `check` raises when we are to stop.

@@ -37,12 +37,12 @@ def folders_in(root: Path) -> Folders:
 
 
 @contextlib.contextmanager
-def folders(plan: Plan, user: tuple[int, int], cores: str = "") -> Iterator[Folders]:
+def folders(plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | None = None) -> Iterator[Folders]:
     """Make temporary folders, in which only `user` may write, and remove them at the end.
 
-    Everybody may read which `cores` are taken.
+    Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are.
     """
-    root = Path(tempfile.mkdtemp(prefix=FOLDER))
+    root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=parent))
     with contextlib.ExitStack() as signature:  # closed when all of it is removed
         try:
             signature.enter_context(sign(root))

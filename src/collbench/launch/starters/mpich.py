@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from collbench.launch.starters.starter import Argv, Request, Starter
+from collbench.machine.launcher import PMI
 
 _LAUNCH = re.compile(r"HYDRA_LAUNCH: (?P<shell>.*--proxy-id (?P<number>\d+).*)")
 _CONFIGURATION = re.compile(r"UCX +INFO .*(?P<where>self|intra-node|inter-node) cfg#\d+ tag\((?P<lanes>[^)]*)\)")
@@ -48,6 +49,7 @@ def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 
 STARTER = Starter(
     vendor="mpich",
+    pmi=PMI["mpich"],
     local=local,
     across=across,
     asks=asks,

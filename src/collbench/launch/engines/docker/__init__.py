@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.docker.commands import world_commands
 from collbench.launch.engines.docker.connection import DOCKER, Service
 from collbench.launch.engines.docker.ladder import LADDER
@@ -11,9 +13,11 @@ from collbench.launch.engines.docker.session import DockerSession
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.folders.layout import user_inside
+from collbench.launch.placing import Placement
 from collbench.launch.stopping import StopCheck
 from collbench.machine import topology
 from collbench.machine.topology import Topology
+from collbench.schema.launch_plan import LaunchPlan
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,13 @@ class DockerEngine:
     service: Service = field(default=DOCKER)
     ladder: Ladder = LADDER
     starts_ranks: bool = False
+    bare: bool = False
     start_seconds: tuple[float, float] = (1.0, 0.4)  # seen with Docker Engine 20.10 on two cores
 
-    def machine(self) -> Topology:
+    def address(self, plan: LaunchPlan) -> str:
+        return plan.docker_host
+
+    def machine(self, address: str = "") -> Topology:
         """The driver's own: containers run beside it, and share its folders."""
         return topology.here()
 
@@ -40,6 +48,9 @@ class DockerEngine:
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
         return world_commands(world, self.program)
+
+    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> None:
+        """World by world."""
 
     def connect(self, address: str, check: StopCheck) -> DockerSession:
         return DockerSession(address, check, self.service)

@@ -20,13 +20,13 @@ from collbench.launch.folders.layout import folders, user_inside
 from collbench.schema.plan import Plan
 
 #: Settings of a container that asks an image: as at the first step of the ladder, and without a network.
-CONFINED = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
+CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
 
 
 def ask(engine: Connection, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
     """Run a command in an image as a rank's user: exit code, and the end of what it printed."""
     owner, group = user_inside()
-    return run_once(engine, image, argv, f"{owner}:{group}", **CONFINED, **settings)
+    return run_once(engine, image, argv, f"{owner}:{group}", **{**CONFINED, **settings})
 
 
 def allows_memlock(engine: Connection, image: Resolved) -> bool:
@@ -86,6 +86,22 @@ def refuse_unseen_folder(engine: Connection, image: Resolved, plan: Plan) -> Non
         raise EngineError(
             f"temporary folder {tempfile.gettempdir()}: containers of the engine at {engine.host} cannot use it. "
             "Engine and driver must share it: set TMPDIR to a folder that both have under the same path."
+        )
+
+
+def refuse_without_host(engine: Connection, image: Resolved) -> None:
+    """Try a container in the host's namespaces, which must be those of this process: it removes what ranks leave there.
+
+    Raises:
+        EngineError: the engine makes no such containers, or this process is in other ipc and pid namespaces.
+    """
+    spaces = [Path("/proc/self/ns/ipc"), Path("/proc/self/ns/pid")]
+    modes = dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host")
+    code, output = ask(engine, image, ("readlink", *map(str, spaces)), **modes)
+    if code != 0 or output.split()[-len(spaces) :] != [str(space.readlink()) for space in spaces]:
+        raise EngineError(
+            "step files: the engine's host has other ipc and pid namespaces than this process. Run collbench launch on "
+            "that host, or in a container with --ipc=host --pid=host."
         )
 
 

@@ -12,6 +12,7 @@ from collbench.launch.engines.docker.specs import (
     SEALED,
     Spec,
     cdi_names,
+    reached,
     specs_for,
 )
 from collbench.launch.engines.spec import WorldSpec
@@ -20,13 +21,15 @@ from collbench.launch.engines.spec import WorldSpec
 def world_commands(world: WorldSpec, program: str = "docker") -> tuple[str, ...]:
     """The network, the containers, what starts the ranks, and what removes everything."""
     specs = specs_for(world)
-    network = next(spec.network for spec in specs if spec.network)
+    network = next((spec.network for spec in specs if spec.network), None)
     sealed = f" --opt {INHIBIT_ADDRESS}=true" if SEALED in world.stack.grants else ""
+    made = [f"{program} network create --internal{sealed} {network}"] if network else []
+    removed = [f"{program} network rm {network}"] if network else []
     return (
-        f"{program} network create --internal{sealed} {network}",
+        *made,
         *(container_command(spec, program) for spec in specs),
         *_starts(world, [spec for spec in specs if not spec.donates], program),
-        f"{program} rm -f {' '.join(spec.name for spec in specs)}; {program} network rm {network}",
+        "; ".join((f"{program} rm -f {' '.join(spec.name for spec in specs)}", *removed)),
     )
 
 
@@ -37,11 +40,13 @@ def _starts(world: WorldSpec, members: list[Spec], program: str) -> list[str]:
         local = starter.local(world.cell.ranks, world.placement.crowded, INSIDE)
         return [f"{program} exec {first} {shlex.join(local)}"]
     boxes = world.placement.boxes
-    hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, boxes, strict=True))
+    hosts = tuple((name, len(box.ranks)) for name, box in zip(reached(members), boxes, strict=True))
+    containers = {name: spec.name for name, spec in zip(reached(members), members, strict=True)}
     argv = shlex.join(starter.across(hosts, INSIDE))
     if starter.direct is not None:
         return [
-            f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in variables.items())} {name} {argv}"
+            f"{program} exec --detach {' '.join(f'--env {k}={v}' for k, v in variables.items())} "
+            f"{containers[name]} {argv}"
             for name, variables in starter.direct(hosts)
         ]
     how = "leaves in the relay folder" if starter.relays else "prints"
@@ -63,15 +68,7 @@ def _flags(spec: Spec) -> Iterator[str]:
     yield "--log-driver=none"
     yield from (f"--cap-add={name}" for name in spec.capabilities)
     yield from (f"--label={name}={value}" for name, value in spec.labels)
-    if spec.joins_net is not None:
-        yield f"--network=container:{spec.joins_net}"
-    else:
-        yield from (f"--network={spec.network}", f"--hostname={spec.hostname}")
-        yield from (f"--network-alias={alias}" for alias in spec.aliases)
-    if spec.joins_ipc is not None:
-        yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")
-    else:
-        yield from ("--init", f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")
+    yield from _namespaces(spec)
     if spec.unlimited_memlock:
         yield "--ulimit=memlock=-1:-1"
     if spec.cdi:
@@ -83,3 +80,18 @@ def _flags(spec: Spec) -> Iterator[str]:
         only = "" if mount.writable else ",readonly"
         source = f"source={mount.source}," if mount.source else ""
         yield f"--mount=type={mount.kind},{source}target={mount.target}{only}"
+
+
+def _namespaces(spec: Spec) -> Iterator[str]:
+    if spec.of_host:
+        yield from ("--network=host", "--ipc=host", "--pid=host", "--uts=host")
+        return
+    if spec.joins_net is not None:
+        yield f"--network=container:{spec.joins_net}"
+    else:
+        yield from (f"--network={spec.network}", f"--hostname={spec.hostname}")
+        yield from (f"--network-alias={alias}" for alias in spec.aliases)
+    if spec.joins_ipc is not None:
+        yield from (f"--ipc=container:{spec.joins_ipc}", f"--pid=container:{spec.joins_ipc}")
+    else:
+        yield from ("--init", f"--ipc={'shareable' if spec.donates else 'private'}", f"--shm-size={spec.shm_bytes}")

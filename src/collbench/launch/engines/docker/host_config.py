@@ -34,7 +34,7 @@ def mounts_of(mounts: tuple[Mount, ...]) -> list[Any]:
 def container_settings(api: Any, spec: Spec) -> dict[str, Any]:
     """Keyword arguments of `create_container`."""
     network = None
-    if spec.joins_net is None:
+    if spec.network is not None:
         end = api.create_endpoint_config(aliases=list(spec.aliases))
         network = api.create_networking_config({spec.network: end})
     return {
@@ -54,14 +54,9 @@ def host_settings(spec: Spec) -> dict[str, Any]:
     """Keyword arguments of `create_host_config`."""
     import docker.types
 
-    network = f"container:{spec.joins_net}" if spec.joins_net else spec.network
-    joined = {"ipc_mode": f"container:{spec.joins_ipc}", "pid_mode": f"container:{spec.joins_ipc}"}
-    own = {"ipc_mode": "shareable" if spec.donates else "private", "shm_size": spec.shm_bytes}
     devices = gpu_requests(spec.gpus, spec.cdi)
     limits = [docker.types.Ulimit(name="memlock", soft=-1, hard=-1)] if spec.unlimited_memlock else []
     return {
-        "init": spec.joins_ipc is None,  # it reaps in the namespace that it owns; the anchor's does for its members
-        "network_mode": network,
         "cap_drop": ["ALL"],
         "cap_add": list(spec.capabilities),
         "security_opt": list(spec.security),
@@ -72,5 +67,17 @@ def host_settings(spec: Spec) -> dict[str, Any]:
         "log_config": docker.types.LogConfig(type="none"),  # what ranks print is read from the commands themselves
         "mounts": mounts_of(spec.mounts),
         **({"device_requests": devices} if devices else {}),
-        **(joined if spec.joins_ipc else own),
+        **namespaces(spec),
     }
+
+
+def namespaces(spec: Spec) -> dict[str, Any]:
+    """Those that a container gets, and an init process where the PID namespace is its own, in which that one reaps."""
+    if spec.of_host:
+        return dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host") | {"init": False}
+    network = f"container:{spec.joins_net}" if spec.joins_net else spec.network
+    if spec.joins_ipc:
+        anchor = f"container:{spec.joins_ipc}"
+        return {"network_mode": network, "ipc_mode": anchor, "pid_mode": anchor, "init": False}
+    ipc = "shareable" if spec.donates else "private"
+    return {"network_mode": network, "ipc_mode": ipc, "shm_size": spec.shm_bytes, "init": True}

@@ -14,23 +14,26 @@ DOCKER_SHM = 64 << 20
 LADDER = ladder_of(
     Step(
         "strict", "private ipc, pid, net, uts; only its own GPU; Docker's default limits",
-        Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=DOCKER_SHM),
+        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=DOCKER_SHM),
     ),
     Step(
         "limits", "1 GiB of /dev/shm, unlimited memlock, SYS_NICE",
-        Sharing(ipc=False, net=False, all_gpus=False, shm_bytes=LARGE_SHM),
+        Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
     ),
     Step(
         "ipc", "one ipc and one pid namespace for all, SYS_PTRACE",
-        Sharing(ipc=True, net=False, all_gpus=False, shm_bytes=LARGE_SHM),
+        Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
     ),
     Step(
         "net", "one network namespace for all, and so one hostname",
-        Sharing(ipc=True, net=True, all_gpus=False, shm_bytes=LARGE_SHM), between=True,
+        Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
     ),
     Step(
         "visible", "every GPU visible in every container",
-        Sharing(ipc=True, net=True, all_gpus=True, shm_bytes=LARGE_SHM), between=True,
+        Sharing(ipc=True, net=True, all_gpus=True, host=False, shm_bytes=LARGE_SHM), between=True,
+    ),
+    Step(
+        "files", "the ipc, pid, net and uts namespaces of the host, and so its /dev/shm; own files and user", Sharing(),
     ),
 )  # fmt: skip
 
@@ -52,13 +55,13 @@ class Settings:
 
     @property
     def shm_bytes(self) -> int:
-        """Size of /dev/shm in each container; in a shared IPC namespace it is the anchor's."""
+        """Size of /dev/shm in each container; in a shared IPC namespace it is the anchor's, or the host's."""
         return self.sharing.shm_bytes or DOCKER_SHM
 
     @property
     def needs_anchor(self) -> bool:
-        """Whether another container than those of the ranks must own the shared namespaces."""
-        return self.sharing.ipc or self.sharing.net
+        """Whether another container than those of the ranks must own the shared namespaces; the host's are there."""
+        return (self.sharing.ipc or self.sharing.net) and not self.sharing.host
 
 
 def settings_at(name: str, memlock: bool = True) -> Settings:

@@ -19,6 +19,7 @@ from collbench.launch.engines.docker.abilities import (
     knows_cdi,
     refuse_unseen_folder,
     refuse_without_gpus,
+    refuse_without_host,
     seals_networks,
     storage_root,
 )
@@ -30,6 +31,7 @@ from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
+from collbench.launch.rank_environment import sharing_of
 from collbench.launch.storage import refuse_other_device
 from collbench.machine.mounts import under
 from collbench.schema.launch_plan import LaunchPlan
@@ -63,6 +65,8 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     refuse_unseen_folder(engine, first, plan.inner())
     if gpus:
         refuse_without_gpus(engine, first, gpus, cdi)
+    if any(sharing_of(cell).host for cell in placements):
+        refuse_without_host(engine, first)
     contents = {}
     for name, image in images.items():
         engine.check()

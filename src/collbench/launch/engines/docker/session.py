@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from collbench.errors import EngineError, LaunchFailed
 from collbench.launch.cells import LaunchCell
@@ -14,12 +16,14 @@ from collbench.launch.engines.docker.connection import DOCKER, Service
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.look import look_at
 from collbench.launch.engines.docker.memory_kills import killed_for_memory
-from collbench.launch.engines.docker.specs import INSIDE, SEALED, specs_for
+from collbench.launch.engines.docker.specs import INSIDE, SEALED, reached, specs_for
 from collbench.launch.engines.docker.streams import Execution, ExitWatch
 from collbench.launch.engines.docker.sweep import sweep
 from collbench.launch.engines.spec import Looks, WorldSpec
+from collbench.launch.folders.shared_memory import remove_left
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
+from collbench.launch.rank_environment import sharing_of
 from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
@@ -27,10 +31,11 @@ from collbench.schema.launch_plan import LaunchPlan
 
 @dataclass(frozen=True)
 class Containers:
-    """The containers of a world, which were created with the environment of the ranks."""
+    """The containers of a world, which were created with the environment of the ranks. `names` are theirs, by host."""
 
     engine: Docker
     hosts: tuple[tuple[str, int], ...]
+    names: Mapping[str, str]
     exits: ExitWatch
     program: Argv = INSIDE
 
@@ -39,7 +44,7 @@ class Containers:
         return {}
 
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> Execution:
-        return self.engine.execute(host, argv, environment, log.add)
+        return self.engine.execute(self.names[host], argv, environment, log.add)
 
     def died(self) -> str | None:
         return self.exits()
@@ -56,6 +61,8 @@ class DockerSession:
         self.engine = Docker(address, check, service)
         self.title, self.run = self.engine.title, self.engine.run
 
+    folder: Path | None = None
+
     def cleaned(self) -> AbstractContextManager[None]:
         return nothing_left(self.engine)
 
@@ -70,24 +77,33 @@ class DockerSession:
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[Containers]:
         """A network and its containers: removed at the end, or by `cleaned` where the engine does not answer then."""
+        since = time.time()
+        try:
+            yield from self._opened(world)
+        finally:
+            if sharing_of(world.cell).host:
+                remove_left(world.user[0], since)
+
+    def _opened(self, world: WorldSpec) -> Iterator[Containers]:
         specs = specs_for(world)
         members = tuple(spec for spec in specs if not spec.donates)
-        boxes = world.placement.boxes
-        hosts = tuple((spec.name, len(box.ranks)) for spec, box in zip(members, boxes, strict=True))
-        network = next(spec.network for spec in specs if spec.network is not None)
+        names = {host: spec.name for host, spec in zip(reached(members), members, strict=True)}
+        hosts = tuple((host, len(box.ranks)) for host, box in zip(names, world.placement.boxes, strict=True))
+        network = next((spec.network for spec in specs if spec.network is not None), None)
         labels = tuple(f"{name}={value}" for name, value in specs[0].labels)
         with self.engine.watch_exits(*labels) as exits:
             try:
-                self.engine.create_network(network, dict(specs[0].labels), SEALED in world.stack.grants)
+                if network is not None:
+                    self.engine.create_network(network, dict(specs[0].labels), SEALED in world.stack.grants)
                 self.engine.check()
                 for anchor in (spec for spec in specs if spec.donates):
                     self.engine.start(anchor)
                 self.engine.check()
                 self.engine.start_together(members)
-                yield Containers(self.engine, hosts, exits)
+                yield Containers(self.engine, hosts, names, exits)
             except LaunchFailed as error:
-                names = tuple(name for name, _ in hosts)
-                raise LaunchFailed(f"{error}{killed_for_memory(self.engine, names)}", error.log) from error
+                killed = killed_for_memory(self.engine, tuple(names.values()))
+                raise LaunchFailed(f"{error}{killed}", error.log) from error
             finally:
                 exits.stop()
                 with contextlib.suppress(EngineError):

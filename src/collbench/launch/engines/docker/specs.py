@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,9 @@ from collbench.launch.storage import Storage
 
 #: Paths in a container of what is mounted into it.
 PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
+
+#: The name of the first container for a launcher in it, in the network of the host: every launcher knows it as its own.
+LOCALHOST = "localhost"
 
 #: The command of every rank in a container.
 INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
@@ -64,6 +67,7 @@ class Spec:
     `image` is an id: a name may get another image between two launches. `processes` is the most that it may have.
     `gpus` are UUIDs of those that it sees, by their CDI names where the engine knows them (`cdi`). `lives`: it ends by
     itself after so many seconds. `donates`: it is the anchor, which owns the namespaces that the others join.
+    `of_host`: it is in the host's, with its network, hostname and /dev/shm.
     """
 
     name: str
@@ -85,6 +89,7 @@ class Spec:
     joins_ipc: str | None = None
     joins_net: str | None = None
     donates: bool = False
+    of_host: bool = False
     gpus: tuple[str, ...] = ()
     cdi: bool = False
     seccomp: str = "default"
@@ -182,12 +187,23 @@ def _member(
     common: Common, box: Box, anchor: str | None, settings: Settings, mounts: tuple[Mount, ...], gpus: tuple[str, ...]
 ) -> Spec:
     joins_net = anchor if settings.sharing.net else None
+    of_host = settings.sharing.host
     name = common.container(box.name)
     return _spec(
-        common, name, box, settings, mounts=mounts, gpus=gpus, hostname=None if joins_net else name,
-        network=None if joins_net else common.network,
-        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net,
+        common, name, box, settings, mounts=mounts, gpus=gpus, hostname=None if joins_net or of_host else name,
+        network=None if joins_net or of_host else common.network,
+        joins_ipc=anchor if settings.sharing.ipc else None, joins_net=joins_net, of_host=of_host,
     )  # fmt: skip
+
+
+def reached(members: Sequence[Spec]) -> tuple[str, ...]:
+    """The names of these containers for the launcher in the first of them.
+
+    In the host's network they all have the host's name. A launcher must find itself among its hosts, so that the first
+    one is `localhost`; the others are names alone, by which it asks for daemons, and which nobody resolves.
+    """
+    first = LOCALHOST if members[0].of_host else members[0].name
+    return (first, *(spec.name for spec in members[1:]))
 
 
 def _spec(common: Common, name: str, box: Box, settings: Settings, **fields: Any) -> Spec:

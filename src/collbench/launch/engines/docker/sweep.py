@@ -7,6 +7,9 @@ from typing import Any
 
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.specs import DRIVER_LABEL
+from collbench.launch.folders.layout import user_inside
+from collbench.launch.folders.shared_memory import remove_left
+from collbench.launch.folders.signature import namespace
 from collbench.launch.folders.sweep import YOUNG, is_dead, locks, sweep_folders
 
 #: A container in one of these states does nothing; `created` will, where it is young.
@@ -31,18 +34,38 @@ def sweep(engine: Docker) -> tuple[list[str], list[str]]:
     engine.remove(*old)
     kept = [_name(made) for made in (*engine.labelled(), *engine.networks())]
     removed = [_name(made) for made in (*old[0], *old[1]) if _name(made) not in kept]
-    return [*removed, *sweep_folders(busy)], kept
+    return [*removed, *_shared_memory(old[0]), *sweep_folders(busy)], kept
+
+
+def _shared_memory(containers: list[dict[str, Any]]) -> list[str]:
+    """Remove what the ranks of such containers left in the host's /dev/shm; they have its network too.
+
+    Their driver was in the host's PID namespace. From another it cannot be seen what is in use.
+    """
+    of_host = (
+        made
+        for made in containers
+        if (made.get("HostConfig") or {}).get("NetworkMode") == "host" and f"/{namespace()}/" in _driver(made)
+    )
+    since = min((created for made in of_host if (created := _created(made)) is not None), default=None)
+    return [] if since is None else remove_left(user_inside()[0], since)
 
 
 def is_young(made: dict[str, Any], now: float) -> bool:
     """Whether a container or network was made less than `YOUNG` before `now`, both by the engine's clock."""
+    created = _created(made)
+    return created is None or now - created < YOUNG
+
+
+def _created(made: dict[str, Any]) -> float | None:
+    """When, in seconds since the epoch; None where the engine says that in a form of its own."""
     created = made.get("Created")
     try:
         if isinstance(created, str):
-            return now - datetime.datetime.fromisoformat(created).timestamp() < YOUNG
-        return now - float(created or 0) < YOUNG
+            return datetime.datetime.fromisoformat(created).timestamp()
+        return float(created or 0)
     except (TypeError, ValueError):
-        return True
+        return None
 
 
 def _driver(made: dict[str, Any]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from collbench.launch import processes
-from collbench.launch.cells import LaunchCell
+from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.host.environments import look_beside
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import Looks, WorldSpec
@@ -33,9 +33,13 @@ class HostEngine:
     name: str = "host"
     ladder: Ladder = ()
     starts_ranks: bool = False
+    bare: bool = False
     start_seconds: tuple[float, float] = (0.7, 0.0)  # seen on two cores
 
-    def machine(self) -> Topology:
+    def address(self, plan: LaunchPlan) -> str:
+        return ""
+
+    def machine(self, address: str = "") -> Topology:
         return topology.here()
 
     def container(self, box: str) -> str | None:
@@ -52,6 +56,9 @@ class HostEngine:
         argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
         return (f"env PATH={stack.reference}/bin:$PATH {variables} {argv}",)
 
+    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> None:
+        """World by world."""
+
     def connect(self, address: str, check: StopCheck) -> HostSession:
         return HostSession(check)
 
@@ -63,6 +70,7 @@ class HostSession:
     check: StopCheck
     title: str = ""
     run: str = "host"
+    folder: Path | None = None
 
     def cleaned(self) -> contextlib.AbstractContextManager[None]:
         """Processes end with their world, or with the driver: nothing can be left."""

@@ -1,0 +1,88 @@
+"""Engine `slurm`: worlds over the nodes of a cluster, started by srun, bare or in containers of its runtime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
+from collbench.launch.engines.slurm.script import (
+    StepOf,
+    job_script,
+    program_of,
+    refuse,
+    resources_of,
+    starter_of,
+    step_script,
+    variables_of,
+)
+from collbench.launch.engines.slurm.session import SlurmSession
+from collbench.launch.engines.slurm.site import SlurmSite, read
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.placing import Placement
+from collbench.launch.stopping import StopCheck
+from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.schema.launch_plan import LaunchPlan
+
+LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))
+
+
+@dataclass(frozen=True)
+class SlurmEngine:
+    """A cluster on which this process may submit jobs. Its address is a site file."""
+
+    name: str = "slurm"
+    ladder: Ladder = LADDER
+    starts_ranks: bool = True
+    bare: bool = True
+    start_seconds: tuple[float, float] = (2.0, 0.1)  # seen in a cluster of containers on two cores
+
+    def address(self, plan: LaunchPlan) -> str:
+        return plan.site
+
+    def machine(self, address: str = "") -> Topology:
+        """A node as the site file describes it: its processors are numbered, which of them ranks get Slurm decides."""
+        site = read(address)
+        gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(site.gpus))
+        return Topology(tuple(Core(number) for number in range(site.cores)), gpus)
+
+    def container(self, box: str) -> str | None:
+        return box
+
+    def user(self) -> tuple[int, int]:
+        return os.getuid(), os.getgid()
+
+    def render(self, world: WorldSpec) -> tuple[str, ...]:
+        """Nothing: a launch is a step of a job (`script`)."""
+        return ()
+
+    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
+        """The job, and every step that it is given, in their order."""
+        site = read(plan.site)
+        refuse(plan, placements, site)
+        folder = Path(site.folder) / "collbench-RUN"
+        job = job_script("collbench-RUN", folder, site, resources_of(placements.items()))
+        steps = [f"\n# step {launch.sequence}: {launch.cell.title}\n{_step(plan, launch, placements, site, folder)}"
+                 for launch in order]  # fmt: skip
+        return job + "".join(steps)
+
+    def connect(self, address: str, check: StopCheck) -> SlurmSession:
+        return SlurmSession(read(address), check)
+
+
+def _step(
+    plan: LaunchPlan, launch: Launch, placements: Mapping[LaunchCell, Placement], site: SlurmSite, folder: Path
+) -> str:
+    cell, placement = launch.cell, placements[launch.cell]
+    name, starter = f"collbench-RUN-{launch.sequence}", starter_of(cell, site, plan)
+    at = folders_in(folder / str(launch.sequence))
+    world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(starter, ""), at, (0, 0))
+    variables = variables_of(cell, placement, starter, site)
+    return step_script(StepOf(name, cell, placement, starter, variables), site, program_of(world, site))
+
+
+ENGINE = SlurmEngine()

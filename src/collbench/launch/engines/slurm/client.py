@@ -1,0 +1,121 @@
+"""Slurm's own programs, each with a limit on its time, and what they say of a job."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from collbench.errors import EngineError
+
+#: Longest wait for an answer (s).
+ANSWER = 60.0
+
+#: States of a job that may still run (squeue(1)). A step of it can be lost in any.
+ALIVE = (
+    "PENDING",
+    "CONFIGURING",
+    "RUNNING",
+    "SUSPENDED",
+    "STOPPED",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "RESIZING",
+    "SIGNALING",
+)
+
+#: What its programs put before their messages.
+_PREFIX = re.compile(r"^\w+: (?:error|fatal): ")
+
+_FIELD = re.compile(r"(\w+)=(\S*)")
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What Slurm says of a job: its state and, where it gives one, the reason; the nodes that it got."""
+
+    state: str
+    reason: str = ""
+    nodes: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ALIVE
+
+    @property
+    def text(self) -> str:
+        """`NODE_FAIL`, or `PENDING (Resources)`."""
+        return self.state if self.reason in ("", "None") else f"{self.state} ({self.reason})"
+
+
+def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
+    """What a program of Slurm prints.
+
+    Raises:
+        EngineError: it is not there, fails, or does not answer.
+    """
+    if shutil.which(argv[0]) is None:
+        raise EngineError(f"engine slurm: there is no {argv[0]} here. Run this where jobs are submitted, a login node.")
+    try:
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=limit, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EngineError(f"engine slurm: {argv[0]} does not answer ({error}).") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
+        raise EngineError(f"engine slurm: {argv[0]} says: {_PREFIX.sub('', said[-1])}")
+    return done.stdout
+
+
+def version() -> str:
+    """`slurm 22.05.8`."""
+    return ask("srun", "--version").strip()
+
+
+def submit(script: str) -> str:
+    """Give a script to sbatch; returns the number of the job.
+
+    Raises:
+        EngineError: it is rejected; the message is Slurm's.
+    """
+    return ask("sbatch", "--parsable", text=script).strip().partition(";")[0]
+
+
+def state_of(job: str) -> JobState:
+    """What scontrol says of a job; one that it does not know any more has ended.
+
+    Raises:
+        EngineError: it does not answer.
+    """
+    try:
+        said = ask("scontrol", "--oneliner", "show", "job", job)
+    except EngineError as error:
+        if "Invalid job id" in str(error):
+            return JobState("ENDED", "Slurm has forgotten it")
+        raise
+    fields = dict(_FIELD.findall(said))
+    return JobState(fields.get("JobState", "UNKNOWN"), fields.get("Reason", ""), fields.get("NodeList", ""))
+
+
+def cancel(job: str) -> None:
+    """End a job, whatever it does; one that has ended is no error."""
+    try:
+        ask("scancel", job)
+    except EngineError as error:
+        if "Invalid job id" not in str(error):
+            raise
+
+
+def cancel_step(job: str, name: str) -> None:
+    """End the step of that name, if it runs."""
+    for line in ask("squeue", "--steps", f"--jobs={job}", "--noheader", "--format=%i %j").splitlines():
+        number, _, called = line.strip().partition(" ")
+        if called == name:
+            ask("scancel", number)
+
+
+def jobs_named(prefix: str) -> dict[str, str]:
+    """Names of this user's jobs that begin so, by number."""
+    lines = ask("squeue", "--me", "--noheader", "--format=%i %j").splitlines()
+    pairs = (line.strip().partition(" ") for line in lines)
+    return {number: name for number, _, name in pairs if name.startswith(prefix)}

@@ -1,0 +1,202 @@
+"""The job of one experiment: submitted once, given steps one after another, cancelled at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from collbench.errors import EngineError
+from collbench.launch.engines.slurm import client
+from collbench.launch.engines.slurm.client import JobState
+from collbench.launch.folders.removal import remove_folder
+from collbench.launch.log import Log
+from collbench.launch.stopping import StopCheck
+
+#: Interval (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
+ASK, SIGN = 2.0, 15.0
+
+#: Longest wait for a cancelled step or job to be gone (s): ranks end within moments, Slurm kills them after KillWait.
+GONE = 90.0
+
+#: A job that runs ends by itself within this time (s); else it is cancelled.
+BY_ITSELF = 2.0
+
+#: How srun begins its own messages; the first is the cause of the others.
+_OF_SRUN = ("srun: error:", "srun: fatal:")
+
+#: Most bytes of a step's output that are read at once.
+CHUNK = 1 << 20
+
+
+@dataclass
+class SlurmJob:
+    """A job and its folder. `state` is what Slurm said last."""
+
+    number: str
+    folder: Path
+    state: JobState = field(default_factory=lambda: JobState("PENDING"))
+    steps: int = 0
+    _asked: float = 0.0
+    _signed: float = 0.0
+    _signs: int = 0
+
+    def look(self, at_once: bool = False) -> JobState:
+        """The state of the job; Slurm is asked at most every 2 s."""
+        now = time.monotonic()
+        if now - self._signed > SIGN:
+            self._signed, self._signs = now, self._signs + 1
+            with contextlib.suppress(OSError):
+                (self.folder / "driver").write_text(f"{self._signs}\n", encoding="ascii")
+        if at_once or now - self._asked > ASK:
+            self._asked, self.state = now, client.state_of(self.number)
+        return self.state
+
+    def start(self, text: str, name: str, log: Log) -> SlurmStep:
+        """Give it the next step.
+
+        Raises:
+            EngineError: the folder cannot be written to.
+        """
+        path = self.folder / f"step-{self.steps}"
+        try:
+            path.with_suffix(".part").write_text(text, encoding="utf-8")
+            path.with_suffix(".part").rename(path)
+        except OSError as error:
+            raise EngineError(f"engine slurm: {path}: {error.strerror}.") from error
+        step = SlurmStep(self, self.steps, name, log)
+        self.steps += 1
+        return step
+
+    def end(self) -> None:
+        """Cancel it, wait until it is gone, and remove its folder.
+
+        Raises:
+            EngineError: it is still there.
+        """
+        with contextlib.suppress(OSError):
+            (self.folder / "end").touch()
+        began, cancelled = time.monotonic(), False
+        while self.look(at_once=True).alive or self.state.state == "COMPLETING":
+            waited = time.monotonic() - began
+            if not cancelled and (waited > BY_ITSELF or self.state.state != "RUNNING"):
+                client.cancel(self.number)
+                cancelled = True
+            if waited > GONE:
+                raise EngineError(
+                    f"engine slurm: job {self.number} is still {self.state.text}. End it: scancel {self.number}"
+                )
+            time.sleep(0.2)
+        remove_folder(self.folder)
+
+
+@dataclass
+class SlurmStep:
+    """The command that starts a world: a file for the job, which answers with files."""
+
+    job: SlurmJob
+    number: int
+    name: str
+    log: Log
+    _read: int = 0
+    _rest: bytes = b""
+    _code: int | None = None
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, once it has ended; its output so far goes to the log."""
+        self.job.look()
+        if self._code is None:
+            with contextlib.suppress(OSError, ValueError):
+                self._code = int((self.job.folder / f"code-{self.number}").read_text(encoding="ascii"))
+        self._follow(last=self._code is not None)
+        return self._code
+
+    @property
+    def ended(self) -> bool:
+        """Whether its exit code has been seen."""
+        return self._code is not None
+
+    @property
+    def how(self) -> str:
+        said = [line.removeprefix("srun: ") for line in self.log.lines if line.startswith(_OF_SRUN)]
+        first = next((line for line in said if "Exited with exit code" not in line), "")
+        return f"srun ended with exit code {self._code}{f': {first}' if first else ''}"
+
+    def _follow(self, last: bool) -> None:
+        with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:
+            file.seek(self._read)
+            while chunk := file.read(CHUNK):
+                self._read += len(chunk)
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in lines:
+                    self.log.add(True, line.decode("utf-8", "replace"))
+        if last and self._rest:
+            self.log.add(True, self._rest.decode("utf-8", "replace"))
+            self._rest = b""
+
+    def end(self) -> None:
+        """Cancel what runs of it, and wait until the job says that it has ended; else the job is cancelled."""
+        deadline = time.monotonic() + GONE
+        while self.code is None and self.job.look().alive:
+            with contextlib.suppress(EngineError):
+                client.cancel_step(self.job.number, self.name)
+            if time.monotonic() > deadline:
+                client.cancel(self.job.number)
+                return
+            time.sleep(0.2)
+
+
+def submitted(script: str, folder: Path) -> SlurmJob:
+    """A job that waits in Slurm's queue.
+
+    Raises:
+        EngineError: Slurm rejects it, or the folder cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / "driver").write_text("0\n", encoding="ascii")
+        (folder / "job.sh").write_text(script, encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"engine slurm: folder {folder}: {error.strerror}. Name another in the site file.") from error
+    try:
+        job = SlurmJob(client.submit(script), folder)
+    except EngineError:
+        remove_folder(folder)
+        raise
+    (folder / "number").write_text(job.number, encoding="ascii")
+    return job
+
+
+def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
+    """Until the job runs and has seen its folder; what Slurm says meanwhile is printed.
+
+    Raises:
+        EngineError: it ended before, or does not see the folder.
+    """
+    said, running = "", 0.0
+    while not (job.folder / "nodes").exists():
+        check()
+        os.listdir(job.folder)  # noqa: PTH208 - a folder over a network then shows what is new
+        state = job.look()
+        if state.text != said:
+            said = state.text
+            sys.stderr.write(f"# Slurm job {job.number}: {said}\n")
+        if not state.alive:
+            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{_last_line(job)}")
+        running = running or (time.monotonic() if state.state == "RUNNING" else 0.0)
+        if running and time.monotonic() - running > GONE:
+            raise EngineError(f"engine slurm: job {job.number} runs, and nothing comes from it in {job.folder}. Is "
+                              "folder in the site file one that every node sees under this path?")  # fmt: skip
+        time.sleep(0.1)
+
+
+def _last_line(job: SlurmJob) -> str:
+    try:
+        lines = (job.folder / "job.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return f": {lines[-1]}" if lines else ""

@@ -1,0 +1,110 @@
+"""What images and environments hold on the nodes of a job: asked in its first steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from collbench import workloads
+from collbench.errors import ImageMissing
+from collbench.launch import starters
+from collbench.launch.cells import LaunchCell, communicates
+from collbench.launch.engines.slurm.job import SlurmJob
+from collbench.launch.engines.slurm.script import StepOf, library_of, python_of, step_script
+from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.spec import Look, Looks
+from collbench.launch.log import Log
+from collbench.launch.placing import Placement
+from collbench.launch.probe import Contents
+from collbench.launch.starters.starter import PROCESS
+from collbench.launch.stopping import StopCheck
+from collbench.schema.launch_plan import LaunchPlan
+
+#: Longest wait for an answer (s): a runtime may unpack an image first.
+ANSWER = 600.0
+
+
+def look_at(
+    job: SlurmJob, site: SlurmSite, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], check: StopCheck
+) -> Looks:
+    """What every image holds; with policy host beside policies in containers, how its environment differs from it.
+
+    Raises:
+        ImageMissing: it does not hold this collbench, or another library than its name says.
+    """
+    looks: dict[str, Look] = {}
+    remarks: list[str] = []
+    for name in dict.fromkeys(cell.image for cell in placements):
+        cells = {cell.isolation is not None: cell for cell in placements if cell.image == name}
+        seen = {}
+        for contained, cell in sorted(cells.items()):
+            contents = _contents(job, site, plan, cell, placements[cell], check)
+            title = f"image {name}" if contained else f"the environment for {name}"
+            _refuse_other_library(site, plan, name, title, contents)
+            seen[contained] = Look(contents, site.images.get(name, "") if contained else python_of(cell, site), title)
+        looks[name] = seen.get(True) or seen[False]
+        if len(seen) == 2:
+            remarks += _differences(name, seen[False].contents, seen[True].contents, communicates(plan))
+    return Looks(looks, tuple(remarks))
+
+
+def _differences(name: str, bare: Contents, inside: Contents, communicate: bool) -> list[str]:
+    from collbench.launch.stacks import differences_of  # it knows all engines
+
+    lines = differences_of(bare, inside, communicate)
+    return [f"{name}: apart from the container, host and image differ: {line}" for line in lines]
+
+
+def _contents(
+    job: SlurmJob, site: SlurmSite, plan: LaunchPlan, cell: LaunchCell, placement: Placement, check: StopCheck
+) -> Contents:
+    """What one task on one node prints of itself."""
+    one = replace(cell, ranks=1, hosts=1, servers=0)
+    alone = replace(placement, boxes=(replace(placement.boxes[0], ranks=(0,), slots=placement.boxes[0].slots[:1]),))
+    torch = ("--torch",) if library_of(cell.image, site, plan) == "torch" else ()
+    argv = (python_of(cell, site), "-m", "collbench.launch.probe", *torch, *workloads.uses(plan.benchmarks))
+    name = f"look-{cell.image}-{job.steps}"
+    log = Log()
+    step = job.start(step_script(StepOf(name, one, alone, PROCESS, {}), site, argv), name, log)
+    deadline = time.monotonic() + ANSWER
+    try:
+        while step.code is None:
+            check()
+            state = job.look()
+            if not state.alive or time.monotonic() > deadline:
+                raise ImageMissing(f"image {cell.image}: nothing comes from the node (job {job.number}: {state.text}).")
+            time.sleep(0.05)
+    finally:
+        step.end()
+    return _decoded(cell, site, log)
+
+
+def _decoded(cell: LaunchCell, site: SlurmSite, log: Log) -> Contents:
+    what = f"image {cell.image} ({site.images.get(cell.image)})" if cell.isolation else (
+        f"environment {site.environments.get(cell.image) or 'on PATH'} for {cell.image}")  # fmt: skip
+    for line in reversed(log.lines):
+        try:
+            contents = msgspec.json.decode(line, type=Contents)
+        except msgspec.DecodeError:
+            continue
+        if contents.another is not None:
+            raise ImageMissing(f"{what}: {contents.another}. Make it again with this collbench.")
+        return contents
+    said = next((line for line in reversed(log.lines) if line.strip()), "nothing was printed")
+    raise ImageMissing(
+        f"{what}: does not say what it holds ({said[:200]}). Name one that holds collbench in the site file."
+    )
+
+
+def _refuse_other_library(site: SlurmSite, plan: LaunchPlan, name: str, title: str, contents: Contents) -> None:
+    if not communicates(plan):
+        return
+    expected = library_of(name, site, plan)
+    if contents.vendor != expected:
+        raise ImageMissing(
+            f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
+            f"{', '.join(starters.names())}. Say in the site file which it is: libraries = {{ {name} = ... }}"
+        )

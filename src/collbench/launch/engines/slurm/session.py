@@ -1,0 +1,187 @@
+"""A Slurm cluster that answers: one job for an experiment, whose steps are its launches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from collbench.errors import EngineError, LaunchFailed
+from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.slurm import client
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
+from collbench.launch.engines.slurm.look import look_at
+from collbench.launch.engines.slurm.script import (
+    ABANDONED,
+    StepOf,
+    job_script,
+    program_of,
+    refuse,
+    resources_of,
+    step_script,
+    variables_of,
+)
+from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.spec import Looks, WorldSpec
+from collbench.launch.folders.removal import remove_folder
+from collbench.launch.log import Log
+from collbench.launch.placing import Placement
+from collbench.launch.starters.starter import Argv
+from collbench.launch.stopping import StopCheck
+from collbench.schema.launch_plan import LaunchPlan
+
+#: Names of jobs and of their folders.
+PREFIX = "collbench-"
+
+
+@dataclass
+class SlurmSession:
+    """A cluster, as its site file describes it. `check` raises when we are to stop."""
+
+    site: SlurmSite
+    check: StopCheck
+    run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
+    job: SlurmJob | None = None
+    _held: int = 0
+
+    @cached_property
+    def title(self) -> str:
+        """`slurm 22.05.8, charliecloud`."""
+        runtime = "" if self.site.runtime == "none" else f", {self.site.runtime}"
+        return f"{client.version()}{runtime}"
+
+    @property
+    def folder(self) -> Path:
+        """Where folders of launches are made: every node sees it."""
+        return Path(self.site.folder) / self.run
+
+    @contextlib.contextmanager
+    def cleaned(self) -> Iterator[None]:
+        """The outermost of such contexts cancels the job."""
+        self._held += 1
+        try:
+            yield
+        except BaseException as error:
+            self._released(error)
+            raise
+        else:
+            self._released(None)
+
+    def _released(self, error: BaseException | None) -> None:
+        self._held -= 1
+        if self._held or self.job is None:
+            return
+        try:
+            self.job.end()
+            self.job = None
+        except EngineError as left:
+            if error is None:
+                raise
+            error.add_note(f" {left}")
+
+    def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
+        """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
+
+        Raises:
+            EngineError: Slurm rejects the job, or ends it.
+            CollbenchError: an image or an environment is missing, or holds something else.
+        """
+        refuse(plan, placements, self.site)
+        script = job_script(self.run, self.folder, self.site, resources_of(placements.items()))
+        self.job = submitted(script, self.folder)
+        wait_for_nodes(self.job, self.check)
+        return look_at(self.job, self.site, plan, placements, self.check)
+
+    def ready(self) -> None:
+        """Whether the job still has its nodes.
+
+        Raises:
+            EngineError: Slurm has ended it.
+        """
+        if self.job is None:
+            raise EngineError("engine slurm: there is no job.")
+        state = self.job.look(at_once=True)
+        if not state.alive:
+            hint = f" Raise time in the site file ({self.site.time})." if state.state == "TIMEOUT" else ""
+            raise EngineError(f"engine slurm: job {self.job.number} has ended: {state.text}.{hint}")
+
+    @contextlib.contextmanager
+    def open(self, world: WorldSpec) -> Iterator[SlurmWorld]:
+        """A step of the job; it is cancelled at the end, if it still runs."""
+        if self.job is None:
+            raise EngineError("engine slurm: there is no job.")
+        opened = SlurmWorld(world, self.job, self.site)
+        try:
+            yield opened
+        except LaunchFailed as error:
+            raise LaunchFailed(f"{error}{_advice(error)}", error.log) from error
+        finally:
+            for step in opened.started:
+                step.end()
+
+    def sweep(self) -> tuple[list[str], list[str]]:
+        """Jobs and folders whose driver has not shown itself for minutes."""
+        removed: list[str] = []
+        kept: list[str] = []
+        for folder in sorted(Path(self.site.folder).glob(f"{PREFIX}*")):
+            with contextlib.suppress(OSError):
+                own = folder.stat().st_uid == os.getuid()
+                silent = time.time() - (folder / "driver").stat().st_mtime > ABANDONED
+                if not own or not silent:
+                    kept += [str(folder)] if own else []
+                    continue
+                if (folder / "number").exists():
+                    client.cancel((folder / "number").read_text(encoding="ascii"))
+                (removed if remove_folder(folder) else kept).append(str(folder))
+        return removed, kept
+
+
+#: What a library prints where the type of PMI is not its own, and what helps.
+_WRONG_PMI = ("unsupported PMI version", "No PMIx server was reachable")
+
+
+def _advice(error: LaunchFailed) -> str:
+    text = "\n".join((str(error), *error.log))
+    if any(sign in text for sign in _WRONG_PMI):
+        return '; set mpi in the site file: mpich = "pmi2", openmpi = "pmix" (srun --mpi=list names what there is)'
+    return ""
+
+
+@dataclass(frozen=True)
+class SlurmWorld:
+    """All ranks of a launch, started by one srun."""
+
+    world: WorldSpec
+    job: SlurmJob
+    site: SlurmSite
+    started: list[SlurmStep] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        return (("the job", self.world.cell.ranks),)
+
+    @property
+    def program(self) -> Argv:
+        return program_of(self.world, self.site)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return variables_of(self.world.cell, self.world.placement, self.world.stack.starter, self.site)
+
+    def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
+        """The step that starts every rank."""
+        world = self.world
+        step = StepOf(world.name, world.cell, world.placement, world.stack.starter, environment)
+        started = self.job.start(step_script(step, self.site, argv), world.name, log)
+        self.started.append(started)
+        return started
+
+    def died(self) -> str | None:
+        """What Slurm says where the job has ended."""
+        state = self.job.look(at_once=any(step.ended for step in self.started))
+        return None if state.alive else f"Slurm job {self.job.number} ended: {state.text}"

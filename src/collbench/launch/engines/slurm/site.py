@@ -1,0 +1,55 @@
+"""The table [slurm] of a site file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from collbench.errors import PlanError
+from collbench.launch.engines.slurm import runtimes
+from collbench.launch.site import read_site
+from collbench.spelling import suggestion
+
+
+class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What Slurm needs to know of a cluster.
+
+    `folder` is one that every node and the driver see under one path. `cores` and `gpus` are those of a node. `runtime`
+    starts containers, of `images` by the names in plans: files or references, as the runtime spells them.
+    `environments` are Python environments by the same names, for policy `host`. `mpi` is the type of PMI by library,
+    `libraries` the library by image where its name does not say it. `options` are given to sbatch, `setup` are lines of
+    shell before everything else, `variables` are set for every rank. `time` limits the job (as Slurm spells it).
+    """
+
+    folder: str
+    cores: int
+    gpus: int = 0
+    runtime: str = "none"
+    images: dict[str, str] = {}
+    environments: dict[str, str] = {}
+    libraries: dict[str, str] = {}
+    mpi: dict[str, str] = {}
+    options: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    time: str = "2:00:00"
+
+
+def read(path: str) -> SlurmSite:
+    """The site in a file, checked as far as that takes no cluster.
+
+    Raises:
+        PlanError: it cannot be read, or a value makes no sense.
+    """
+    site = read_site(path, "slurm", SlurmSite)
+    if site.runtime not in runtimes.names():
+        raise PlanError(f"site {path}: runtime {site.runtime!r}: unknown. {suggestion(site.runtime, runtimes.names())}")
+    if not Path(site.folder).is_absolute():
+        raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
+    if site.cores < 1 or site.gpus < 0:
+        raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
+    for option in site.options:
+        if not option.startswith("-") or "\n" in option:
+            raise PlanError(f"site {path}: option {option!r}: is no flag of sbatch. Write --partition=gpu, say.")
+    return site

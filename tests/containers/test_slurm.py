@@ -1,0 +1,225 @@
+"""Launches on a Slurm cluster of containers: real srun, both MPIs and torch, Charliecloud, and what may go wrong."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tools.toy_slurm import ToySlurm, docker, unpacked
+
+from collbench.schema.record import Record
+from collbench.schema.store import read_run
+from tests.containers.conftest import Started
+from tests.containers.test_launch import need
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.docker
+
+PLAN = """\
+images = ["{image}"]
+policies = {policies}
+collectives = ["allreduce"]
+backends = ["{backend}"]
+sizes = ["8"]
+ranks = [2]
+hosts = [2]
+launches = {launches}
+warmup = 1
+iters = {iters}
+timeout = "{timeout}"
+"""
+
+SITE = """\
+[slurm]
+folder = "/shared/collbench"
+cores = 1
+runtime = "{runtime}"
+images = {{ openmpi = "/shared/img/openmpi" }}
+environments = {{ openmpi = "/opt/collbench", mpich = "/opt/collbench", torch = "/opt/collbench" }}
+time = "{time}"
+options = {options}
+{more}
+"""
+
+
+#: Ctrl-C, which `docker exec` does not pass on.
+INTERRUPT = """\
+for process in /proc/[0-9]*; do
+  tr "\\0" " " < $process/cmdline 2>/dev/null | grep -q "[c]ollbench launch" && kill -INT ${process#/proc/}
+done; true"""
+
+
+class Cluster(ToySlurm):
+    """A cluster with files of ours in its shared folder."""
+
+    def write(self, name: str, text: str) -> None:
+        (self.share / name).write_text(text)
+
+    def plan(
+        self, image: str = "openmpi", policies: str = '["host"]', backend: str = "mpi", launches: int = 1,
+        iters: int = 5, timeout: str = "60s",
+    ) -> None:  # fmt: skip
+        given = {"image": image, "policies": policies, "backend": backend, "launches": launches, "iters": iters}
+        self.write("plan.toml", PLAN.format(timeout=timeout, **given))
+
+    def site(self, runtime: str = "none", time: str = "10", options: str = "[]", more: str = "") -> None:
+        self.write("site.toml", SITE.format(runtime=runtime, time=time, options=options, more=more))
+
+    def launch(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        return self.user("collbench", "launch", "plan.toml", "--on", "slurm", "--site", "site.toml", *flags)
+
+    def start(self) -> subprocess.Popen[str]:
+        """As `launch`, and it goes on."""
+        whole = ("docker", "exec", "--user", "1000", "--workdir", "/shared", self.node(0), "collbench", "launch",
+                 "plan.toml", "--on", "slurm", "--site", "site.toml", "--out", "run")  # fmt: skip
+        return subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def measures(self) -> bool:
+        """Whether the ranks of a launch have met."""
+        return any((self.share / "collbench").glob("*/*/out/manifest.json"))
+
+    def records(self, run: str = "run") -> tuple[Record, ...]:
+        return tuple(read_run(self.share / run).records)
+
+    def left(self) -> str:
+        """Jobs that are still there, and folders of ours."""
+        jobs = self.root(0, "squeue", "-h", "-t", "PENDING,RUNNING")
+        folder = self.share / "collbench"
+        return jobs + " ".join(path.name for path in folder.glob("*")) if folder.exists() else jobs
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, started: Started, tmp_path: Path) -> Iterator[Cluster]:
+    """Two nodes of the image that the test names."""
+    image = getattr(request, "param", "openmpi")
+    need(started, image)
+    share = Path("/var/tmp") / tmp_path.name  # noqa: S108 - a folder that the engine sees
+    sources = ("--volume", f"{ROOT / 'src'}:/src:ro", "--security-opt", "seccomp=unconfined", "--cap-add", "SYS_ADMIN")
+    made = Cluster(f"cbtoy-{time.time_ns() % 10**8}", f"collbench/{image}", share, options=sources,
+                   environment={"USER": "collbench", "PYTHONPATH": "/src"})  # fmt: skip
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+        shutil.rmtree(share, ignore_errors=True)
+
+
+@pytest.mark.parametrize("cluster", ["openmpi", "mpich"], indirect=True)
+def test_both_libraries_over_two_nodes(cluster: Cluster) -> None:
+    image = cluster.image.rpartition("/")[2]
+    cluster.plan(image, launches=2)
+    cluster.site()
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    records = cluster.records()
+    assert [(r.status, r.case.where.engine, r.case.where.hosts, r.case.where.policy) for r in records] == [
+        ("ok", "slurm", 2, "host")
+    ] * 2
+    assert all(record.transport and "tcp" in record.transport for record in records)
+    assert cluster.left() == ""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("cluster", ["torch"], indirect=True)
+def test_torch_needs_no_pmi(cluster: Cluster) -> None:
+    cluster.plan("torch", backend="torch-gloo")
+    cluster.site()
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert [record.status for record in cluster.records()] == ["ok"]
+
+
+def test_containers_of_a_runtime(cluster: Cluster) -> None:
+    tree = cluster.share / "img/openmpi"
+    unpacked(cluster.image, tree, "/shared/collbench")
+    (site,) = tree.glob("opt/collbench/lib/python3*/site-packages/collbench")
+    shutil.copytree(ROOT / "src/collbench", site, dirs_exist_ok=True)
+    cluster.plan(policies='["host", "multi", "single"]')
+    cluster.site("charliecloud")
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    by_policy = {record.case.where.policy: record for record in cluster.records()}
+    assert {name: record.case.where.isolation for name, record in by_policy.items()} == {
+        "host": None, "multi": "files", "single": "files"
+    }  # fmt: skip
+    nodes = ("n0", "n1")  # they are containers themselves
+    found = {name: record.ranks.container for name, record in by_policy.items() if record.ranks is not None}
+    assert found == {"host": nodes, "multi": ("c0", "c1"), "single": ("c0", "c1")}
+
+
+def test_an_interrupted_launch_is_resumed_and_leaves_no_job(cluster: Cluster) -> None:
+    cluster.plan(launches=30)
+    cluster.site()
+    process = cluster.start()
+    lines = cluster.share / "run/records.jsonl"
+    until(lambda: lines.exists() and lines.read_bytes().count(b"\n") >= 2)
+    cluster.root(0, "sh", "-c", INTERRUPT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in err, err
+    assert cluster.left() == ""
+    before = len(cluster.records())
+    cluster.write(
+        "plan.toml", (cluster.share / "plan.toml").read_text().replace("launches = 30", f"launches = {before + 1}")
+    )
+    refused = cluster.launch("--resume", "run")
+    assert refused.returncode == 2 and "another plan" in refused.stderr
+    cluster.plan(launches=30)
+    again = cluster.launch("--resume", "run", "--dry-run")
+    assert again.returncode == 0
+
+
+def test_a_node_that_dies_fails_its_launch_and_ends_the_experiment(cluster: Cluster) -> None:
+    cluster.plan(launches=3, iters=10_000_000, timeout="10s")
+    cluster.site()
+    process = cluster.start()
+    until(cluster.measures)
+    docker("kill", cluster.node(1))
+    _, err = process.communicate(timeout=150)
+    records = cluster.records()
+    assert process.returncode == 2 and "NODE_FAIL" in err and "--resume" in err, err
+    assert {record.status for record in records} == {"failed"} and len(records) < 3
+    assert cluster.left() == ""
+
+
+def test_a_job_that_somebody_cancels_ends_the_experiment(cluster: Cluster) -> None:
+    cluster.plan(launches=2, iters=10_000_000)
+    cluster.site()
+    process = cluster.start()
+    until(cluster.measures)
+    cluster.root(0, "scancel", "1")
+    _, err = process.communicate(timeout=60)
+    (record,) = cluster.records()
+    assert record.status == "failed" and "CANCELLED" in str(record.reason), record.reason
+    assert process.returncode == 2 and "job 1 has ended" in err and "--resume" in err, err
+    assert cluster.left() == ""
+
+
+REFUSED = [
+    ({"options": '["--partition=gpu"]'}, {}, "sbatch says: Batch job submission failed: Invalid partition"),
+    ({"runtime": "charliecloud"}, {"policies": '["multi"]'}, "img/openmpi"),
+    ({"more": 'mpi = { openmpi = "pmi2" }'}, {}, "srun --mpi=pmix"),
+    ({"more": 'mpi = { openmpi = "nonsense" }'}, {}, "nonsense"),
+]
+
+
+@pytest.mark.parametrize(("site", "plan", "says"), REFUSED)
+def test_what_a_cluster_refuses(cluster: Cluster, site: dict[str, str], plan: dict[str, str], says: str) -> None:
+    cluster.plan(policies=plan.get("policies", '["host"]'))
+    cluster.site(**site)
+    done = cluster.launch("--out", "run")
+    assert done.returncode in (1, 2)
+    assert says in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert cluster.left() == ""
+
+
+def until(there: Callable[[], bool], limit: float = 60.0) -> None:
+    end = time.monotonic() + limit
+    while not there():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.1)

@@ -1,0 +1,34 @@
+#!/bin/bash
+#SBATCH --job-name=collbench-RUN
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --cpus-per-task=1
+#SBATCH --time=2:00:00
+#SBATCH --no-requeue
+#SBATCH --output=/work/collbench/collbench-RUN/job.log
+#SBATCH --exclusive
+cd /work/collbench/collbench-RUN || exit 72
+scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
+export FIRST_NODE=$(head -n 1 nodes)
+exec {never}<> <(:)  # a pipe in which nothing comes: a pause without a process
+n=0
+while [ ! -e end ]; do
+  if [ -e step-$n ]; then
+    bash step-$n > log-$n 2>&1
+    echo $? > code-$n.part; mv code-$n.part code-$n
+    n=$((n + 1)); alive=$SECONDS
+  else
+    read -r sign < driver
+    [ "$sign" = "$last" ] || { last=$sign; alive=$SECONDS; }
+    [ $((SECONDS - alive)) -lt 300 ] || exit 75
+    read -r -t 0.1 -u $never
+  fi
+done
+
+# step 0: mpich single files, 4 ranks on 2 hosts
+export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"rank","crowded":false}'
+export OMP_NUM_THREADS=1
+export UCX_LOG_LEVEL=info
+export UCX_POSIX_USE_PROC_LINK=n
+exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmi2 \
+  sh -c 'export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task apptainer exec --bind /work/collbench /img/mpich python -m collbench run /work/collbench/collbench-RUN/0/plan.json --out /work/collbench/collbench-RUN/0/out --style csv

@@ -1,0 +1,118 @@
+"""Worlds that a resource manager started: what ranks do with the shape that was planned, and what they find wrong."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
+from collbench.errors import WorldMismatch
+from collbench.machine import launcher
+from collbench.run import binding, shape
+from collbench.run.shape import Seat, compared
+from collbench.schema.place import SHAPE, Shape
+from collbench.schema.place import shape as planned_shape
+
+#: Two hosts with two ranks each, of two cores.
+PLANNED = Shape(hosts=2, each=2, cores=2)
+SEATS = (
+    Seat("n0 boot", frozenset({0, 1}), "mnt:[1]"), Seat("n0 boot", frozenset({2, 3}), "mnt:[1]"),
+    Seat("n1 boot", frozenset({0, 1}), "mnt:[2]"), Seat("n1 boot", frozenset({2, 3}), "mnt:[2]"),
+)  # fmt: skip
+
+SRUN = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}
+
+
+def test_a_world_as_planned() -> None:
+    assert compared(PLANNED, SEATS) is None
+
+
+def changed(rank: int, **fields: Any) -> tuple[Seat, ...]:
+    return tuple(replace(seat, **fields) if number == rank else seat for number, seat in enumerate(SEATS))
+
+
+@pytest.mark.parametrize(
+    ("planned", "seats", "says"),
+    [
+        (PLANNED, SEATS[:3], "4 ranks were planned, and 3 met"),
+        (PLANNED, tuple(replace(seat, host="n0 boot") for seat in SEATS),
+         "2 hosts were planned, and the ranks are on 1 (n0)"),
+        (PLANNED, changed(2, host="n0 boot"), "2 ranks were planned on each host, and n0 has 3"),
+        (PLANNED, changed(1, cores=frozenset({1, 2})), "ranks 0 and 1 share core 1 of n0"),
+        (PLANNED, changed(3, cores=frozenset({2})), "rank 3 was to have 2 cores, and may use 2"),
+        (PLANNED, changed(1, files="mnt:[9]"),
+         "ranks 0 to 1 of a host were planned in one place, and are in 2 mount namespaces"),
+        (msgspec.structs.replace(PLANNED, boxes="rank"), SEATS,
+         "ranks 0 to 1 of a host were planned each in a container of its own, and are in 1 mount namespace"),
+        (PLANNED, tuple(replace(seat, gpu=f"GPU-{number // 2}") for number, seat in enumerate(SEATS)),
+         "ranks 0 and 1 share GPU GPU-0"),
+    ],
+)  # fmt: skip
+def test_what_differs_is_said(planned: Shape, seats: tuple[Seat, ...], says: str) -> None:
+    assert compared(planned, seats) == says
+
+
+def test_ranks_may_share_cores_where_the_plan_says_so() -> None:
+    assert compared(msgspec.structs.replace(PLANNED, crowded=True), changed(1, cores=frozenset({0, 1}))) is None
+
+
+def test_all_ranks_hear_of_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHAPE, msgspec.json.encode(PLANNED).decode())
+    hub, found = Hub(3, 5.0), [""] * 3
+
+    def body(rank: int) -> None:
+        found[rank] = str(shape.difference(FakeWorld(hub, rank)))
+
+    run_ranks(hub, body, 5.0)
+    assert found == ["4 ranks were planned, and 3 met"] * 3
+
+
+@pytest.mark.parametrize(
+    ("mask", "cores", "taken"),
+    [
+        ({0, 1, 2, 3}, 2, {2, 3}),  # one mask for both ranks of the node: the second half
+        ({6, 7}, 2, {6, 7}),  # a mask of its own
+        ({4, 5, 6}, 2, {4, 5}),
+    ],
+)
+def test_a_rank_takes_its_part_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch, mask: set[int], cores: int, taken: set[int]
+) -> None:
+    asked: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
+    text = msgspec.json.encode(Shape(hosts=2, each=2, cores=cores)).decode()
+    binding.bind(SRUN | {SHAPE: text})
+    assert asked == [taken]
+
+
+def test_too_few_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
+    with pytest.raises(WorldMismatch, match="rank 3 was to have 2 cores, and may use 5"):
+        shape.bind(PLANNED, SRUN)
+
+
+def test_a_shape_that_no_launcher_wrote() -> None:
+    with pytest.raises(WorldMismatch, match="COLLBENCH_SHAPE"):
+        planned_shape({SHAPE: "{}"})
+    assert planned_shape({}) is None
+
+
+def test_srun_is_seen_behind_its_pmi() -> None:
+    """PMI_RANK alone is hydra's; srun with PMI-2 sets it too, and has the local rank."""
+    pmi2 = SRUN | {"PMI_RANK": "3", "PMI_SIZE": "4"}
+    assert launcher.detect(pmi2) == launcher.Launcher("slurm", 3, 4, 1)
+    hydra = pmi2 | {"MPI_LOCALRANKID": "0"}
+    assert launcher.detect(hydra).kind == "mpich"
+    assert launcher.contradiction(pmi2) is None and launcher.contradiction(SRUN) is None
+
+
+def test_a_rank_that_two_give_differently_is_refused_before_it_hangs() -> None:
+    crossed = SRUN | {"PMI_RANK": "2", "PMI_SIZE": "4"}
+    assert str(launcher.contradiction(crossed)).startswith("PMI_RANK is 2 and SLURM_PROCID is 3")
+    with pytest.raises(WorldMismatch, match=r"PMI_RANK=\$SLURM_PROCID"):
+        shape.bind(PLANNED, crossed)

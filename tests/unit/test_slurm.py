@@ -1,0 +1,231 @@
+"""The engine `slurm` without a cluster: site files, scripts, what is refused, and what Slurm's programs answer."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from collbench.errors import EngineError, PlanError
+from collbench.launch.engines.slurm import ENGINE, client
+from collbench.launch.engines.slurm import script as texts
+from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
+from collbench.launch.engines.slurm.script import shape_of
+from collbench.launch.engines.slurm.site import read
+from collbench.launch.expansion import ExpandedPlan, expand
+from collbench.launch.log import Log
+from collbench.schema.launch_plan import LaunchPlan
+
+SITE: dict[str, Any] = {
+    "folder": "/work/collbench", "cores": 8, "environments": {"openmpi": "/work/openmpi", "torch": "/work/torch"},
+    "images": {"openmpi": "/img/openmpi", "mpich": "/img/mpich", "torch": "/img/torch"}, "options": ["--exclusive"],
+}  # fmt: skip
+
+Golden = Callable[[str, str], None]
+
+PLAN = LaunchPlan(images=("openmpi",), policies=("host",), collectives=("allreduce",), sizes=("8",), ranks=(4,),
+                  hosts=(2,), launches=1, engine="slurm")  # fmt: skip
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {toml(inner)}' for name, inner in value.items())} }}"
+    return json.dumps(value)
+
+
+def site_file(where: Path, **changes: Any) -> str:
+    path = where / "site.toml"
+    path.write_text("[slurm]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in (SITE | changes).items()))
+    return str(path)
+
+
+def expanded(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> ExpandedPlan:
+    return expand(msgspec.structs.replace(PLAN, site=site_file(folder, **site), **(plan or {})))
+
+
+def script(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> str:
+    done = expanded(folder, plan, **site)
+    return ENGINE.script(done.plan, done.order, done.placements)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "site"),
+    [
+        ("bare", {"hosts": (1, 2)}, {"setup": ["module load openmpi"], "variables": {"UCX_TLS": "rc,sm"}}),
+        ("pyxis", {"policies": ("multi",), "images": ("mpich",)}, {"runtime": "pyxis"}),
+        ("charliecloud", {"policies": ("host", "multi", "single")}, {"runtime": "charliecloud"}),
+        ("apptainer", {"policies": ("single",), "images": ("mpich",)}, {"runtime": "apptainer"}),
+        ("torch", {"images": ("torch",), "backends": ("torch-gloo",)}, {}),
+        ("gpus", {"device": "gpu", "backends": ("nccl",), "policies": ("multi",)}, {"runtime": "pyxis", "gpus": 2}),
+    ],
+)
+def test_what_is_given_to_slurm(
+    golden: Golden, tmp_path: Path, name: str, plan: dict[str, Any], site: dict[str, Any]
+) -> None:
+    golden(f"slurm-{name}.sh", script(tmp_path, plan, **site))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"runtime": "docker"}, "runtime 'docker': unknown"),
+        ({"folder": "work"}, "must be an absolute path"),
+        ({"cores": 0}, "cores must be 1 or more"),
+        ({"options": ["partition=gpu"]}, "is no flag of sbatch"),
+        ({"partition": "gpu"}, "unknown field `partition`"),
+        ({"cores": "many"}, "Expected `int`"),
+    ],
+)
+def test_a_site_file_that_makes_no_sense(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(PlanError, match=r"^site .*site\.toml") as refused:
+        read(site_file(tmp_path, **changes))
+    assert says in str(refused.value)
+
+
+def test_a_site_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="needs a site file"):
+        read("")
+    with pytest.raises(PlanError, match="No such file"):
+        read(str(tmp_path / "none.toml"))
+    (tmp_path / "bad.toml").write_text("[slurm")
+    with pytest.raises(PlanError, match="is not TOML"):
+        read(str(tmp_path / "bad.toml"))
+    (tmp_path / "bad.toml").write_text("[k8s]")
+    with pytest.raises(PlanError, match=r"has no table \[slurm\]"):
+        read(str(tmp_path / "bad.toml"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "site", "says"),
+    [
+        ({"policies": ("multi",)}, {}, "policy multi: with runtime none there is none; set runtime"),
+        ({"policies": ("single",)}, {"runtime": "pyxis"}, "with runtime pyxis there is multi"),
+        ({"policies": ("multi",), "images": ("openmpi-mine",)}, {"runtime": "pyxis"}, "does not say where it is"),
+        ({"isolation": ("strict",), "policies": ("multi",)}, {"runtime": "pyxis"}, "isolation 'strict': unknown"),
+        ({"ranks": (3,)}, {}, "cannot be spread evenly over 2 hosts"),
+        ({"ranks": (32,)}, {}, "need 16 cores, and this machine offers 8"),
+        ({"images": ("mine",)}, {}, "does not say which library"),
+        ({"device": "gpu", "backends": ("nccl",)}, {}, "GPU"),
+    ],
+)
+def test_what_a_site_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[str, Any], says: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        script(tmp_path, plan, **site)
+    assert says in str(refused.value)
+
+
+def test_hosts_need_an_engine_that_has_several() -> None:
+    with pytest.raises(PlanError, match="engine docker has one machine"):
+        expand(LaunchPlan(images=("openmpi",), policies=("multi",), hosts=(2,), ranks=(2,), collectives=("bcast",)))
+
+
+def test_ranks_of_a_host_follow_each_other(tmp_path: Path) -> None:
+    done = expanded(tmp_path, {"policies": ("single",)}, runtime="charliecloud")
+    (placement,) = done.placements.values()
+    assert [(box.host, box.name, box.ranks) for box in placement.boxes] == [
+        (0, "h0c0", (0,)), (0, "h0c1", (1,)), (1, "h1c0", (2,)), (1, "h1c1", (3,))
+    ]  # fmt: skip
+    shape = shape_of(done.cells[0], placement)
+    assert (shape.hosts, shape.each, shape.cores, shape.boxes) == (2, 2, 1, "rank")
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which tests put what plays Slurm's programs."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def play(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_no_slurm_here(programs: Path) -> None:
+    with pytest.raises(EngineError, match="there is no sbatch here"):
+        client.submit("#!/bin/bash\n")
+
+
+def test_what_slurm_rejects_is_said_in_its_words(programs: Path, tmp_path: Path) -> None:
+    play(programs, "sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
+    with pytest.raises(EngineError, match="sbatch says: Batch job submission failed: Invalid account"):
+        submitted("", tmp_path / "job")
+    assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "alive"),
+    [
+        ("JobId=1 JobState=PENDING Reason=Resources NodeList=", "PENDING (Resources)", True),
+        ("JobId=1 JobState=RUNNING Reason=None NodeList=n[0-1]", "RUNNING", True),
+        ("JobId=1 JobState=TIMEOUT Reason=TimeLimit NodeList=n0", "TIMEOUT (TimeLimit)", False),
+        ("JobId=1 JobState=NODE_FAIL Reason=NodeDown NodeList=n0", "NODE_FAIL (NodeDown)", False),
+    ],
+)
+def test_states_of_a_job(programs: Path, said: str, state: str, alive: bool) -> None:
+    play(programs, "scontrol", f"echo '{said}'")
+    found = client.state_of("1")
+    assert (found.text, found.alive) == (state, alive)
+
+
+def test_a_job_that_slurm_has_forgotten_has_ended(programs: Path) -> None:
+    play(programs, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert not client.state_of("1").alive
+
+
+def test_a_job_that_ends_before_it_begins(programs: Path, tmp_path: Path) -> None:
+    play(programs, "sbatch", "echo 7")
+    play(programs, "scontrol", "echo 'JobId=7 JobState=FAILED Reason=NonZeroExitCode NodeList=n0'")
+    job = submitted("", tmp_path / "job")
+    (tmp_path / "job/job.log").write_text("module: command not found\n")
+    with pytest.raises(EngineError, match=r"job 7 ended before it began: FAILED .*: module: command not found"):
+        wait_for_nodes(job, lambda: None)
+
+
+def test_a_folder_that_the_nodes_do_not_see(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(programs, "sbatch", "echo 7")
+    play(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None NodeList=n0'")
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.GONE", 0.2)
+    job = submitted("", tmp_path / "job")
+    with pytest.raises(EngineError, match="Is folder in the site file one that every node sees"):
+        wait_for_nodes(job, lambda: None)
+
+
+def test_output_of_a_step_is_followed_to_its_end(programs: Path, tmp_path: Path) -> None:
+    play(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None NodeList=n0'")
+    log = Log()
+    step = SlurmJob("7", tmp_path).start("srun true\n", "name", log)
+    assert (tmp_path / "step-0").read_text() == "srun true\n"
+    (tmp_path / "log-0").write_text("one\ntw")
+    assert [step.code, *log.lines] == [None, "one"]
+    errors = "srun: error: task 0: no such file\nsrun: error: n0: task 0: Exited with exit code 2"
+    (tmp_path / "log-0").write_text(f"one\ntwo\n{errors}")
+    (tmp_path / "code-0").write_text("2\n")
+    assert [step.code, *log.lines[1:2], len(log.lines)] == [2, "two", 4]
+    assert step.how == "srun ended with exit code 2: error: task 0: no such file"
+
+
+def test_the_job_performs_steps_and_ends_without_its_driver(tmp_path: Path, programs: Path) -> None:
+    """The script itself, under bash."""
+    play(programs, "scontrol", "echo n0; echo n1")
+    site = read(site_file(tmp_path, folder=str(tmp_path)))
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "driver").write_text("0\n")
+    text = texts.job_script("name", folder, site, texts.Resources(2, 1, 1, 0)).replace("-lt 300", "-lt 2")
+    (folder / "step-0").write_text('echo "on $FIRST_NODE"; exit 3\n')
+    done = subprocess.run(("bash", "-c", text), capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (75, "")
+    assert (folder / "log-0").read_text() == "on n0\n" and (folder / "code-0").read_text() == "3\n"
+    assert (folder / "nodes").read_text() == "n0\nn1\n"
+    (folder / "end").touch()
+    assert subprocess.run(("bash", "-c", text), timeout=30, check=False).returncode == 0
