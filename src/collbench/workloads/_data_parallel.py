@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from collbench.schema.case import Case
 from collbench.workloads._loss import compared
 from collbench.workloads.networks import NETWORKS
-from collbench.workloads.parameters import threads_of
 
 #: Bytes of a parameter in two trainings, with gradient, momentum and place in a bucket, and in what is reduced alone.
 _OF_PARAMETER = (2 * 4 + 1) * 4
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    flags = {name: case[name] for name in ("network", "batch", "bucket", "device")}
-    flags |= {"threads": threads_of(case["threads"]), "times": times}
+    flags = {name: case[name] for name in ("network", "batch", "bucket", "device", "threads")} | {"times": times}
     words = (word for name, value in flags.items() for word in (f"--{name}", str(value)))
     return (sys.executable, "-m", "collbench.workloads.programs.ddp", *words)
 

@@ -26,7 +26,8 @@ WORKLOAD = Program(
         parameter("network", "fcn5", "what is trained", among=tuple(NETWORKS)),
         parameter("batch", 0, "examples of each rank in a step; 0: the network's default", least=0, most=1 << 20),
         parameter("bucket", 0, "MiB of a bucket of gradients; 0: torch's choice", least=0, most=1 << 14, kind="how"),
-        parameter("threads", ALL_CORES, "threads of torch; 0: as many as cores", least=0, most=4096, kind="how"),
+        parameter("threads", ALL_CORES, "threads of torch; 0: as many as a rank has cores for itself",
+                  least=0, most=4096, kind="how"),
         parameter("device", "cpu", "where it is trained: cpu (gloo), cuda (NCCL)", among=("cpu", "cuda"), kind="how"),
     ),
 )  # fmt: skip

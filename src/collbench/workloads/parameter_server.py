@@ -15,7 +15,7 @@ from collbench.workloads._parameter_server import figures, notes, repeatable, se
 from collbench.workloads._torch import Torch
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS
-from collbench.workloads.parameters import parameter, threads_of
+from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.software import Alternatives
 
@@ -36,8 +36,7 @@ def refuses(case: Case) -> str | None:
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    values = {name: case[name] for name in ("servers", "shard", "steps", "data", "seed")}
-    values["threads"] = threads_of(case["threads"])
+    values = {name: case[name] for name in ("servers", "shard", "steps", "data", "seed", "threads")}
     flags = (word for name, value in values.items() for word in (f"--{name}", str(value)))
     return (sys.executable, "-m", "collbench.workloads.programs.parameter_server", *flags)
 
@@ -56,6 +55,7 @@ WORKLOAD = Program(
                   among=("variable", "even"), kind="how"),
         parameter("data", "made-up", "what is learned: made-up images, or real ones", among=tuple(IMAGE_SETS)),
         parameter("seed", 1, "of data, weights and batches", least=0, most=1 << 62),
-        parameter("threads", 1, "threads of each rank; 0: as many as it has cores", least=0, most=4096, kind="how"),
+        parameter("threads", 1, "threads of each rank; 0: as many as it has cores for itself",
+                  least=0, most=4096, kind="how"),
     ),
 )  # fmt: skip

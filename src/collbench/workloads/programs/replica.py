@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collbench.units import counted
 from collbench.workloads.networks import Network
+from collbench.workloads.parameters import threads_of_rank
 
 #: The network begins with the same parameters everywhere, and each rank has examples of its own.
 SEED = 2017
@@ -30,7 +31,7 @@ class World:
     """The ranks of torch's default process group, on one kind of device. Entered to join them."""
 
     def __init__(self, device: str, threads: int) -> None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads_of_rank(threads))
         torch.backends.cudnn.deterministic = True  # or losses would differ by the order of atomic additions
         self.device = torch.device("cuda", _gpu()) if device == "cuda" else torch.device(device)
 
