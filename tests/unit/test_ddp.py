@@ -118,6 +118,10 @@ def test_memory_is_that_of_all_ranks() -> None:
     row = workloads.get("ddp")
     one = row.memory(case(ranks=1))
     assert one > 4 * NETWORKS["alexnet"].parameters and row.memory(case(ranks=4)) == 4 * one
+    batch = row.memory(case(ranks=2, network="resnet50", batch=1 << 20))
+    assert batch > 4 << 40, "what layers keep of two batches of a million images"
+    assert row.memory(case(ranks=2, network="resnet50", batch=1 << 20, device="cuda")) == 2 * 4 * 23_528_522
+    assert row.memory(case(batch=0)) == row.memory(case(batch=256))
 
 
 @pytest.mark.torch

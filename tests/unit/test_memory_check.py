@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -80,6 +81,29 @@ def test_a_program_has_to_fit_into_the_limit_of_its_container(
         program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1)
     )
     assert (None if refused is None else str(refused)) == said
+
+
+@pytest.mark.parametrize(
+    ("here", "ranks", "room", "said"),
+    [
+        (2, 2, 2, ""),
+        (2, 2, 1, "ddp network=resnet50 batch=1048576 .*: needs .* TiB of memory for the 2 ranks on this machine, and "
+                  r".* are free\. Lower the batch or the number of ranks\."),
+        (1, 2, 1, ""),
+        (1, 1, 0.9, r"needs .* TiB of memory, and .* are free\. Lower the batch\."),
+    ],
+)  # fmt: skip
+def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
+    monkeypatch: pytest.MonkeyPatch, here: int, ranks: int, room: float, said: str
+) -> None:
+    monkeypatch.setattr(memory_check, "_missing", lambda case: None)
+    asked = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
+    cases = program_cases(Plan(benchmarks=(asked,)), ranks)
+    one = cases[0].memory / ranks
+    monkeypatch.setattr(memory_check, "available_bytes", lambda: room * one / USABLE_SHARE + 1)
+    refused = programs_do_not_fit(cases, here)
+    assert (refused is not None) == bool(said)
+    assert re.search(said, str(refused))
 
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:

@@ -52,9 +52,12 @@ def test_a_case_is_of_the_network_s_own_sizes() -> None:
     assert dropped.argv[-3:] == ("collbench.workloads.programs.page_cache", "warm", "data")
 
 
-def test_memory_is_that_of_parameters_and_outputs_or_of_the_file() -> None:
-    assert TRAIN.memory(case_of("train", batch=1)) == 12 * 14_205_962 + 12 * 10
-    assert TRAIN.memory(case_of("train", network="lstm")) == 12 * 6_182_672 + 12 * 128 * 32 * 10_000
+def test_memory_is_that_of_parameters_and_layers_or_of_the_file() -> None:
+    assert TRAIN.memory(case_of("train", batch=1)) == 12 * 14_205_962 + NETWORKS["fcn5"].kib * 1024
+    outputs = 12 * 128 * 32 * 10_000
+    assert outputs < TRAIN.memory(case_of("train", network="lstm")) < 2 * outputs
+    assert TRAIN.memory(case_of("train", network="resnet56", batch=200_000)) > 900 << 30
+    assert TRAIN.memory(case_of("train", network="resnet56", batch=1_000, epoch=1, device="cuda")) == 2 * 1_000 * 3073
     assert TRAIN.memory(case_of("train", network="alexnet", epoch=0)) == 2 * 49_920 * 3073
     words = case_of("train", network="lstm", batch=1, epoch=1_000_000)
     assert TRAIN.memory(words) == 2 * 1_000_000 * 33 * 2

@@ -10,8 +10,8 @@ from collbench.schema.case import Case
 from collbench.workloads._loss import compared
 from collbench.workloads.networks import NETWORKS
 
-#: Bytes of a parameter in two trainings, with gradient, momentum and place in a bucket, and in what is reduced alone.
-_OF_PARAMETER = (2 * 4 + 1) * 4
+#: Numbers that are kept of a parameter: in two trainings it, gradient, momentum and place in a bucket; what is reduced.
+_COPIES = 2 * 4 + 1
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
@@ -44,5 +44,6 @@ def notes(output: str) -> Sequence[str]:
 
 
 def memory(case: Case) -> int:
-    """What can be told beforehand, of all ranks: not what layers give."""
-    return _OF_PARAMETER * NETWORKS[case["network"]].parameters * int(case["ranks"])
+    """About, of all ranks: one of the two trainings takes a step at a time."""
+    network = NETWORKS[case["network"]]
+    return int(case["ranks"]) * network.memory(_COPIES, case["batch"] or network.batch, case["device"])

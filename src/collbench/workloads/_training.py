@@ -17,11 +17,8 @@ from collbench.workloads.programs.train_data import FILE
 
 _PROGRAMS = "collbench.workloads.programs"
 
-#: Bytes of a parameter: itself, its gradient and its momentum.
-_OF_PARAMETER = 12
-
-#: Bytes of an output: itself, its softmax and its gradient.
-_OF_OUTPUT = 12
+#: Numbers that are kept of a parameter: itself, its gradient and its momentum.
+_COPIES = 3
 
 
 def network(case: Case) -> Network:
@@ -39,11 +36,10 @@ def epoch(case: Case) -> int:
 
 
 def memory(case: Case) -> int:
-    """What can be told beforehand: parameters and outputs, and the file while it is made."""
+    """About: of the training, or of making its file."""
     of = network(case)
-    outputs = of.classes * prod(of.targets)
     written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
-    return max(_OF_PARAMETER * of.parameters + _OF_OUTPUT * batch(case) * outputs, 2 * written)
+    return max(of.memory(_COPIES, batch(case), case["device"]), 2 * written)
 
 
 def refuses(case: Case) -> str | None:
