@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.workloads._loss import compared
+from collbench.workloads._torch import START
 from collbench.workloads.networks import NETWORKS
 
 #: Numbers that are kept of a parameter: in two trainings it, gradient, momentum and place in a bucket; what is reduced.
 _COPIES = 2 * 4 + 1
+
+#: Steps of each training before the first sample; all-reduces alone in steps, about.
+_BEFORE, _REDUCED = 3, 0.3
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
@@ -47,3 +51,10 @@ def memory(case: Case) -> int:
     """About, of all ranks: one of the two trainings takes a step at a time."""
     network = NETWORKS[case["network"]]
     return int(case["ranks"]) * network.memory(_COPIES, case["batch"] or network.batch, case["device"])
+
+
+def computes(case: Case, times: int) -> float:
+    """Core seconds of all ranks: of each sample a step, one without its all-reduces, and these alone."""
+    network = NETWORKS[case["network"]]
+    steps = 2 * (_BEFORE + times) + _REDUCED * times if case["device"] == "cpu" else 0.0
+    return int(case["ranks"]) * (START + steps * network.step(case["batch"] or network.batch))

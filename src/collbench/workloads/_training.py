@@ -9,6 +9,7 @@ from math import prod
 
 from collbench.schema.case import Case
 from collbench.workloads._loss import compared
+from collbench.workloads._torch import START
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS, Network
 from collbench.workloads.parameters import threads_of
@@ -19,6 +20,10 @@ _PROGRAMS = "collbench.workloads.programs"
 
 #: Numbers that are kept of a parameter: itself, its gradient and its momentum.
 _COPIES = 3
+
+
+#: Core seconds in which examples are made, and written.
+_FILE = 1.0
 
 
 def network(case: Case) -> Network:
@@ -40,6 +45,12 @@ def memory(case: Case) -> int:
     of = network(case)
     written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
     return max(of.memory(_COPIES, batch(case), case["device"]), 2 * written)
+
+
+def computes(case: Case, times: int) -> float:
+    """Core seconds: the file, the first epoch, the samples, and steps up to the one whose loss is compared."""
+    steps = max(epoch(case) + times, case["steps"]) if case["device"] == "cpu" else 0
+    return _FILE + START + steps * network(case).step(batch(case))
 
 
 def refuses(case: Case) -> str | None:

@@ -20,7 +20,7 @@ WORKLOAD = Program(
     ),
     argv=_data_parallel.argv, parse=_data_parallel.parse, verify=_data_parallel.verify,
     repeatable=_data_parallel.repeatable, notes=_data_parallel.notes,
-    messages=_data_parallel.messages, memory=_data_parallel.memory,
+    messages=_data_parallel.messages, memory=_data_parallel.memory, computes=_data_parallel.computes,
     distributed=True, software=(Torch(),),
     axes=(
         parameter("network", "fcn5", "what is trained", among=tuple(NETWORKS)),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from collbench.schema.case import Case
 from collbench.units import counted
-from collbench.workloads._parameter_server import figures, notes, repeatable, seconds, wrong
+from collbench.workloads._parameter_server import computes, figures, notes, repeatable, seconds, wrong
 from collbench.workloads._torch import Torch
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS
@@ -45,7 +45,7 @@ WORKLOAD = Program(
     name="parameter_server", suite="dl", title="training with parameter servers",
     summary="steps of asynchronous workers whose weights parameter servers hold, or (servers=0) of one process",
     measures=(Measure("steps", lambda case: case["steps"], "steps", shown="time"),),
-    argv=argv, parse=seconds, verify=wrong, figures=figures, repeatable=repeatable, notes=notes,
+    argv=argv, parse=seconds, verify=wrong, figures=figures, repeatable=repeatable, notes=notes, computes=computes,
     software=(Torch(),), alternatives=Alternatives("data", IMAGE_SETS), refuses=refuses,
     memory=lambda case: (case["ranks"] - case["servers"]) * IMAGES, repeated=True, distributed=True, servers="servers",
     axes=(

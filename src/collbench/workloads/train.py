@@ -25,7 +25,7 @@ WORKLOAD = Program(
     argv=_training.argv, parse=_training.parse, verify=lambda case, output: int(json.loads(output)["nonfinite"]),
     repeatable=_training.repeatable, notes=lambda output: tuple(json.loads(output)["notes"]),
     files=True, prepare=_training.prepare, before=_training.before,
-    refuses=_training.refuses, memory=_training.memory,
+    refuses=_training.refuses, memory=_training.memory, computes=_training.computes,
     software=(Torch(),), alternatives=Alternatives("data", SOURCES),
     axes=(
         parameter("network", "fcn5", "what is trained", among=tuple(NETWORKS)),
