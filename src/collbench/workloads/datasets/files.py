@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from collbench.machine import facts
 from collbench.schema.manifest import Library
 from collbench.workloads.datasets.source import BadData
 
@@ -37,6 +38,9 @@ def shown(name: str) -> str:
 def lacking(names: Sequence[str]) -> str | None:
     """Why these files cannot be had; None: they can."""
     folder = os.environ.get(VARIABLE, "")
+    if not folder and facts.container() is not None:
+        own = f"build one from it that does, and that sets {VARIABLE} to their folder"
+        return f"this image does not hold {names[0]}; {own}"
     if not folder:
         return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
     if not Path(folder).is_absolute():
