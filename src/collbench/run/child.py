@@ -16,6 +16,7 @@ from collbench.errors import CollbenchError, Interrupted
 from collbench.machine.own_variables import own_names
 from collbench.run.sampling import Watch
 from collbench.units import format_duration
+from collbench.workloads.programs.ending import SKIPPED
 
 #: Interval (s) at which signals are checked: after SIGTERM the watchdog gives the main thread 0.1 s.
 TICK = 0.05
@@ -25,10 +26,6 @@ MOST_OUTPUT, KEPT_ERRORS, LONGEST_LINE = 16 << 20, 1 << 14, 300
 
 #: Bytes that are read at once, and reads before signals are checked again: a pipe holds no more than that.
 CHUNK, MOST_CHUNKS = 1 << 16, 16
-
-
-#: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
-SKIPPED = 77
 
 
 class ProgramFailed(CollbenchError):

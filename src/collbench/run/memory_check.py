@@ -36,13 +36,13 @@ def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1) -> DoesNo
 
 def _on(here: int, case: ProgramCase) -> int:
     """Bytes that so many of its ranks allocate."""
-    return case.memory * here // case.case["ranks"]
+    return case.memory * here // case.case.where.ranks
 
 
 def how_to_fit(case: ProgramCase) -> str:
     """What takes less memory."""
     what = "the batch" if "batch" in case.case.what else "the sizes"
-    return f"Lower {what}{' or the number of ranks' if case.case['ranks'] > 1 else ''}."
+    return f"Lower {what}{' or the number of ranks' if case.case.where.ranks > 1 else ''}."
 
 
 def _missing(case: ProgramCase) -> str | None:

@@ -46,4 +46,4 @@ def notes(output: str) -> Sequence[str]:
 def computes(case: Case, times: int) -> float:
     """Core seconds of all ranks: each begins, a worker makes its images, and each server changes weights every step."""
     servers, ranks = int(case["servers"]), int(case["ranks"])
-    return ranks * START + (ranks - servers) * _IMAGES + case["steps"] * (_STEP + _SERVED * servers)
+    return ranks * START + (ranks - servers) * _IMAGES + int(case["steps"]) * (_STEP + _SERVED * servers)

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from collbench.workloads.networks import NETWORKS
+from collbench.workloads.programs.ending import SKIPPED, Unusable, end, lacking_memory
 from collbench.workloads.programs.replica import Replica, World
 
 #: Steps before the first sample. After the first one DDP makes its buckets anew, in the order of the gradients.
@@ -78,8 +79,12 @@ def main() -> None:
     try:
         with World(flags.device, flags.threads) as world:
             result = train(flags, world)
-    except RuntimeError as error:  # of torch: no memory, a rank that is gone
-        sys.stderr.write(f"rank {os.environ.get('RANK', '?')}: {next(iter(str(error).splitlines()), repr(error))}\n")
+    except Unusable as error:
+        end(SKIPPED, str(error))
+    except (MemoryError, RuntimeError) as error:  # of torch: no memory, a rank that is gone
+        said = next(iter(str(error).splitlines()), repr(error))
+        why = lacking_memory(error, f"{flags.network} with a batch of {flags.batch}") or said
+        sys.stderr.write(f"rank {os.environ.get('RANK', '?')}: {why}\n")
         sys.stderr.flush()
         os._exit(1)  # its threads wait for other ranks
     sys.stdout.write(json.dumps(result) + "\n")
