@@ -52,8 +52,8 @@ def test_shared_cores_are_told_where_there_are_enough_for_all() -> None:
 
 @pytest.mark.parametrize("name", ["ddp", "parameter_server"])
 def test_threads_that_nobody_asked_for_are_left_to_the_process(name: str) -> None:
-    usual: dict[str, Any] = {"network": "fcn5", "batch": 0, "bucket": 0, "device": "cpu", "servers": 1, "shard": "even", "steps": 1,
-             "data": "made-up", "seed": 1}  # fmt: skip
+    usual: dict[str, Any] = {"network": "fcn5", "batch": 0, "bucket": 0, "device": "cpu", "servers": 1,
+                             "shard": "even", "steps": 1, "data": "made-up", "seed": 1}  # fmt: skip
     words = list(workloads.get(name).argv(case_of(name, usual | {"threads": 0, "ranks": 2}), 1))
     assert words[words.index("--threads") + 1] == "0"
 

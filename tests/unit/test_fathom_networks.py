@@ -218,7 +218,7 @@ def test_the_program_prints_what_the_benchmark_reads() -> None:
     assert len(program.parse(output)["step"]) == 4
     assert program.verify(case.case, output) == 0
     assert program.repeatable(case.case, output) == program.figures(case.case, output) == json.loads(output)["loss"]
-    assert program.notes(output) == ("made-up data of the original's shapes",)
+    assert program.notes(output) == ("made-up data of the original's shapes, batches of 32, 1 thread",)
 
 
 def test_a_smaller_batch_than_the_originals_is_told() -> None:

@@ -108,3 +108,8 @@ def test_what_was_not_measured_is_named_or_counted(tmp_path: Path) -> None:
     assert found[1].why == "1 of 14 cells support it, 8 are needed; not measured: 13 of the cells"
     assert (found[4].finding, found[4].why) == ("not measurable here", "not measured: dd count 16 bs 65536")
     assert found[3].finding == "not measurable here" and found[3].why == "not measured: 6 of the cells"
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_the_run_is_read(tmp_path: Path, here: Collbench) -> None:
+    told = here("report", tmp_path / "none", "-o", tmp_path / "nowhere" / "x.html")
+    assert told.code != 0 and told.err.endswith(f"x.html: there is no folder {tmp_path / 'nowhere'}.\n")

@@ -192,6 +192,13 @@ def test_each_training_has_its_table(tmp_path: Path) -> None:
     assert "1 all-reduce a step" in text
 
 
+def test_a_run_without_collectives_says_what_is_modelled(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {training("step", ranks=1): next(iter(steps(ranks=1).values()))})
+    found = CliRunner().invoke(cli, ["model", str(run)])
+    said = str(found.exception or found.output)
+    assert "ddp is a program; what is modelled are collectives (allreduce, " in said
+
+
 def test_advise_says_what_a_place_costs_a_step(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
     text = printed("advise", run)

@@ -23,7 +23,7 @@ WORKLOAD = Program(
     messages=_data_parallel.messages, memory=_data_parallel.memory, computes=_data_parallel.computes,
     distributed=True, software=(Torch(),),
     axes=(
-        parameter("network", "fcn5", "what is trained", among=tuple(NETWORKS)),
+        parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS)),
         parameter("batch", 0, "examples of each rank in a step; 0: the network's default", least=0, most=1 << 20),
         parameter("bucket", 0, "MiB of a bucket of gradients; 0: torch's choice", least=0, most=1 << 14, kind="how"),
         parameter("threads", ALL_CORES, "threads of torch; 0: as many as a rank has cores for itself",

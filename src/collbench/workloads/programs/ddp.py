@@ -31,8 +31,9 @@ STEPS = 3
 def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
     """What is printed: the training, and a second one without all-reduces, sampled in turns."""
     network = NETWORKS[flags.network]
-    whole = Replica(network, flags.batch or network.batch, flags.bucket, world)
-    silent = Replica(network, flags.batch or network.batch, flags.bucket, world, reduces=False)
+    batch = flags.batch or network.batch
+    whole = Replica(network, batch, flags.bucket, world)
+    silent = Replica(network, batch, flags.bucket, world, reduces=False)
     for _ in range(STEPS):
         whole.step()
         silent.step()
@@ -46,7 +47,7 @@ def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
     doing = {"step": whole.step, "compute": silent.step, "communication": reduce_alone}
     taken = sampled(doing, flags.times, world)
     return {
-        "ns": taken, "messages": silent.messages, "loss": loss, "notes": [world.about],
+        "ns": taken, "messages": silent.messages, "loss": loss, "notes": [f"{world.about}, batches of {batch}"],
         "apart": world.apart(whole.parameters),
         "nonfinite": sum(not math.isfinite(value) for value in (loss, whole.loss)),
     }  # fmt: skip

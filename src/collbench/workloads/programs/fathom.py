@@ -14,6 +14,7 @@ import importlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from collbench.units import counted
 from collbench.workloads import _loss
 from collbench.workloads._fathom import NETWORKS
 from collbench.workloads.programs.ending import printed, refuse_without_gpu
@@ -91,7 +92,7 @@ def compared(losses: list[float]) -> dict[str, float]:
 def notes(flags: argparse.Namespace) -> list[str]:
     """What a reader of the times must know."""
     size, original = size_of(flags), NETWORKS[flags.network].batch
-    found = ["made-up data of the original's shapes"]
+    found = [f"made-up data of the original's shapes, batches of {size}, {counted(flags.threads, 'thread')}"]
     if not flags.batch and size != original:
         found.append(
             f"{flags.network} with a batch of {size}, because a step of the original's {original} takes long on a "

@@ -105,7 +105,7 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
         "ns": taken,
         "nonfinite": sum(not math.isfinite(loss) for loss in losses),
         "loss": losses[flags.steps - 1],
-        "notes": [_of_torch(flags), f"data: {about.label}, sha256 {about.sha256}"],
+        "notes": [f"{_of_torch(flags)}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],
     }
 
 
