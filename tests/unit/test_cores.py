@@ -44,7 +44,7 @@ def test_cores_are_divided_among_the_ranks_of_a_machine_that_may_use_them(
 
 def test_shared_cores_are_told_where_there_are_enough_for_all() -> None:
     assert cores.notes(ranks("a:0-3", "a:0-3")) == (
-        "ranks 0-1 share cores 0-3, as their launcher binds none; threads=0 is 2 threads of each",
+        "ranks 0-1 share cores 0-3, because their launcher binds none: each has 2 threads (threads=0)",
     )
     assert cores.notes(ranks("a:0-1", "a:2-3")) == cores.notes(ranks("a:0", "b:0")) == cores.notes(ranks("a:0-1")) == ()
     assert cores.notes(ranks("a:0", "a:0")) == (), "records say otherwise that there are more ranks than cores"

@@ -18,7 +18,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import DoesNotFit, LibraryError, Unsupported
 from collbench.machine import cgroup
 from collbench.machine.facts import rank_facts
-from collbench.run import memory_check
+from collbench.run import experiment, memory_check
 from collbench.run.expand_programs import program_cases
 from collbench.run.experiment import perform, plan_experiment
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
@@ -104,6 +104,22 @@ def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
     refused = programs_do_not_fit(cases, here)
     assert (refused is not None) == bool(said)
     assert re.search(said, str(refused))
+
+
+@pytest.mark.parametrize(("machines", "here"), [("aab", 2), ("abb", 1), ("aaa", 3)])
+def test_ranks_on_other_machines_need_none_of_this_one(
+    monkeypatch: pytest.MonkeyPatch, machines: str, here: int
+) -> None:
+    """What rank 0 is asked, which is on machine a."""
+    asked: list[int] = []
+    monkeypatch.setattr(experiment, "programs_do_not_fit", lambda cases, here: asked.append(here))
+    world = SimpleNamespace(rank=0, size=3, gather=lambda mine: [mine] * 3, bcast=lambda value: value)
+    facts = tuple(replace(HERE, kernel_id=machine) for machine in machines)
+    request: Any = SimpleNamespace(plan=Plan(benchmarks=({"name": "ddp"},)))
+    session: Any = SimpleNamespace(world=world)
+    cases = program_cases(request.plan, 3)
+    assert experiment._refuse(request, session, facts, cases, Unwatched()) is None
+    assert asked == [here]
 
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:

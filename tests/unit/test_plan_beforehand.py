@@ -159,6 +159,20 @@ def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "linpack n=2000 " in line and "and 1.00 MiB are free" in line
 
 
+def test_a_name_that_no_image_of_ours_has_is_doubted() -> None:
+    (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",)))
+    assert line == "image torc: none that comes with collbench; it must be one of your own. Did you mean torch?"
+    own = ("torch", "torch:mine", "registry/torc")
+    assert list(foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",)))) == []
+
+
+def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = {"name": "ddp", "network": "resnet56", "batch": 1 << 20}
+    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,)))
+    assert line.startswith("collbench launch would refuse this plan here: torch multi strict, 2 ranks: ddp ")
+    assert line.endswith("Lower the batch or the number of ranks.")
+
+
 # What has no effect --------------------------------------------------------------------------------------------------
 
 

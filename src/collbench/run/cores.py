@@ -28,5 +28,5 @@ def notes(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
         for number, rank in enumerate(ranks):
             if len(group := sharing(ranks, number)) > 1:
                 threads = counted(threads_of(ranks, number), "thread")
-                shared.setdefault(group, f"cores {rank.binding}, as their launcher binds none; threads=0 is {threads}")
-    return tuple(f"ranks {format_cores(group)} share {what} of each" for group, what in shared.items())
+                shared.setdefault(group, f"cores {rank.binding}, because their launcher binds none: each has {threads}")
+    return tuple(f"ranks {format_cores(group)} share {what} (threads=0)" for group, what in shared.items())
