@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.made_programs import PLAN, row_with, shell
 
 from collbench import workloads
+from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
 from collbench.machine.facts import RankFacts, parse_cores, rank_facts
 from collbench.run import cores
 from collbench.run.alone import AloneWorld
+from collbench.run.expand_programs import program_cases
+from collbench.run.method import choose_method
 from collbench.run.peers import Peers
+from collbench.run.program import measure_program
 from collbench.run.watchdog import Unwatched
 from collbench.schema.case import case_of
+from collbench.schema.record import Record
 from collbench.workloads.parameters import threads_of_rank
 
 
@@ -77,3 +86,31 @@ def test_torch_is_given_them(monkeypatch: pytest.MonkeyPatch) -> None:
     replica.World("cpu", 0)
     replica.World("cpu", 2)
     assert asked == [7, 2]
+
+
+def record_of_rank_0(monkeypatch: pytest.MonkeyPatch, *where: str) -> Record:
+    """What a program that says its threads gives on these ranks, each of which is a thread here."""
+    times = json.dumps({name: [9, 10, 20, 30] for name in ("copy", "scale", "add", "triad")})
+    said = f"""printf '%s' '{{"ns": {times}, "wrong": 0, "notes": ["'$OMP_NUM_THREADS' threads"]}}'"""
+    row = replace(row_with(shell(said)), distributed=True)
+    monkeypatch.setattr(workloads, "get", lambda name: row)
+    world, (case,) = ranks(*where), program_cases(PLAN, len(where))
+    method = choose_method(PLAN, world, simulated=False)
+    hub, found = Hub(len(where), 20.0), list[Record]()
+
+    def body(rank: int) -> None:
+        session: Any = SimpleNamespace(world=FakeWorld(hub, rank), clock=time.monotonic_ns, failures=None)
+        measured = measure_program(case, PLAN, session, method, Unwatched())
+        if rank == 0:
+            found.append(measured[0][0])
+
+    run_ranks(hub, body, 20.0)
+    return found[0]
+
+
+def test_a_record_says_that_its_ranks_shared_cores_and_each_had_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = record_of_rank_0(monkeypatch, "a:0-7", "a:0-7")
+    assert shared.status == "ok", shared.reason
+    assert "4 threads" in shared.notes and any(note.startswith("ranks 0-1 share cores 0-7") for note in shared.notes)
+    bound = record_of_rank_0(monkeypatch, "a:0-7", "a:8-15")
+    assert "8 threads" in bound.notes and not any("share" in note for note in bound.notes)
