@@ -161,7 +161,7 @@ def test_a_training_is_measured_and_its_loss_does_not_depend_on_how_it_is_loaded
         assert record.check.figures == {"resident": 1.0 if record.case["cache"] == "warm" else 0.0}
         assert record.check.repeatable == found["batch"].check.repeatable != {}  # type: ignore[union-attr]
         assert any(note.startswith("data: made-up 4 x 3072, sha256 ") for note in record.notes)
-        assert any(note.endswith(", 1 thread") for note in record.notes)
+        assert any(note.endswith(", 1 thread, batches of 2") for note in record.notes)
     numbers = {name: (record.samples.n, record.samples.warmup) for name, record in found.items() if record.samples}
     assert numbers == {"batch": (3, 1), "first": (1, 0)}
     assert trained(tmp_path, steps=1)["batch"].check != found["batch"].check
