@@ -54,7 +54,7 @@ def computes(case: Case, times: int) -> float:
     """
     if case["device"] != "cpu":
         return 0.0
-    steps = max(epoch(case) + times, case["steps"])
+    steps = max(epoch(case) + times, int(case["steps"]))
     return _FILE + START + steps * network(case).step(batch(case))
 
 
