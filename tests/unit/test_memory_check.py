@@ -116,7 +116,7 @@ def test_ranks_on_other_machines_need_none_of_this_one(
     world = SimpleNamespace(rank=0, size=3, gather=lambda mine: [mine] * 3, bcast=lambda value: value)
     facts = tuple(replace(HERE, kernel_id=machine) for machine in machines)
     request: Any = SimpleNamespace(plan=Plan(benchmarks=({"name": "ddp"},)))
-    session: Any = SimpleNamespace(world=world)
+    session: Any = SimpleNamespace(world=world, gpu=None)
     cases = program_cases(request.plan, 3)
     assert experiment._refuse(request, session, facts, cases, Unwatched()) is None
     assert asked == [here]
