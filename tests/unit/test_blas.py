@@ -30,6 +30,7 @@ from collbench.schema.plan import Plan
 from collbench.workloads import _blas
 from collbench.workloads.programs import blas as blas_program
 from collbench.workloads.programs import dense, dgemm, linpack
+from collbench.workloads.programs.ending import Unusable
 
 OUTPUTS = Path(__file__).parents[1] / "data" / "outputs"
 
@@ -212,14 +213,14 @@ def test_a_library_that_says_something_else_is_missing(monkeypatch: pytest.Monke
 )
 def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, name: str, package: str, reason: str) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda wanted: None if wanted == package else pytest.fail(wanted))
-    with pytest.raises(blas_program.Unusable) as caught:
+    with pytest.raises(Unusable) as caught:
         blas_program.opened(name)
     assert str(caught.value) == reason
 
 
 def test_no_library_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas_program, "SYSTEM", ("libnowhere.so.0", "libnone.so.3"))
-    with pytest.raises(blas_program.Unusable, match=r"no libnowhere.so.0 and no libnone.so.3; on Debian and Ubuntu"):
+    with pytest.raises(Unusable, match=r"no libnowhere.so.0 and no libnone.so.3; on Debian and Ubuntu"):
         blas_program.opened("system")
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.made_program_runs import program_record
 from tests.unit.made_runs import (
+    Entry,
     made_case,
     made_record,
     spread,
@@ -18,7 +20,7 @@ from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import Pair, across, within, without_partner
 from collbench.errors import RequestError
-from collbench.schema.case import Case
+from collbench.schema.case import Case, case_of
 
 TIMES = [1e-6, 2e-6]
 NOTHING = frozenset[str]()
@@ -150,6 +152,25 @@ def test_cells_that_differ_in_another_field_too_are_no_pair(tmp_path: Path) -> N
     with pytest.raises(RequestError, match=r"between multi and host. It has host"):
         pairs_of(tmp_path / "3", "policy", *cases, between=("multi", "host"))
     assert len(pairs_of(tmp_path / "4", "dtype", *cases, ignored=frozenset({"size"}))) == 1
+
+
+def test_what_alone_is_in_the_way_of_an_own_axis_is_named(tmp_path: Path) -> None:
+    """Servers are ranks: a world with more of them has more ranks, and without that there is something to compare."""
+    alone = case_of("parameter_server", {"steps": 10, "servers": 0, "shard": "even", "ranks": 1, "measure": "steps"})
+    other = alone.having(servers=1, ranks=3)
+
+    def refused(name: str, *cases: Case) -> str:
+        cells: dict[Case, list[Entry]] = {case: [program_record(case, 0, 1.0)] for case in cases}
+        observed = observe(write_run(tmp_path / name, cells))
+        with pytest.raises(RequestError) as found:
+            within(observed, find_factor("servers", own=["servers"]), NOTHING)
+        return str(found.value).rpartition("To let other factors differ too: ")[2]
+
+    assert refused("one", alone, alone.having(shard="variable"), other) == "--ignore ranks."
+    assert refused("two", alone, other.having(shard="variable")) in (
+        "--ignore shard, --ignore ranks.",
+        "--ignore ranks, --ignore shard.",
+    )
 
 
 def test_another_dtype_has_no_case_in_common_and_says_what_insists(tmp_path: Path) -> None:

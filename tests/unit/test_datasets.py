@@ -188,6 +188,46 @@ def test_a_file_must_have_the_hash_that_stands_beside_it(folder: Path) -> None:
     assert str(wrong.value).endswith(f", and SHA256SUMS beside it says {digest(classes)}")
 
 
+def test_a_list_of_hashes_that_sha256sum_did_not_write_is_refused(folder: Path) -> None:
+    pixels, _ = idx_files(folder)
+    good = f"{digest(pixels).upper()}  {idx.IMAGES}\n\n{'0' * 64} *other file\n"
+    (folder / "SHA256SUMS").write_text(good, encoding="utf-8")
+    read("mnist", "fcn5")
+    own = digest(pixels)
+    for bad in (f"{idx.IMAGES} {own}", own, f"SHA256 ({idx.IMAGES}) = {own}", "<html>"):
+        (folder / "SHA256SUMS").write_text(f"{good}{bad}\n", encoding="utf-8")
+        with pytest.raises(BadData, match=r"SHA256SUMS: line 4 is not what sha256sum prints: '"):
+            read("mnist", "fcn5")
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")])
+def test_a_folder_that_cannot_be_entered_lacks_the_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise error
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    said = f"{folder}: {idx.IMAGES}: {error.strerror}; {VARIABLE} names the folder of data files"
+    assert MNIST.missing() == said and MNIST.library() is None
+    assert "data_batch_1.bin: " in str(CIFAR10.missing())
+
+
+def test_a_file_that_cannot_be_read_is_lacking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    idx_files(folder)
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != idx.LABELS)
+    assert f"{idx.LABELS} cannot be read by this user" in str(MNIST.missing())
+
+
+def test_a_compressed_file_of_something_else_is_named_with_its_folder(folder: Path) -> None:
+    idx_files(folder)
+    (folder / idx.IMAGES).unlink()
+    (folder / f"{idx.IMAGES}.gz").write_bytes(gzip.compress(b"no images"))
+    with pytest.raises(BadData) as wrong:
+        read("mnist", "fcn5")
+    assert str(wrong.value).startswith(f"{folder / idx.IMAGES}.gz: not a file of images")
+
+
 def test_a_compressed_file_that_is_cut_off(folder: Path) -> None:
     pixels, _ = idx_files(folder)
     (folder / idx.IMAGES).unlink()
@@ -205,7 +245,10 @@ def test_files_that_are_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(VARIABLE, "mnist")
     assert MNIST.missing() == f"{VARIABLE}=mnist: give the absolute path of the folder"
     monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr("collbench.machine.facts.container", lambda: None)
     assert str(MNIST.missing()).endswith(f"set {VARIABLE} to the folder that holds it")
+    monkeypatch.setattr("collbench.machine.facts.container", lambda: "c0")
+    assert str(MNIST.missing()).endswith(f"build one from it that does, and that sets {VARIABLE} to their folder")
 
 
 def batches(folder: Path, pickled: bool) -> list[np.ndarray[Any, Any]]:

@@ -118,6 +118,10 @@ def test_memory_is_that_of_all_ranks() -> None:
     row = workloads.get("ddp")
     one = row.memory(case(ranks=1))
     assert one > 4 * NETWORKS["alexnet"].parameters and row.memory(case(ranks=4)) == 4 * one
+    batch = row.memory(case(ranks=2, network="resnet50", batch=1 << 20))
+    assert batch > 4 << 40, "what layers keep of two batches of a million images"
+    assert row.memory(case(ranks=2, network="resnet50", batch=1 << 20, device="cuda")) == 2 * 4 * 23_528_522
+    assert row.memory(case(batch=0)) == row.memory(case(batch=256))
 
 
 @pytest.mark.torch
@@ -168,7 +172,7 @@ def test_without_a_gpu_of_its_own_a_rank_skips_the_case() -> None:
         _, said = process.communicate(timeout=LIMIT)
     if process.returncode != 77:
         pytest.skip("there is a GPU")
-    assert said.splitlines()[-1] == "device cuda: 0 GPUs for 1 rank; each needs one"
+    assert said.splitlines()[-1].startswith("device=cuda: torch ") and said.endswith("; use device=cpu\n")
 
 
 def test_it_is_skipped_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,7 +218,7 @@ def test_the_program_prints_what_the_benchmark_reads() -> None:
     assert len(program.parse(output)["step"]) == 4
     assert program.verify(case.case, output) == 0
     assert program.repeatable(case.case, output) == program.figures(case.case, output) == json.loads(output)["loss"]
-    assert program.notes(output) == ("made-up data of the original's shapes",)
+    assert program.notes(output) == ("made-up data of the original's shapes, batches of 32, 1 thread",)
 
 
 def test_a_smaller_batch_than_the_originals_is_told() -> None:
@@ -240,17 +240,20 @@ def test_without_a_gpu_the_case_is_skipped(monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert started(monkeypatch, "--device", "cuda").value.code == 77
-    assert capsys.readouterr().err == "torch finds no GPU (torch.cuda.is_available() is false); use device=cpu\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"device=cuda: torch {torch.__version__} ") and said.endswith("; use device=cpu\n")
 
 
-def test_a_gpu_without_enough_memory_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_enough_memory_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import torch
 
     def run(flags: argparse.Namespace) -> None:
-        raise torch.cuda.OutOfMemoryError("tried to allocate")
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(fathom, "run", run)
-    assert started(monkeypatch, "--device", "cuda").value.code == (
-        "the GPU has too little memory for memnet with a batch of 8; use a smaller one"
-    )
+    assert started(monkeypatch, "--device", "cuda").value.code == 1
+    said = "memnet with a batch of 8 does not fit into the memory of the GPU; use a smaller batch\n"
+    assert capsys.readouterr().err == said

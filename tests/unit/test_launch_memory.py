@@ -44,3 +44,11 @@ def test_programs_and_gpus_look_for_themselves(monkeypatch: pytest.MonkeyPatch) 
     refuse_too_large(MULTI, cases, free=enough)
     with pytest.raises(PlanError):
         refuse_too_large(MULTI, cases, free=enough - 1)
+
+
+def test_a_training_that_does_not_fit_says_what_would_make_it_smaller() -> None:
+    training = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
+    plan = LaunchPlan(images=("torch",), benchmarks=(training,), ranks=(2,), policies=("multi",), engine="fake")
+    cell = LaunchCell("torch", "multi", "strict", 2, engine="fake")
+    with pytest.raises(PlanError, match=r"batch=1048576 .* needs .* TiB .* Lower the batch or the number of ranks\.$"):
+        refuse_too_large(plan, {cell: cases_in(plan, cell)}, free=1 << 40)

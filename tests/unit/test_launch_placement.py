@@ -328,6 +328,11 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
         ({"image_backends": {"openmpi": ("fake",)}}, "backend fake: simulates its times"),
         ({"cadence": "streaming"}, "cadence streaming"),
         ({"collectives": ("ps_bcast",), "ranks": (1,)}, "openmpi host, 1 rank: ps_bcast needs more ranks"),
+        (
+            {"collectives": (), "benchmarks": ({"name": "parameter_server", "servers": 2},), "workers": (1,)},
+            "benchmark parameter_server: servers = 2, and of a plan with workers servers says how many there are. "
+            "Remove it from the benchmark, and write servers = [2] beside workers",
+        ),
         ({"benchmarks": ("stream",), "ranks": (1, 2)}, "benchmarks stream: such a program runs on one rank, not on 2."),
         ({"collectives": (), "benchmarks": ("streem",)}, "benchmark 'streem': unknown. Did you mean stream"),
     ],

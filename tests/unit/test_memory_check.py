@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +18,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import DoesNotFit, LibraryError, Unsupported
 from collbench.machine import cgroup
 from collbench.machine.facts import rank_facts
-from collbench.run import memory_check
+from collbench.run import experiment, memory_check
 from collbench.run.expand_programs import program_cases
 from collbench.run.experiment import perform, plan_experiment
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
@@ -80,6 +81,45 @@ def test_a_program_has_to_fit_into_the_limit_of_its_container(
         program_cases(Plan(benchmarks=({"name": "stream", "arrays": "any", "size": ("8", "1M")},)), 1)
     )
     assert (None if refused is None else str(refused)) == said
+
+
+@pytest.mark.parametrize(
+    ("here", "ranks", "room", "said"),
+    [
+        (2, 2, 2, ""),
+        (2, 2, 1, "ddp network=resnet50 batch=1048576 .*: needs .* TiB of memory for the 2 ranks on this machine, and "
+                  r".* are free\. Lower the batch or the number of ranks\."),
+        (1, 2, 1, ""),
+        (1, 1, 0.9, r"needs .* TiB of memory, and .* are free\. Lower the batch\."),
+    ],
+)  # fmt: skip
+def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
+    monkeypatch: pytest.MonkeyPatch, here: int, ranks: int, room: float, said: str
+) -> None:
+    monkeypatch.setattr(memory_check, "_missing", lambda case: None)
+    asked = {"name": "ddp", "network": "resnet50", "batch": 1 << 20}
+    cases = program_cases(Plan(benchmarks=(asked,)), ranks)
+    one = cases[0].memory / ranks
+    monkeypatch.setattr(memory_check, "available_bytes", lambda: room * one / USABLE_SHARE + 1)
+    refused = programs_do_not_fit(cases, here)
+    assert (refused is not None) == bool(said)
+    assert re.search(said, str(refused))
+
+
+@pytest.mark.parametrize(("machines", "here"), [("aab", 2), ("abb", 1), ("aaa", 3)])
+def test_ranks_on_other_machines_need_none_of_this_one(
+    monkeypatch: pytest.MonkeyPatch, machines: str, here: int
+) -> None:
+    """What rank 0 is asked, which is on machine a."""
+    asked: list[int] = []
+    monkeypatch.setattr(experiment, "programs_do_not_fit", lambda cases, here: asked.append(here))
+    world = SimpleNamespace(rank=0, size=3, gather=lambda mine: [mine] * 3, bcast=lambda value: value)
+    facts = tuple(replace(HERE, kernel_id=machine) for machine in machines)
+    request: Any = SimpleNamespace(plan=Plan(benchmarks=({"name": "ddp"},)))
+    session: Any = SimpleNamespace(world=world, gpu=None)
+    cases = program_cases(request.plan, 3)
+    assert experiment._refuse(request, session, facts, cases, Unwatched()) is None
+    assert asked == [here]
 
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:

@@ -121,7 +121,19 @@ def test_reasons_count_the_cells(tmp_path: Path) -> None:
     times = ALONE | {single(1, 1): 2.0, single(1, 2): 1.5, single(1, 4): 0.8}
     assert judged(trained(tmp_path / "run", times))[3].why == (
         "Docker Multiple against Docker Single: 1 of 3 cells is faster, 2 are not; "
-        "Docker CPU Affinity against Docker Single: not measured")  # fmt: skip
+        "Docker CPU Affinity against Docker Single: "
+        "not measured: parameter_server with policy multi, servers 1, 2 or 3, shard variable")  # fmt: skip
+
+
+def test_a_run_that_lacks_one_side_of_every_claim_names_it_and_shows_its_times(tmp_path: Path) -> None:
+    observed = trained(tmp_path / "run", {("host", 1, 2, "variable"): 1.0, multi(1, 2): 1.1, multi(1, 4): 1.2})
+    lines, tables = beside(observed, paper("zhao2018"))
+    assert "not measured: parameter_server with policy multi, servers 0, shard variable" in lines[2]
+    assert "parameter_server with policy single, servers 1, shard variable" in lines[3]
+    times = next(table for table in tables if table.title.startswith("times"))
+    assert ("1", "2", "multi strict", "variable") in [row[:4] for row in times.rows]
+    apart = trained(tmp_path / "apart", {single(1, 2): 1.0, multi(1, 4): 1.1})
+    assert "not measured: both sides with the same servers and shard and workers" in judged(apart)[4].why
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.unit.conftest import Collbench
-from tests.unit.made_papers import dd, ioping, judged, linpack, programs, write
+from tests.unit.made_papers import dd, ioping, judged, linpack, programs, training, write
 
 from collbench.analysis.paper.reference import ProgramConclusion, ProgramsPaper
 from collbench.errors import RequestError
@@ -25,13 +25,26 @@ def test_the_run_stands_beside_the_figures_of_the_paper(tmp_path: Path) -> None:
             "pc 0.556, server 0.244") in decided  # fmt: skip
     assert "ioping request, on overlay, mode latency" in [row[1].replace("total", "request") for row in decided]
     figures = next(table for table in tables if table.title.startswith("figures"))
-    assert len(figures.rows) == 24
+    assert len(figures.rows) == 30
     assert figures.rows[0] == ("HPCG, dimension 192, 1800 s", "pc", "5.317 GFLOP/s", "5.288 GFLOP/s", "0.556",
                                "0.0105 GB/s", "0.0104 GB/s", "0.50 (0.43 .. 0.56)")  # fmt: skip
     latency = [row for row in figures.rows if "latency" in row[0]]
     here = ("100 ms", "102 ms", "-2.00 (-2.06 .. -1.94)")
     assert [row[4:] for row in latency] == [("98.999", *here), ("3.509", *here)]
     assert figures.rows[-1][-1] == "not measured"
+
+
+def test_each_network_of_a_training_stands_beside_its_bound(tmp_path: Path) -> None:
+    other_batch = ("train", {"network": "fcn5", "batch": 1024, "measure": "batch", "storage": "overlay"}, 1.03)
+    planted = [*training("batch", 1.02, 1.01, 1.0, 0.99), *training("first", 0.5), other_batch]
+    _, tables = beside(write(tmp_path / "run", planted), paper("xu2017"))
+    figures = next(table for table in tables if table.title.startswith("figures"))
+    found = {row[0]: row for row in figures.rows if row[-1] != "not measured"}
+    assert len(found) == 6
+    assert found["LSTM: seconds per batch, first epoch left out"][4:7] == ("|Diff%| < 5", "100 ms", "99 ms")
+    assert found["FCN5: first epoch, loading included"][4:7] == ("|Diff%| < 77", "100 ms", "50 ms")
+    batches = [name for name in found if name.startswith("FCN5: seconds per batch, first epoch left out (here ")]
+    assert len(batches) == 2 and sum("batch 1024" in name for name in batches) == 1
 
 
 def test_a_paper_on_what_is_not_measured_says_why(tmp_path: Path) -> None:
@@ -95,3 +108,8 @@ def test_what_was_not_measured_is_named_or_counted(tmp_path: Path) -> None:
     assert found[1].why == "1 of 14 cells support it, 8 are needed; not measured: 13 of the cells"
     assert (found[4].finding, found[4].why) == ("not measurable here", "not measured: dd count 16 bs 65536")
     assert found[3].finding == "not measurable here" and found[3].why == "not measured: 6 of the cells"
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_the_run_is_read(tmp_path: Path, here: Collbench) -> None:
+    told = here("report", tmp_path / "none", "-o", tmp_path / "nowhere" / "x.html")
+    assert told.code != 0 and told.err.endswith(f"x.html: there is no folder {tmp_path / 'nowhere'}.\n")

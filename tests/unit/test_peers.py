@@ -90,6 +90,7 @@ def test_processes_are_told_their_world_and_one_free_port(monkeypatch: pytest.Mo
     (port,) = {one["MASTER_PORT"] for one in found}
     assert 1024 <= int(port) < 65536
     monkeypatch.setenv("MASTER_ADDR", "c0")
+    assert {one["OMP_NUM_THREADS"] for one in found} == {"1"}
     assert {one["MASTER_ADDR"] for one in on_all(2, lambda rank, peers: peers.variables())} == {"c0"}
 
 

@@ -75,6 +75,30 @@ def test_the_plan_storage_takes_about_half_an_hour() -> None:
     assert about(found).endswith(" min, and 1 sample of each measurement of copyup")
 
 
+@pytest.mark.parametrize(("plan", "minutes"), [("ddp-cpu", 25), ("zhao2018-ps", 40), ("train", 30)])
+def test_plans_of_trainings_take_about_as_long_as_they_took(plan: str, minutes: float) -> None:
+    """On two cores, where most of the time is that of processes that import torch."""
+    found = expand(load_launch_plan(find_plan(plan)), lambda engine: Topology(tuple(map(Core, range(2)))))
+    assert minutes / 1.5 < seconds_of(found) / 60 < minutes * 1.5
+    assert about(found).endswith(" min"), "nothing of it is unknown"
+
+
+def test_steps_batches_and_ranks_make_a_training_longer() -> None:
+    usual = {"iters": 3, "warmup": 0, "images": ("torch",)}
+
+    def taken(name: str, ranks: int = 1, **values: Any) -> float:
+        return seconds_of(expanded(benchmarks=({"name": name, **values},), ranks=(ranks,), **usual))
+
+    assert taken("parameter_server", 2, servers=1, steps=20_000) > 2 * taken("parameter_server", 2, servers=1, steps=10)
+    assert taken("train", epoch=100) > 3 * taken("train", epoch=1)
+    assert taken("ddp", 2, batch=2048) > 3 * taken("ddp", 2, batch=1)
+    for name in ("ddp", "train"):
+        told = about(expanded(benchmarks=({"name": name, "device": "cuda"},), **usual))
+        assert told.endswith("3 samples of each measurement"), "what a GPU takes is not known"
+    gloo = {"collectives": ("allreduce",), "sizes": (8,), "iters": 1, "ranks": (2,), "images": ("torch",)}
+    assert seconds_of(expanded(backends=("torch-gloo",), **gloo)) > 4 + seconds_of(expanded(backends=("mpi",), **gloo))
+
+
 def test_what_tells_no_time_is_named() -> None:
     assert about(expanded(benchmarks=("ioping",), iters=2)).startswith("about ")
     assert about(expanded(benchmarks=("ioping",), iters=2)).endswith(" s")
@@ -135,6 +159,20 @@ def test_memory_that_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
     (line,) = foreseen(expanded(benchmarks=({"name": "linpack", "n": 2000},)))
     assert "linpack n=2000 " in line and "and 1.00 MiB are free" in line
+
+
+def test_a_name_that_no_image_of_ours_has_is_doubted() -> None:
+    (line,) = foreseen(expanded(images=("torc",), policies=("multi",), benchmarks=("stream",)))
+    assert line == "image torc: none that comes with collbench; it must be one of your own. Did you mean torch?"
+    own = ("torch", "torch:mine", "registry/torc")
+    assert list(foreseen(expanded(images=own, policies=("multi",), benchmarks=("stream",)))) == []
+
+
+def test_a_training_that_does_not_fit_is_seen_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = {"name": "ddp", "network": "resnet56", "batch": 1 << 20}
+    (line,) = foreseen(expanded(images=("torch",), policies=("multi",), ranks=(2,), benchmarks=(training,)))
+    assert line.startswith("collbench launch would refuse this plan here: torch multi strict, 2 ranks: ddp ")
+    assert line.endswith("Lower the batch or the number of ranks.")
 
 
 # What has no effect --------------------------------------------------------------------------------------------------

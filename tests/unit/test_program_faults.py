@@ -20,6 +20,8 @@ from tests.unit.made_programs import PLAN, gone, row_with, run_row, shell, writt
 from collbench import workloads
 from collbench.errors import Interrupted
 from collbench.machine import own_variables
+from collbench.run.child import ProgramFailed, execute
+from collbench.run.watchdog import Unwatched
 
 built = pytest.mark.skipif(workloads.get("stream").needs() is not None, reason=workloads.get("stream").needs() or "")
 
@@ -36,6 +38,10 @@ def blank_lines_after(text: str, number: int) -> str:
     return f"{{ echo {text}; head -c {number} /dev/zero | tr '\\0' '\\n'; }} >&2; exit 4"
 
 
+#: Nobody else says why a process was killed.
+OUT_OF_MEMORY = "perhaps by the kernel, because memory ran out (dmesg would say so)"
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -45,7 +51,12 @@ def blank_lines_after(text: str, number: int) -> str:
         (blank_lines_after("first", 16384 - 6), "sh ended with exit code 4: first"),
         (blank_lines_after("first", 16384), "sh ended with exit code 4"),
         ("head -c 16777217 /dev/zero", "it printed more than 16 MiB"),
-        ("kill -9 $$", "sh ended with signal 9 (Killed)"),
+        ("echo '  module = Module(' >&2; kill -9 $$", f"sh ended with signal 9 (Killed): {OUT_OF_MEMORY}"),
+        (
+            "{ echo 'terminate: lost'; echo '  at step 3'; } >&2; kill -6 $$",
+            "sh ended with signal 6 (Aborted): terminate: lost",
+        ),
+        ("echo '  indented' >&2; exit 4", "sh ended with exit code 4: indented"),
         ("yes", "it printed more than 16 MiB"),
         ("yes >&2 & yes", "it printed more than 16 MiB"),
         ("yes | head -c 9000000 >&2; exit 5", "sh ended with exit code 5: y"),
@@ -59,6 +70,11 @@ def test_a_program_that_goes_wrong_fails_its_case_and_says_why(
     limit = "300ms" if "sleep" in script else f"{LIMIT:g}s"
     found = run_row(monkeypatch, row_with(shell(script)), msgspec.structs.replace(PLAN, timeout=limit))
     assert [(record.status, record.reason) for record, _ in found] == [("failed", reason)] * 4
+
+
+def test_of_several_ranks_the_one_whose_process_was_killed_is_named() -> None:
+    with pytest.raises(ProgramFailed, match=r"^sh of rank 2 ended with signal 9 \(Killed\): perhaps by the kernel"):
+        execute(("sh", "-c", "kill -9 $$"), LIMIT, Unwatched(), "", variables={"RANK": "2"})
 
 
 def test_a_program_may_print_as_much_as_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,10 @@ def test_more_samples_than_the_usual_cap(monkeypatch: pytest.MonkeyPatch) -> Non
         ),
         (("dd", "--folder", "/no/such"), "folder /no/such: there is n"),
         (("sysbench_cpu", "threads="), "benchmark sysbench_cpu: threads '': not a whole number"),
-        (("sysbench_cpu", "threads=1", "threads=2"), "threads=2: threads is given twice"),
+        (
+            ("sysbench_cpu", "threads=4", "threads=8"),
+            "threads=8: threads is given twice. Write its values between commas: threads=4,8.",
+        ),
     ],
 )
 def test_bad_requests_say_what_would_work(words: tuple[str, ...], message: str) -> None:

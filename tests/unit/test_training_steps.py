@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,13 @@ def test_each_training_has_its_table(tmp_path: Path) -> None:
     assert "1 all-reduce a step" in text
 
 
+def test_a_run_without_collectives_says_what_is_modelled(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {training("step", ranks=1): next(iter(steps(ranks=1).values()))})
+    found = CliRunner().invoke(cli, ["model", str(run)])
+    said = str(found.exception or found.output)
+    assert "ddp is a program; what is modelled are collectives (allreduce, " in said
+
+
 def test_advise_says_what_a_place_costs_a_step(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
     text = printed("advise", run)
@@ -198,9 +207,25 @@ def test_advise_says_what_a_place_costs_a_step(tmp_path: Path) -> None:
     measured, predicted = (COMPUTE + share * 3 * taken() for share in (0.8, 1.0))
     host = COMPUTE + 0.8 * taken(), COMPUTE + taken()
     assert f"{measured / host[0]:.2f}" in single and f"{predicted / host[1]:.2f}" in single
-    assert len(json.loads(printed("advise", run, "--style", "json"))["steps"]) == 3
+    host_row = next(row for row in rows if row.startswith("torch") and "host" in row)
+    multi = next(row for row in rows if row.startswith("torch") and "multi strict" in row)
+    assert "fastest" in host_row and f"{measured / host[0]:.2f}x (" in single and "?" not in single
+    assert " ?" not in host_row and re.search(r"1\.0\dx \(.* \.\. .*\)", multi)
+    entries = json.loads(printed("advise", run, "--style", "json"))["steps"]
+    assert [entry["verdict"] for entry in entries] == [None, "negligible", "slower"]
+    low, high = entries[2]["times_interval"]
+    assert low < entries[2]["times"] < high and entries[0]["times_interval"] is None
     (chosen,) = json.loads(printed("advise", run, "--given", "policy=single", "--style", "json"))["steps"]
     assert chosen["case"]["where"]["policy"] == "single"
+
+
+def test_places_that_cannot_be_told_apart_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = all_reduces() | steps() | all_reduces(("multi", "strict"))
+    noisy = partial(spread, share=0.2)
+    monkeypatch.setattr(f"{__name__}.spread", lambda seconds: noisy(1.03 * seconds)[::-1])
+    run = write_run(tmp_path / "run", cells | steps(("multi", "strict")))
+    (table,) = [part for part in printed("advise", run).split("\n\n") if part.startswith("step of ddp")]
+    assert re.search(r"1\.0\dx \(.*\) \?  ", table) and "?: undecided" in table
 
 
 def test_the_page_has_both(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from collbench.errors import PlanError, RequestError
 from collbench.machine.facts import last_level_cache, rank_facts
 from collbench.report.remarks import cautions
 from collbench.run import contention
-from collbench.run.alone import AloneSession
+from collbench.run.alone import Alone, AloneSession
 from collbench.run.expand_programs import program_cases
 from collbench.run.experiment import plan_experiment
 from collbench.schema.axes import Axis
@@ -199,7 +199,11 @@ def test_parameters_that_the_program_does_not_have(monkeypatch: pytest.MonkeyPat
         (Plan(benchmarks=({"size": 8},)), Options(), "benchmarks: {'size': 8} has no name."),
         (Plan(benchmarks=("streem",)), Options(), "benchmark 'streem': unknown. Did you mean stream?"),
         (Plan(benchmarks=({"name": "stream", "a": 1},)), Options(), "benchmark stream: has no parameter 'a'."),
-        (Plan(benchmarks=("stream",)), Options(ranks=2), "a program runs on one rank, and there are 2."),
+        (
+            Plan(benchmarks=("stream",)),
+            Options(ranks=2),
+            "benchmarks stream: run on one rank, and there are 2.",
+        ),
         (Plan(benchmarks=("stream",)), Options(fault="hang:0"), "--fault: only the fake backend"),
         (
             Plan(collectives=("bcast",), backends=("fake",), benchmarks=("stream",)),
@@ -226,10 +230,20 @@ def test_a_plan_file_names_workloads_and_their_axes(tmp_path: Path) -> None:
 def test_several_ranks_are_refused_with_one_message(collbench: Any, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('benchmarks = ["stream"]\n', encoding="utf-8")
-    for rank, said in (("0", "collbench: benchmarks: a program runs on one rank, and there are 2. Start one rank.\n"),):
+    for rank, said in (("0", "collbench: benchmarks stream: run on one rank, and there are 2. Start one rank.\n"),):
         started = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": rank}
         done = collbench("run", plan, **started)
         assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_those_that_take_several_ranks_are_named_beside_one_that_does_not() -> None:
+    alone = Alone(("ddp", "train data=made-up", "train data=digits", "parameter_server data=made-up"))
+    with pytest.raises(RequestError) as refused:
+        alone.world_size(Options(ranks=2))
+    assert str(refused.value) == (
+        "benchmarks train: run on one rank, and there are 2. Start one rank, or name ddp, parameter_server alone, "
+        "which run on several."
+    )
 
 
 @pytest.mark.parametrize(

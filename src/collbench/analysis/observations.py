@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -41,9 +41,9 @@ class Cell:
     the clock could show, 0 where it is not known; `work` is what takes that long; `least` and `most` are the
     shortest and the longest sample (s). `contended` are the launches during which tasks waited for a CPU. `cpu` has
     for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
-    samples. `repeatable` has the values of figures that must come out equal; `figures` are what the check measured
-    last. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same. The
-    counters count records.
+    samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
+    each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
+    The counters count records.
     """
 
     case: Case
@@ -74,7 +74,7 @@ class Cell:
     reasons: set[str] = field(default_factory=set)
     slowed: set[str] = field(default_factory=set)
     messages: set[tuple[int, ...]] = field(default_factory=set)
-    figures: dict[str, float] = field(default_factory=dict)
+    by_figure: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, record: Record, launch: int) -> None:
         """Add a record of this case. A launch that was recorded twice counts once: the first time."""
@@ -101,9 +101,13 @@ class Cell:
         self.how.add(way)
         if record.messages:
             self.messages.add(record.messages)
-        if record.check is not None and record.check.figures:
-            self.figures.update(record.check.figures)
+        if record.check is not None:
+            self._measured(record.check.figures)
         self._caution(record, launch)
+
+    def _measured(self, figures: Mapping[str, float]) -> None:
+        for name, value in figures.items():
+            self.by_figure.setdefault(name, []).append(value)
 
     def _caution(self, record: Record, launch: int) -> None:
         """Count what a reader of the number must know. Plain ifs: a million records are added in seconds."""
@@ -138,7 +142,6 @@ class Cell:
         self.launches.extend(launch + moved for launch in other.launches)
         self.contended.update(launch + moved for launch in other.contended)
         self.cpu.update((launch + moved, used) for launch, used in other.cpu.items())
-        self.figures.update(other.figures)
         self.medians.extend(other.medians)
         self.means.extend(other.means)
         self.highest = max(self.highest, other.highest + moved)
@@ -147,11 +150,18 @@ class Cell:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for figure, values in other.repeatable.items():
             self.repeatable.setdefault(figure, set()).update(values)
+        for figure, found in other.by_figure.items():
+            self.by_figure.setdefault(figure, []).extend(found)
         self.ways.extend(other.ways)
         self.clock_step = max(self.clock_step, other.clock_step)
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         for name in ("how", "transports", "notes", "reasons", "slowed", "messages"):
             getattr(self, name).update(getattr(other, name))
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What the check measured last."""
+        return {name: values[-1] for name, values in self.by_figure.items()}
 
     @property
     def disturbed(self) -> set[int]:

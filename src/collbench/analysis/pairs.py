@@ -198,12 +198,24 @@ def _nothing_opposed(observed: Observed, factor: Factor, between: tuple[str, ...
         return RequestError(f"{observed.name}: nothing to compare between {' and '.join(between)}. {sides}")
     others = [name for name, possible in FACTORS.items() if possible.varies(observed.cells)]
     hint = f" Its cells differ in: {', '.join(others)}." if others else " Name a second run to compare it with."
-    if factor.name in others:
-        cases = [cell.case for cell in observed.cells.values()]
-        differing = [name for name in names_in(cases) if len({case[name] for case in cases}) > 1]
-        rest = ", ".join(f"--ignore {name.replace('_', '-')}" for name in differing if name not in factor.axes)
+    if len(labels) > 1:
+        rest = ", ".join(f"--ignore {name.replace('_', '-')}" for name in _in_the_way(observed, factor))
         hint = f" No two of its cells differ in that alone. To let other factors differ too: {rest}."
     return RequestError(f"{observed.name}: nothing to compare by {factor.name}. {sides}{hint}")
+
+
+def _in_the_way(observed: Observed, factor: Factor) -> list[str]:
+    """Axes without which there are cells to compare, each alone; where none is enough, all in which cells differ."""
+    cases = [cell.case for cell in observed.cells.values()]
+    names = [name for name in names_in(cases) if name not in factor.axes and len({case[name] for case in cases}) > 1]
+
+    def opposed_without(name: str) -> bool:
+        sides: dict[Case, set[str]] = {}
+        for case in cases:
+            sides.setdefault(case.without((*factor.axes, name)), set()).add(factor.label(case))
+        return any(len(labels) > 1 for labels in sides.values())
+
+    return [name for name in names if opposed_without(name)] or names
 
 
 def _explaining(apart: set[str]) -> str:

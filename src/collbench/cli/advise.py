@@ -8,6 +8,7 @@ import click
 
 from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
+from collbench.analysis.models.step_costs import step_costs
 from collbench.analysis.models.steps import training_steps
 from collbench.analysis.options import merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
@@ -16,7 +17,7 @@ from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import tables
 from collbench.report.comparison import NOT_INTERLEAVED
-from collbench.report.models.steps import cost_tables, step_entry
+from collbench.report.models.steps import cost_entry, cost_tables
 from collbench.schema.case import own_axes
 
 
@@ -52,5 +53,6 @@ def command(
     cautions = () if observed.interleaved else (NOT_INTERLEAVED,)
     places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
     steps = [step for step in training_steps(observed) if step.case.where in places]
-    found = document(advices, guidelines, cautions) | {"steps": [step_entry(step) for step in steps]}
-    say([*tables(advices, guidelines, cautions), *cost_tables(steps)], found, style)
+    of_steps = step_costs(observed, steps, margin)
+    found = document(advices, guidelines, cautions) | {"steps": [cost_entry(step, of_steps) for step in steps]}
+    say([*tables(advices, guidelines, cautions), *cost_tables(steps, of_steps)], found, style)

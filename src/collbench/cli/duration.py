@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collbench import workloads
+from collbench import backends, workloads
 from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan
@@ -12,6 +12,9 @@ from collbench.workloads.case import ProgramCase
 
 #: Checks and warm-up of a case of a collective, and the start of a program with its steps beside it (s).
 CASE, EXECUTION = 0.05, 0.5
+
+#: In which a process imports torch to start ranks by it, and in which a rank does to meet the others (core seconds).
+MEETING = 2.6
 
 
 def about(expanded: ExpandedPlan) -> str:
@@ -33,9 +36,19 @@ def seconds_of(expanded: ExpandedPlan) -> float:
     total = 0.0
     for cell, placement in expanded.placements.items():
         first, more = engines.get(cell.engine).start_seconds
-        start = first + more * (len(placement.boxes) - 1)
-        total += expanded.plan.launches * (start + sum(_seconds(case, expanded.plan) for case in expanded.cases[cell]))
+        start, cases = first + more * (len(placement.boxes) - 1), expanded.cases[cell]
+        cores = len({core for slot in placement.slots for core in slot.cores})
+        if cell.ranks > 1 and any(map(_meets_by_torch, cases)):
+            start += MEETING * (1 + cell.ranks / cores)
+        total += expanded.plan.launches * (start + sum(_seconds(case, expanded.plan, cores) for case in cases))
     return total
+
+
+def _meets_by_torch(case: CollectiveCase | ProgramCase) -> bool:
+    """Whether its ranks, and what starts them, import torch."""
+    if isinstance(case, ProgramCase):
+        return workloads.get(case.case.workload).distributed
+    return "torch" in backends.get(case.backend).packages
 
 
 def _name(case: CollectiveCase | ProgramCase) -> str:
@@ -44,15 +57,18 @@ def _name(case: CollectiveCase | ProgramCase) -> str:
 
 def _tells(case: CollectiveCase | ProgramCase, plan: Plan) -> bool:
     """Whether the parameters of a case, or the plan's budget, say how long its samples take."""
-    return plan.iters is None or (
-        isinstance(case, ProgramCase) and workloads.get(case.case.workload).seconds(case.case) > 0.0
-    )
+    if plan.iters is None or not isinstance(case, ProgramCase):
+        return plan.iters is None
+    program = workloads.get(case.case.workload)
+    return program.seconds(case.case) + program.computes(case.case, 1) > 0.0
 
 
-def _seconds(case: CollectiveCase | ProgramCase, plan: Plan) -> float:
+def _seconds(case: CollectiveCase | ProgramCase, plan: Plan, cores: int) -> float:
     budget = plan.budget_seconds if plan.iters is None else 0.0
     if not isinstance(case, ProgramCase):
         return budget + CASE
     program = workloads.get(case.case.workload)
-    executions = plan.warmup + (plan.iters or plan.floor) if program.repeated and not program.once else 1
-    return max(executions * (program.seconds(case.case) + EXECUTION), budget)
+    samples = 1 if program.once else plan.warmup + (plan.iters or plan.floor)
+    executions, times = (samples, 1) if program.repeated else (1, samples)
+    each = program.seconds(case.case) + program.computes(case.case, times) / cores + EXECUTION
+    return max(executions * each, budget)

@@ -49,6 +49,7 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
+    _refuse_folder(output)
     published = paper(against) if against else None
     observed = [read(run) for run in runs]
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
@@ -57,6 +58,19 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
     _write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
     click.echo(f"{harmless(str(output))}: {output.stat().st_size / 1e6:.1f} MB")
+
+
+def _refuse_folder(output: Path) -> None:
+    """Before anything is computed, which may take a minute.
+
+    Raises:
+        RunWriteError: the file could not be written.
+    """
+    folder = output.parent
+    if not folder.is_dir():
+        raise RunWriteError(f"-o {output}: there is no folder {folder}.")
+    if not os.access(folder, os.W_OK):
+        raise RunWriteError(f"-o {output}: the folder {folder} cannot be written to.")
 
 
 def _html(chapters: list[Chapter]) -> str:

@@ -75,6 +75,8 @@ def _list() -> None:
             click.echo(f"  {'yes' if reason is None else 'no '} {name:<17} {program.summary}")
             if reason is not None:
                 click.echo(f"      {'':<17} {reason}")
+            if program.distributed:
+                click.echo(f"      {'':<17} on several ranks: mpirun -n 2 collbench suite {name}, or torchrun")
             for axis in program.axes:
                 click.echo(f"      {'':<17} {axis.name}={axis.neutral}: {axis.means}")
             if program.sizes:
@@ -115,7 +117,8 @@ def _parameters(programs: Sequence[Program], words: Sequence[str]) -> dict[str, 
             hint = suggestion(name, known if "." in name else tuple(shared))
             raise RequestError(f"{word}: {named} has no parameter {name!r}. {hint}")
         if name in values:
-            raise RequestError(f"{word}: {name} is given twice. Write its values between commas: {name}=1,2.")
+            both = ",".join((*values[name], text))
+            raise RequestError(f"{word}: {name} is given twice. Write its values between commas: {name}={both}.")
         values[name] = tuple(text.split(","))
     return values
 

@@ -157,12 +157,25 @@ def _measured_in(plan: LaunchPlan, cell: LaunchCell, program: Program) -> bool:
 
 
 def _with_servers(plan: LaunchPlan, cell: LaunchCell, benchmark: Benchmark) -> Benchmark:
-    """As the plan has it, with the servers of the cell where the plan counts workers."""
+    """As the plan has it, with the servers of the cell where the plan counts workers.
+
+    Raises:
+        PlanError: the benchmark says itself how many servers there are.
+    """
     counts = workloads.get(name_of(benchmark)).servers
     if not plan.workers or not counts:
         return benchmark
     own: dict[str, Any] = {"name": benchmark} if isinstance(benchmark, str) else dict(benchmark)
+    if counts in own:
+        raise PlanError(
+            f"benchmark {own['name']}: {counts} = {own[counts]!r}, and of a plan with workers servers says how many "
+            f"there are. Remove it from the benchmark, and write servers = {_listed(own[counts])} beside workers."
+        )
     return own | {counts: cell.servers}
+
+
+def _listed(servers: Any) -> list[Any]:
+    return list(servers) if isinstance(servers, list | tuple) else [servers]
 
 
 def communicates(plan: LaunchPlan) -> bool:

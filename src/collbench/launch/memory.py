@@ -9,6 +9,7 @@ from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
+from collbench.run.memory_check import how_to_fit
 from collbench.schema.dtypes import DTYPES
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import format_bytes
@@ -29,19 +30,20 @@ def refuse_too_large(
     if free is None:
         return
     for cell, cases in by_cell.items():
-        needed, largest = max((_needed(case, plan.device) for case in cases), default=(0, ""))
+        needed, largest, less = max((_needed(case, plan.device) for case in cases), default=(0, "", ""))
         if needed > free * USABLE_SHARE:
             raise PlanError(
                 f"{cell.title}: {largest} needs {format_bytes(needed)} of memory, and {format_bytes(free)} are free. "
-                "Lower sizes, ranks or workers."
+                f"{less}"
             )
 
 
-def _needed(case: CollectiveCase | ProgramCase, device: str) -> tuple[int, str]:
-    """Bytes of host memory, and the case as messages name it."""
+def _needed(case: CollectiveCase | ProgramCase, device: str) -> tuple[int, str, str]:
+    """Bytes of host memory, the case as messages name it, and what takes less."""
     if isinstance(case, ProgramCase):
-        return case.memory, case.title
-    return buffers(case) if device == "cpu" else 0, f"{case.collective} of {format_bytes(case.size)}"
+        return case.memory, case.title, how_to_fit(case)
+    of = f"{case.collective} of {format_bytes(case.size)}"
+    return buffers(case) if device == "cpu" else 0, of, "Lower sizes, ranks or workers."
 
 
 def buffers(case: CollectiveCase) -> int:

@@ -36,7 +36,7 @@ def beside(observed: Observed, published: ProgramsPaper) -> tuple[list[str], lis
     """
     workloads = published.workloads
     found, trained = sides(observed, workloads), training.judge(published, observed)
-    if workloads and not found and not any(judgement.evidence for judgement in trained):
+    if workloads and not found and not training.trained(observed, published):
         named = " or ".join(filter(None, (", ".join(workloads[:-1]), workloads[-1])))
         raise RequestError(
             f"{observed.name}: nothing to compare with {published.reference}, which needs {named} on the host and in a "
@@ -118,28 +118,31 @@ def _of_paper(figure: Published) -> str:
 def _figures(published: ProgramsPaper, kind: Sides, whole: bool) -> Table:
     """Figures that the run has something beside; of the `whole` paper, then the others."""
     found = [(figure, _beside(figure.cell, kind)) for figure in published.experiments]
-    rows = [(*_first(figure), *here) for figure, beside in found for here in beside]
+    rows = [(*_first(figure, cell), *here) for figure, beside in found for cell, here in beside]
     rows += [(*_first(figure), "", "", "not measured") for figure, beside in found if whole and not beside]
     columns = ("experiment", "machine", "host", "container", "Diff%", "host here", "container here", "Diff% here")
     note = "results of different machines are not comparable; only Diff% are"
     return Table(f"figures of {published.reference}: {kind.title}", columns, tuple(rows), (note,))
 
 
-def _first(figure: Published) -> tuple[str, ...]:
+def _first(figure: Published, cell: str = "") -> tuple[str, ...]:
+    """What was published; `cell` tells apart what the run has several of."""
     bound = "" if figure.bound_percent is None else f"|Diff%| < {figure.bound_percent:g}"
     values = (_value(figure.host, figure.unit), _value(figure.docker, figure.unit))
-    return (figure.quantity, figure.machine, *values, _of_paper(figure) or bound)
+    quantity = f"{figure.quantity} (here {cell})" if cell else figure.quantity
+    return (quantity, figure.machine, *values, _of_paper(figure) or bound)
 
 
 def _value(value: float | None, unit: str | None) -> str:
     return "" if value is None else f"{value:g} {unit or ''}".strip()
 
 
-def _beside(selector: Selector | None, kind: Sides) -> list[tuple[str, str, str]]:
-    """Host, container and Diff% of each cell of the run."""
+def _beside(selector: Selector | None, kind: Sides) -> list[tuple[str, tuple[str, str, str]]]:
+    """Host, container and Diff% of each cell of the run; with what it is where there are several."""
     if selector is None:
         return []
-    return [_here(one, selector) for one in kind.comparisons if selector.takes(one.pair.base.case)]
+    found = [one for one in kind.comparisons if selector.takes(one.pair.base.case)]
+    return [(_cell(one) if len(found) > 1 else "", _here(one, selector)) for one in found]
 
 
 def _here(comparison: Comparison, selector: Selector) -> tuple[str, str, str]:

@@ -8,6 +8,7 @@ from statistics import median
 
 from collbench.analysis.observations import Cell
 from collbench.report.headings import place_order
+from collbench.report.numbered import is_numbered
 from collbench.report.parameters import column_heading, row_order, value_text, varying
 from collbench.report.scales import each_of, rate_scale, time_each, time_scale
 from collbench.report.tables import Table, without_empty
@@ -27,6 +28,7 @@ def program_table(title: str, cells: Sequence[Cell], over_host: OverHost, notes:
     columns["failed"] = [str(cell.failed or "") for cell in ordered]
     columns |= _measured(ordered)
     columns["over the host (95 % interval)"] = _over_hosts(ordered, names, over_host)
+    columns |= _figures(ordered)
     columns["transport"] = [", ".join(sorted(cell.transports)) for cell in ordered]
     rows = tuple(zip(*columns.values(), strict=True))
     return without_empty(Table(title, tuple(columns), rows, tuple(notes)))
@@ -65,6 +67,13 @@ def _measured(cells: Sequence[Cell]) -> dict[str, list[str]]:
 
     return {rated.heading("rate"): list(map(rate, cells)), each.heading("median"): list(map(time, cells)),
             scale.heading("launches: min .. max"): list(map(span, cells))}  # fmt: skip
+
+
+def _figures(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """What checks measured, such as the accuracy of what was trained: the median over the launches."""
+    names = dict.fromkeys(name for cell in cells for name in cell.by_figure if not is_numbered(name))
+    return {name: [f"{median(cell.by_figure[name]):.3g}" if name in cell.by_figure else "" for cell in cells]
+            for name in names}  # fmt: skip
 
 
 def _over_hosts(cells: Sequence[Cell], names: Sequence[str], over_host: OverHost) -> list[str]:

@@ -74,8 +74,20 @@ class Alone(HostBackend):
         """
         ranks = max(launcher.detect().size, options.ranks or 1)
         if ranks != 1:
-            raise RequestError(f"benchmarks: a program runs on one rank, and there are {ranks}. Start one rank.")
+            raise RequestError(f"{self._of_one_rank()}, and there are {ranks}. Start one rank{self._of_several()}.")
         return 1
+
+    def _of_one_rank(self) -> str:
+        names = [name for name in self._names() if not workloads.get(name).distributed]
+        return f"benchmarks {', '.join(names)}: run on one rank" if names else "benchmarks: run on one rank"
+
+    def _of_several(self) -> str:
+        names = [name for name in self._names() if workloads.get(name).distributed]
+        return f", or name {', '.join(names)} alone, which run on several" if names else ""
+
+    def _names(self) -> dict[str, None]:
+        """Of `train data=made-up` the benchmark, once."""
+        return dict.fromkeys(use.partition(" ")[0] for use in self._programs)
 
     def dtypes(self) -> tuple[str, ...]:
         return ()

@@ -16,6 +16,7 @@ from collbench.errors import CollbenchError, Interrupted
 from collbench.machine.own_variables import own_names
 from collbench.run.sampling import Watch
 from collbench.units import format_duration
+from collbench.workloads.programs.ending import SKIPPED
 
 #: Interval (s) at which signals are checked: after SIGTERM the watchdog gives the main thread 0.1 s.
 TICK = 0.05
@@ -25,10 +26,6 @@ MOST_OUTPUT, KEPT_ERRORS, LONGEST_LINE = 16 << 20, 1 << 14, 300
 
 #: Bytes that are read at once, and reads before signals are checked again: a pipe holds no more than that.
 CHUNK, MOST_CHUNKS = 1 << 16, 16
-
-
-#: With this exit code a program says that it cannot be used here, as test programs do (GNU Automake's manual).
-SKIPPED = 77
 
 
 class ProgramFailed(CollbenchError):
@@ -124,9 +121,17 @@ def _executed(
     if code == SKIPPED:
         raise ProgramSkipped(pipes.last_line or f"{argv[0]} cannot be used here")
     if code != 0:
-        ended = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
-        raise ProgramFailed(": ".join(filter(None, (f"{argv[0]} ended with {ended}", pipes.last_line))))
+        rank = f" of rank {variables['RANK']}" if "RANK" in variables and code < 0 else ""
+        raise ProgramFailed(f"{argv[0]}{rank} ended with {_ended(code, pipes.last_line)}")
     return Finished(pipes.output.decode("utf-8", "replace"), usage.ru_utime, usage.ru_stime, wall)
+
+
+def _ended(code: int, line: str) -> str:
+    """`exit code 1: the last line`; nobody has said a last word before signal 9."""
+    if code == -signal.SIGKILL:
+        line = "perhaps by the kernel, because memory ran out (dmesg would say so)"
+    ended = f"exit code {code}" if code > 0 else f"signal {-code} ({signal.strsignal(-code)})"
+    return ": ".join(filter(None, (ended, line)))
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
@@ -164,9 +169,10 @@ class _Pipes:
 
     @property
     def last_line(self) -> str:
-        """The last line of standard error; empty where there is none."""
-        lines = [line.strip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
-        return lines[-1][:LONGEST_LINE] if lines else ""
+        """The last line of standard error, without source lines that a warning or a traceback quotes; may be empty."""
+        lines = [line.rstrip() for line in self.errors.decode("utf-8", "replace").splitlines() if line.strip()]
+        said = [line for line in lines if not line[0].isspace()] or lines
+        return said[-1].strip()[:LONGEST_LINE] if said else ""
 
     def read(self, wait: float) -> None:
         """Read what the pipes hold, waiting at most `wait` seconds for it.

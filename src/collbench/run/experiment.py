@@ -271,4 +271,5 @@ def _refuse(
         return WorldMismatch(f"{differs}.")
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
-    return programs_do_not_fit(programs) or does_not_fit(session, ranks, collective, watch)
+    here = sum(rank.kernel_id == ranks[session.world.rank].kernel_id for rank in ranks)
+    return programs_do_not_fit(programs, here) or does_not_fit(session, ranks, collective, watch)

@@ -17,19 +17,32 @@ from collbench.units import format_bytes
 from collbench.workloads.case import ProgramCase
 
 
-def programs_do_not_fit(cases: tuple[ProgramCase, ...]) -> DoesNotFit | None:
-    """Why the program that allocates the most does not fit here; None where it does. Programs run one by one.
+def programs_do_not_fit(cases: tuple[ProgramCase, ...], here: int = 1) -> DoesNotFit | None:
+    """Why the program that allocates the most does not fit on this machine, which has so many of the ranks.
 
-    One that cannot run here is skipped later, with the reason.
+    None where it does. Programs run one by one. One that cannot run here is skipped later, with the reason.
     """
     able = [case for case in cases if _missing(case) is None]
-    largest, free = max(able, key=lambda case: case.memory, default=None), available_bytes()
-    if largest is None or free is None or largest.memory <= free * USABLE_SHARE:
+    needed, largest = max(((_on(here, case), case) for case in able), key=lambda one: one[0], default=(0, None))
+    free = available_bytes()
+    if largest is None or free is None or needed <= free * USABLE_SHARE:
         return None
+    ranks = f" for the {here} ranks on this machine" if here > 1 else ""
     return DoesNotFit(
-        f"{largest.title}: needs {format_bytes(largest.memory)} of memory, and {format_bytes(free)} are free. "
-        "Lower the sizes."
+        f"{largest.title}: needs {format_bytes(needed)} of memory{ranks}, and {format_bytes(free)} are free. "
+        f"{how_to_fit(largest)}"
     )
+
+
+def _on(here: int, case: ProgramCase) -> int:
+    """Bytes that so many of its ranks allocate."""
+    return case.memory * here // case.case.where.ranks
+
+
+def how_to_fit(case: ProgramCase) -> str:
+    """What takes less memory."""
+    what = "the batch" if "batch" in case.case.what else "the sizes"
+    return f"Lower {what}{' or the number of ranks' if case.case.where.ranks > 1 else ''}."
 
 
 def _missing(case: ProgramCase) -> str | None:

@@ -80,11 +80,15 @@ class Listening:
 
 @dataclass(frozen=True)
 class Peers:
-    """The ranks of a world, in the hands of one of them. Methods are collective; of one rank none communicates."""
+    """The ranks of a world, in the hands of one of them. Methods are collective; of one rank none communicates.
+
+    `threads` are those of this rank's process where none are asked for: its part of the cores that it shares.
+    """
 
     world: World
     watch: Watch
     failures: Failures | None = None
+    threads: int = 1
 
     def listening(self) -> Listening:
         """The watch of what this rank does within `agreed`, which ends soon after another rank has failed."""
@@ -127,7 +131,7 @@ class Peers:
         rank = str(self.world.rank)
         return {
             "RANK": rank, "LOCAL_RANK": os.environ.get("LOCAL_RANK", rank), "WORLD_SIZE": str(self.world.size),
-            "MASTER_ADDR": address, "MASTER_PORT": port,
+            "MASTER_ADDR": address, "MASTER_PORT": port, "OMP_NUM_THREADS": str(self.threads),
             "TORCHELASTIC_USE_AGENT_STORE": "False",  # torchrun's store knows our ranks, not their processes
         }  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -11,7 +10,7 @@ import numpy as np
 from collbench import workloads
 from collbench.bindings.spec import Session, World, allgather
 from collbench.machine.confinement import distinct
-from collbench.run import contention
+from collbench.run import contention, cores
 from collbench.run.agreement import first_value
 from collbench.run.child import ProgramFailed, ProgramSkipped
 from collbench.run.contention import OwnTime
@@ -49,15 +48,17 @@ def measure_program(
     if missing is not None:
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
+    peers = Peers(session.world, watch, session.failures, cores.threads_of(method.ranks, session.world.rank))
     try:
-        done = executed(program, case, plan, Peers(session.world, watch, session.failures), doing)
+        done = executed(program, case, plan, peers, doing)
     except ProgramSkipped as error:
         return _without_times(case, "skipped", str(error))
     except WrongResult as error:
         return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    own = _own_time(session.world, done, program.files or program.distributed)
+    sharing = cores.sharing(method.ranks, session.world.rank)
+    own = _own_time(session.world, done, sharing, program.files or program.distributed)
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
     by_rank = allgather(session.world, done)
     common = Record(
@@ -69,7 +70,7 @@ def measure_program(
         confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=(*notes, *dict.fromkeys(note for rank in by_rank for note in rank.notes)),
+        notes=(*notes, *cores.notes(method.ranks), *dict.fromkeys(note for rank in by_rank for note in rank.notes)),
         transport=done.beneath,
         cpu=_together(by_rank),
         messages=by_rank[0].messages,
@@ -81,12 +82,11 @@ def measure_program(
     )  # fmt: skip
 
 
-def _own_time(world: World, done: Executed, kernel: bool) -> OwnTime:
+def _own_time(world: World, done: Executed, sharing: Sequence[int], kernel: bool) -> OwnTime:
     """The processor time of this rank's program, and of those of other ranks that share a core with it."""
-    here = os.sched_getaffinity(0)
-    by_rank = allgather(world, (here, done.all.user, done.all.system))
-    sharing = [(user, system) for cores, user, system in by_rank if cores & here]
-    return OwnTime(sum(user for user, _ in sharing), sum(system for _, system in sharing), kernel)
+    by_rank = allgather(world, (done.all.user, done.all.system))
+    used = [by_rank[rank] for rank in sharing]
+    return OwnTime(sum(user for user, _ in used), sum(system for _, system in used), kernel)
 
 
 def _largest(by_rank: Sequence[Executed]) -> dict[str, float]:

@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.workloads._loss import compared
+from collbench.workloads._torch import START
 from collbench.workloads.networks import NETWORKS
-from collbench.workloads.parameters import threads_of
 
-#: Bytes of a parameter in two trainings, with gradient, momentum and place in a bucket, and in what is reduced alone.
-_OF_PARAMETER = (2 * 4 + 1) * 4
+#: Numbers that are kept of a parameter: in two trainings it, gradient, momentum and place in a bucket; what is reduced.
+_COPIES = 2 * 4 + 1
+
+#: Steps of each training before the first sample; all-reduces alone in steps, about.
+_BEFORE, _REDUCED = 3, 0.3
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    flags = {name: case[name] for name in ("network", "batch", "bucket", "device")}
-    flags |= {"threads": threads_of(case["threads"]), "times": times}
+    flags = {name: case[name] for name in ("network", "batch", "bucket", "device", "threads")} | {"times": times}
     words = (word for name, value in flags.items() for word in (f"--{name}", str(value)))
     return (sys.executable, "-m", "collbench.workloads.programs.ddp", *words)
 
@@ -46,5 +48,17 @@ def notes(output: str) -> Sequence[str]:
 
 
 def memory(case: Case) -> int:
-    """What can be told beforehand, of all ranks: not what layers give."""
-    return _OF_PARAMETER * NETWORKS[case["network"]].parameters * int(case["ranks"])
+    """About, of all ranks: one of the two trainings takes a step at a time."""
+    network = NETWORKS[case["network"]]
+    return int(case["ranks"]) * network.memory(_COPIES, case["batch"] or network.batch, case["device"])
+
+
+def computes(case: Case, times: int) -> float:
+    """Core seconds of all ranks: of each sample a step, one without its all-reduces, and these alone.
+
+    What a GPU takes is not known.
+    """
+    if case["device"] != "cpu":
+        return 0.0
+    network, steps = NETWORKS[case["network"]], 2 * (_BEFORE + times) + _REDUCED * times
+    return int(case["ranks"]) * (START + steps * network.step(case["batch"] or network.batch))

@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from collbench.schema.case import Case
 from collbench.workloads._loss import compared
+from collbench.workloads._torch import START
+
+#: Core seconds in which a worker makes its images, and of a step in a worker and in each server.
+_IMAGES, _STEP, _SERVED = 0.5, 1e-3, 1.1e-3
 
 
 def seconds(output: str) -> Mapping[str, Sequence[float]]:
@@ -37,3 +41,9 @@ def repeatable(case: Case, output: str) -> Mapping[str, float]:
 
 def notes(output: str) -> Sequence[str]:
     return (f"accuracy on images held out of: {json.loads(output)['data']}",)
+
+
+def computes(case: Case, times: int) -> float:
+    """Core seconds of all ranks: each begins, a worker makes its images, and each server changes weights every step."""
+    servers, ranks = int(case["servers"]), int(case["ranks"])
+    return ranks * START + (ranks - servers) * _IMAGES + int(case["steps"]) * (_STEP + _SERVED * servers)

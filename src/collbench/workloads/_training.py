@@ -9,6 +9,7 @@ from math import prod
 
 from collbench.schema.case import Case
 from collbench.workloads._loss import compared
+from collbench.workloads._torch import START
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS, Network
 from collbench.workloads.parameters import threads_of
@@ -17,11 +18,12 @@ from collbench.workloads.programs.train_data import FILE
 
 _PROGRAMS = "collbench.workloads.programs"
 
-#: Bytes of a parameter: itself, its gradient and its momentum.
-_OF_PARAMETER = 12
+#: Numbers that are kept of a parameter: itself, its gradient and its momentum.
+_COPIES = 3
 
-#: Bytes of an output: itself, its softmax and its gradient.
-_OF_OUTPUT = 12
+
+#: Core seconds in which examples are made, and written.
+_FILE = 1.0
 
 
 def network(case: Case) -> Network:
@@ -39,11 +41,21 @@ def epoch(case: Case) -> int:
 
 
 def memory(case: Case) -> int:
-    """What can be told beforehand: parameters and outputs, and the file while it is made."""
+    """About: of the training, or of making its file."""
     of = network(case)
-    outputs = of.classes * prod(of.targets)
     written = epoch(case) * batch(case) * (prod(of.example) + 1) * (2 if of.tokens else 1)
-    return max(_OF_PARAMETER * of.parameters + _OF_OUTPUT * batch(case) * outputs, 2 * written)
+    return max(of.memory(_COPIES, batch(case), case["device"]), 2 * written)
+
+
+def computes(case: Case, times: int) -> float:
+    """Core seconds: the file, the first epoch, the samples, and steps up to the one whose loss is compared.
+
+    What a GPU takes is not known.
+    """
+    if case["device"] != "cpu":
+        return 0.0
+    steps = max(epoch(case) + times, int(case["steps"]))
+    return _FILE + START + steps * network(case).step(batch(case))
 
 
 def refuses(case: Case) -> str | None:

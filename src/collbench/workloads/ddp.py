@@ -20,13 +20,14 @@ WORKLOAD = Program(
     ),
     argv=_data_parallel.argv, parse=_data_parallel.parse, verify=_data_parallel.verify,
     repeatable=_data_parallel.repeatable, notes=_data_parallel.notes,
-    messages=_data_parallel.messages, memory=_data_parallel.memory,
+    messages=_data_parallel.messages, memory=_data_parallel.memory, computes=_data_parallel.computes,
     distributed=True, software=(Torch(),),
     axes=(
-        parameter("network", "fcn5", "what is trained", among=tuple(NETWORKS)),
+        parameter("network", "fcn5", f"what is trained: {', '.join(NETWORKS)}", among=tuple(NETWORKS)),
         parameter("batch", 0, "examples of each rank in a step; 0: the network's default", least=0, most=1 << 20),
         parameter("bucket", 0, "MiB of a bucket of gradients; 0: torch's choice", least=0, most=1 << 14, kind="how"),
-        parameter("threads", ALL_CORES, "threads of torch; 0: as many as cores", least=0, most=4096, kind="how"),
+        parameter("threads", ALL_CORES, "threads of torch; 0: as many as a rank has cores for itself",
+                  least=0, most=4096, kind="how"),
         parameter("device", "cpu", "where it is trained: cpu (gloo), cuda (NCCL)", among=("cpu", "cuda"), kind="how"),
     ),
 )  # fmt: skip

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from collbench.schema.case import Case
 from collbench.units import counted
-from collbench.workloads._parameter_server import figures, notes, repeatable, seconds, wrong
+from collbench.workloads._parameter_server import computes, figures, notes, repeatable, seconds, wrong
 from collbench.workloads._torch import Torch
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.networks import NETWORKS
-from collbench.workloads.parameters import parameter, threads_of
+from collbench.workloads.parameters import parameter
 from collbench.workloads.program import Measure, Program
 from collbench.workloads.software import Alternatives
 
@@ -36,8 +36,7 @@ def refuses(case: Case) -> str | None:
 
 
 def argv(case: Case, times: int) -> Sequence[str]:
-    values = {name: case[name] for name in ("servers", "shard", "steps", "data", "seed")}
-    values["threads"] = threads_of(case["threads"])
+    values = {name: case[name] for name in ("servers", "shard", "steps", "data", "seed", "threads")}
     flags = (word for name, value in values.items() for word in (f"--{name}", str(value)))
     return (sys.executable, "-m", "collbench.workloads.programs.parameter_server", *flags)
 
@@ -46,7 +45,7 @@ WORKLOAD = Program(
     name="parameter_server", suite="dl", title="training with parameter servers",
     summary="steps of asynchronous workers whose weights parameter servers hold, or (servers=0) of one process",
     measures=(Measure("steps", lambda case: case["steps"], "steps", shown="time"),),
-    argv=argv, parse=seconds, verify=wrong, figures=figures, repeatable=repeatable, notes=notes,
+    argv=argv, parse=seconds, verify=wrong, figures=figures, repeatable=repeatable, notes=notes, computes=computes,
     software=(Torch(),), alternatives=Alternatives("data", IMAGE_SETS), refuses=refuses,
     memory=lambda case: (case["ranks"] - case["servers"]) * IMAGES, repeated=True, distributed=True, servers="servers",
     axes=(
@@ -54,8 +53,10 @@ WORKLOAD = Program(
         parameter("servers", 0, "ranks that hold the weights; 0: one process alone", least=0, most=4, kind="how"),
         parameter("shard", "variable", "a server holds whole variables in turn, or an even part of all weights",
                   among=("variable", "even"), kind="how"),
-        parameter("data", "made-up", "what is learned: made-up images, or real ones", among=tuple(IMAGE_SETS)),
+        parameter("data", "made-up", f"what is learned, made-up images or real ones: {', '.join(IMAGE_SETS)}",
+                  among=tuple(IMAGE_SETS)),
         parameter("seed", 1, "of data, weights and batches", least=0, most=1 << 62),
-        parameter("threads", 1, "threads of each rank; 0: as many as it has cores", least=0, most=4096, kind="how"),
+        parameter("threads", 1, "threads of each rank; 0: as many as it has cores for itself",
+                  least=0, most=4096, kind="how"),
     ),
 )  # fmt: skip

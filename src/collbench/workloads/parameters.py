@@ -23,6 +23,11 @@ def threads_of(asked: int) -> int:
     return asked or len(os.sched_getaffinity(0))
 
 
+def threads_of_rank(asked: int, environ: Mapping[str, str] = os.environ) -> int:
+    """So many threads; for `ALL_CORES` as many as OMP_NUM_THREADS says, its part of the cores that ranks share."""
+    return asked or int(environ.get("OMP_NUM_THREADS") or threads_of(asked))
+
+
 def parameter(
     name: str, default: int | str, means: str, *, least: int | None = None, most: int | None = None,
     among: tuple[str, ...] = (), groups: Mapping[str, tuple[str, ...]] | None = None, kind: Kind = "what",

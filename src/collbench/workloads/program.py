@@ -88,6 +88,10 @@ def _not_known(case: Case) -> float:
     return 0.0
 
 
+def _computes_little(case: Case, times: int) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Program:
     """A workload, whose executions give a record for each measure.
@@ -107,7 +111,8 @@ class Program:
     or this folder cannot give what the case needs, so that it is skipped (None: it can). `unused(case)` are parameters
     without effect in a case, which then does not have them: of cases that differ in them alone one is measured.
     `seconds(case)` is about how long an execution takes with the steps beside it, for estimates, where the parameters
-    of the case say so (0: they do not).
+    of the case say so (0: they do not). `computes(case, times)` are core seconds that all its ranks use besides for an
+    execution that takes so many samples, about, on a core of a server of 2020 (0: not known).
 
     A program that works in `files` runs in an empty folder, which is removed afterwards; all its commands name files
     relative to it. One that has `scratch` files, an input and a report whose storage does not matter, runs in such a
@@ -149,6 +154,7 @@ class Program:
     refuses: Callable[[Case], str | None] = _takes_all
     unused: Callable[[Case], Collection[str]] = _uses_all
     seconds: Callable[[Case], float] = _not_known
+    computes: Callable[[Case, int], float] = _computes_little
     suite: str = ""
     software: tuple[Required, ...] = ()
     alternatives: Alternatives | None = None

@@ -79,6 +79,9 @@ def errors(misses: Iterable[HeldOutError]) -> tuple[float, float] | None:
 def _lacks(series: Series) -> str:
     """What a series lacks for a model; empty where nothing."""
     name = series.case.workload
+    if not series.case["backend"]:
+        return (f"{name} is a program; what is modelled are collectives ({', '.join(SHAPES)}), and from all-reduces "
+                "at the same place the communication of ddp")  # fmt: skip
     if name not in SHAPES:
         return f"no algorithms of {name} are known; known are those of {', '.join(SHAPES)}"
     if not series.points:

@@ -29,7 +29,19 @@ def judge(published: ProgramsPaper, observed: Observed) -> list[Judgement[Compar
     asked = [(one, [_pairs(claim, observed) for claim in one.claims]) for one in published.conclusions if one.claims]
     every = [pair for _, by_claim in asked for pairs in by_claim for pair in pairs]
     compared = iter(compare(every, in_blocks=observed.interleaved) if every else ())
-    return [_judged(one, [list(islice(compared, len(pairs))) for pairs in by_claim]) for one, by_claim in asked]
+    return [
+        _judged(one, [list(islice(compared, len(pairs))) for pairs in by_claim], observed) for one, by_claim in asked
+    ]
+
+
+def trained(observed: Observed, published: ProgramsPaper) -> bool:
+    """Whether the run has a training of which a claim of the paper speaks."""
+    programs = {side.workload for one in published.conclusions for claim in one.claims for side in _sides(claim)}
+    return any(cell.case.workload in programs for cell in observed.cells.values())
+
+
+def _sides(claim: Claim) -> tuple[Selector, Selector]:
+    return claim.faster, claim.than
 
 
 def workers(case: Case) -> int:
@@ -66,7 +78,9 @@ def _key(case: Case, at: Iterable[str]) -> object:
     return case.without(WAYS), tuple(workers(case) if name == "workers" else case[name] for name in at)
 
 
-def _judged(conclusion: ProgramConclusion, by_claim: Sequence[list[Comparison]]) -> Judgement[Comparison]:
+def _judged(
+    conclusion: ProgramConclusion, by_claim: Sequence[list[Comparison]], observed: Observed
+) -> Judgement[Comparison]:
     """Confirmed by all of its claims, refuted by one."""
     found = list(zip(conclusion.claims, by_claim, strict=True))
     findings = {_finding(claim, compared) for claim, compared in found}
@@ -75,7 +89,7 @@ def _judged(conclusion: ProgramConclusion, by_claim: Sequence[list[Comparison]])
         finding = "refuted"
     elif len(findings) == 1:
         finding = findings.pop()
-    why = "; ".join(f"{claim.text}: {_why(compared)}" for claim, compared in found)
+    why = "; ".join(f"{claim.text}: {_why(compared) or _lacking(claim, observed)}" for claim, compared in found)
     return Judgement(conclusion.number, finding, why, tuple(one for compared in by_claim for one in compared))
 
 
@@ -94,9 +108,9 @@ def _finding(claim: Claim, compared: Sequence[Comparison]) -> Finding:
 
 
 def _why(compared: Sequence[Comparison]) -> str:
-    """`2 of 6 cells are faster, 3 are not`: the rest is undecided."""
+    """`2 of 6 cells are faster, 3 are not`: the rest is undecided. Empty without cells."""
     if not compared:
-        return "not measured"
+        return ""
     verdicts = [one.verdict for one in compared]
     faster = verdicts.count("faster")
     settled = sum(verdict in _NOT_FASTER for verdict in verdicts)
@@ -104,3 +118,22 @@ def _why(compared: Sequence[Comparison]) -> str:
     words += [f"{settled} {'is' if settled == 1 else 'are'} not"] if settled else []
     rest = len(verdicts) - faster - settled
     return ", ".join([*words, *([f"{rest} undecided"] if rest else [])])
+
+
+def _lacking(claim: Claim, observed: Observed) -> str:
+    """`not measured: parameter_server with policy multi, servers 0`: of which side of a claim the run has nothing."""
+    cases = [cell.case for cell in observed.cells.values()]
+    absent = [_described(side) for side in _sides(claim) if not any(map(side.takes, cases))]
+    if absent:
+        return f"not measured: {'; '.join(absent)}"
+    return f"not measured: both sides with the same {' and '.join(claim.at)}"
+
+
+def _described(side: Selector) -> str:
+    """`parameter_server with policy single, servers 1, 2 or 3, shard variable`."""
+    return f"{side.workload} with {', '.join(f'{name} {_any_of(value)}' for name, value in side.values.items())}"
+
+
+def _any_of(value: int | str | tuple[int | str, ...]) -> str:
+    *more, last = map(str, value if isinstance(value, tuple) else (value,))
+    return f"{', '.join(more)} or {last}" if more else last

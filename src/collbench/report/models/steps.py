@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
+from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
+from collbench.analysis.models.step_costs import training_of
 from collbench.analysis.models.steps import StepTimes, TrainingStep
+from collbench.report.cells import SIGNS, times
 from collbench.report.headings import operation, place_order, ranks
 from collbench.report.scales import Scale, time_scale
 from collbench.report.tables import Table, without_empty
@@ -24,6 +27,7 @@ _READING = ("predicted: the model's time of all these all-reduces, one after the
             "hidden: the step less the same step without them; error: predicted / not hidden - 1; hidden: 1 - not "
             "hidden / alone")  # fmt: skip
 _COSTS = "predicted: computing as measured there, and all-reduces as modelled there, of which none is hidden"
+_SIGNS = "=: the same within the margin; ?: undecided"
 
 Tabulated = Callable[[Sequence[TrainingStep]], Table]
 
@@ -33,9 +37,22 @@ def accuracy_tables(steps: Sequence[TrainingStep]) -> list[Table]:
     return [_accuracy(group) for group in _trainings(steps)]
 
 
-def cost_tables(steps: Sequence[TrainingStep]) -> list[Table]:
-    """For each training the step at every place, measured and predicted; none for one measured at a single place."""
-    return [_costs(group) for group in _trainings(steps) if len(group) > 1]
+def cost_tables(steps: Sequence[TrainingStep], costs: Mapping[Case, Comparison]) -> list[Table]:
+    """For each training the step at every place, measured and predicted; none for one measured at a single place.
+
+    `costs` are those of `step_costs`.
+    """
+    return [_costs(group, costs) for group in _trainings(steps) if len(group) > 1]
+
+
+def cost_entry(step: TrainingStep, costs: Mapping[Case, Comparison]) -> dict[str, Any]:
+    """`step_entry`, with what the place costs the step: null for the fastest, and where it was not measured."""
+    cost = costs.get(step.case)
+    ratio = None if cost is None else cost.ratio
+    return step_entry(step) | {
+        "times": _value(ratio), "times_interval": None if ratio is None else ratio.interval,
+        "verdict": None if cost is None else cost.verdict,
+    }  # fmt: skip
 
 
 def step_entry(step: TrainingStep) -> dict[str, Any]:
@@ -65,13 +82,9 @@ def _trainings(steps: Sequence[TrainingStep]) -> list[list[TrainingStep]]:
     """Steps that differ in the place alone, in the order of places; trainings in the order of the run."""
     first: dict[Case, int] = {}
     for step in steps:
-        first.setdefault(_without_place(step.case), len(first))
-    ordered = sorted(steps, key=lambda step: (first[_without_place(step.case)], place_order(step.case)))
-    return [list(group) for _, group in groupby(ordered, key=lambda step: first[_without_place(step.case)])]
-
-
-def _without_place(case: Case) -> Case:
-    return case.without(("engine", "image", "policy", "isolation", "affinity", "seccomp"))
+        first.setdefault(training_of(step.case), len(first))
+    ordered = sorted(steps, key=lambda step: (first[training_of(step.case)], place_order(step.case)))
+    return [list(group) for _, group in groupby(ordered, key=lambda step: first[training_of(step.case)])]
 
 
 def _title(what: str, case: Case) -> str:
@@ -99,17 +112,27 @@ def _measured(scale: Scale, times: StepTimes | None) -> tuple[str, str, str]:
     return (_text(scale, _value(times.alone)), _text(scale, times.exposed.value), _span(scale, times.exposed.interval))
 
 
-def _costs(group: Sequence[TrainingStep]) -> Table:
+def _costs(group: Sequence[TrainingStep], costs: Mapping[Case, Comparison]) -> Table:
     measured = [None if step.times is None else step.times.step.value for step in group]
     predicted = [step.seconds for step in group]
     scale = time_scale(value for value in (*measured, *predicted) if value is not None)
-    columns = ("image", "place", scale.heading("a step"), "times the fastest", scale.heading("predicted"),
+    columns = ("image", "place", scale.heading("a step"), "times the fastest (95 %)", scale.heading("predicted"),
                "times the fastest, predicted")  # fmt: skip
     rows = [
-        (*_where(step.case), _text(scale, taken), _times(taken, measured), _text(scale, told), _times(told, predicted))
+        (*_where(step.case), _text(scale, taken), _cost(step, costs), _text(scale, told), _times(told, predicted))
         for step, taken, told in zip(group, measured, predicted, strict=True)
     ]
-    return _table(_title("step", group[0].case), columns, rows, [_COSTS, *_remarks(group)])
+    return _table(_title("step", group[0].case), columns, rows, [_COSTS, _SIGNS, *_remarks(group)])
+
+
+def _cost(step: TrainingStep, costs: Mapping[Case, Comparison]) -> str:
+    """`1.07x (1.04 .. 1.13)`, with the sign of what is undecided or the same."""
+    if step.times is None:
+        return ""
+    cost = costs.get(step.case)
+    if cost is None:
+        return "fastest"
+    return "-" if cost.ratio is None else f"{times(cost.ratio)}{SIGNS.get(cost.verdict, '')}"
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], notes: Iterable[str]) -> Table:

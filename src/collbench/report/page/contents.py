@@ -10,6 +10,7 @@ from collbench.analysis.advise import advise
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.guidelines import check
+from collbench.analysis.models.step_costs import step_costs
 from collbench.analysis.models.steps import training_steps
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
@@ -92,7 +93,8 @@ def chapter(
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
-        sections.append(Section("Training steps", tables=(*cost_tables(steps), *accuracy_tables(steps))))
+        of_places = cost_tables(steps, step_costs(observed, steps, margin))
+        sections.append(Section("Training steps", tables=(*of_places, *accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
                    measured.picture)  # fmt: skip

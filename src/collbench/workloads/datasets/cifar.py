@@ -58,7 +58,7 @@ class Cifar:
         batches, hashes = [], {}
         for name in names:
             data, hashes[name] = files.content(name)
-            batches.append((_pickled if names == PICKLES else _binary)(name, data))
+            batches.append((_pickled if names == PICKLES else _binary)(files.shown(name), data))
         label = "CIFAR-10" if hashes == CIFAR10 else "images in CIFAR-10's format"
         return Examples(np.concatenate(batches), label, hashes)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from collbench.machine import facts
 from collbench.schema.manifest import Library
 from collbench.workloads.datasets.source import BadData
 
@@ -19,24 +21,50 @@ VARIABLE = "COLLBENCH_DATA"
 SUMS = "SHA256SUMS"
 
 
+#: A line of it: the hash, and the name behind a blank and a sign of how the file was read.
+_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+
+
 def found(name: str) -> Path | None:
     """The file of this name, or of the same with .gz."""
-    folder = os.environ.get(VARIABLE, "")
-    candidates = (Path(folder, name), Path(folder, f"{name}.gz")) if folder else ()
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in _candidates(name) if _reason(path) is None), None)
+
+
+def shown(name: str) -> str:
+    """Where the file is, for messages."""
+    return str(found(name) or name)
 
 
 def lacking(names: Sequence[str]) -> str | None:
     """Why these files cannot be had; None: they can."""
     folder = os.environ.get(VARIABLE, "")
+    if not folder and facts.container() is not None:
+        own = f"build one from it that does, and that sets {VARIABLE} to their folder"
+        return f"this image does not hold {names[0]}; {own}"
     if not folder:
         return f"collbench does not contain {names[0]}: set {VARIABLE} to the folder that holds it"
     if not Path(folder).is_absolute():
         return f"{VARIABLE}={folder}: give the absolute path of the folder"
-    absent = next((name for name in names if found(name) is None), None)
-    return (
-        None if absent is None else f"{folder}: there is no {absent} in it; {VARIABLE} names the folder of data files"
-    )
+    for name in names:
+        if found(name) is None:
+            why = next(filter(None, map(_reason, _candidates(name))), f"there is no {name} in it")
+            return f"{folder}: {why}; {VARIABLE} names the folder of data files"
+    return None
+
+
+def _candidates(name: str) -> tuple[Path, ...]:
+    folder = os.environ.get(VARIABLE, "")
+    return (Path(folder, name), Path(folder, f"{name}.gz")) if folder else ()
+
+
+def _reason(path: Path) -> str | None:
+    """Why a file cannot be read, empty where there is none; None: it can."""
+    try:
+        if not path.is_file():
+            return ""
+    except OSError as error:  # a folder that this user may not enter
+        return f"{path.name}: {error.strerror}"
+    return None if os.access(path, os.R_OK) else f"{path.name} cannot be read by this user"
 
 
 def library(label: str, name: str) -> Library | None:
@@ -67,9 +95,19 @@ def content(name: str) -> tuple[bytes, str]:
 
 
 def _listed(path: Path) -> str | None:
-    """The hash that stands beside a file; None where it is not listed."""
+    """The hash that stands beside a file; None where it is not listed.
+
+    Raises:
+        BadData: a line is not what sha256sum prints.
+    """
     sums = path.with_name(SUMS)
     if not sums.is_file():
         return None
-    lines = (line.split() for line in sums.read_text(encoding="utf-8", errors="replace").splitlines())
-    return next((words[0].lower() for words in lines if len(words) == 2 and words[1].lstrip("*") == path.name), None)
+    listed: dict[str, str] = {}
+    for number, line in enumerate(sums.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        match = _LINE.fullmatch(line.rstrip())
+        if match is not None:
+            listed[match[2]] = match[1].lower()
+        elif line.strip():
+            raise BadData(f"{sums}: line {number} is not what sha256sum prints: {line.strip()[:80]!r}")
+    return listed.get(path.name)

@@ -44,7 +44,7 @@ class Idx:
             raise BadData(f"{IMAGES} has {len(pixels)} images, and {LABELS} {len(classes)} labels")
         hashes = {IMAGES: of_pixels, LABELS: of_classes}
         label = "MNIST" if hashes == MNIST else "images in MNIST's format"
-        return Examples(images(pixels.reshape(-1, 784), classes, LABELS), label, hashes)
+        return Examples(images(pixels.reshape(-1, 784), classes, files.shown(LABELS)), label, hashes)
 
 
 def _values(name: str, shape: tuple[int, ...]) -> tuple[Rows, str]:
@@ -54,8 +54,9 @@ def _values(name: str, shape: tuple[int, ...]) -> tuple[Rows, str]:
     begins = 8 + len(sides)
     if data[:4] != magic or data[8:begins] != sides:
         what = f"images of {' x '.join(map(str, shape))}" if shape else "labels"
-        raise BadData(f"{name}: not a file of {what} in MNIST's format (idx)")
+        raise BadData(f"{files.shown(name)}: not a file of {what} in MNIST's format (idx)")
     (number,) = struct.unpack(">i", data[4:8])
     if number < 1 or len(data) - begins != number * prod(shape):
-        raise BadData(f"{name}: {len(data) - begins} bytes of data, where its header says {number * prod(shape)}")
+        held = f"{len(data) - begins} bytes of data"
+        raise BadData(f"{files.shown(name)}: {held}, where its header says {number * prod(shape)}")
     return np.frombuffer(data, np.uint8, offset=begins).reshape(number, *shape), sha256

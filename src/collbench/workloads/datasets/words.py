@@ -37,13 +37,13 @@ class Words:
         try:
             words = data.decode("utf-8").replace("\n", " <eos> ").split()
         except UnicodeDecodeError as error:
-            raise BadData(f"{TEXT}: not a text ({error})") from error
+            raise BadData(f"{files.shown(TEXT)}: not a text ({error})") from error
         numbers = {word: number for number, (word, _) in enumerate(Counter(words).most_common())}
         steps = network.example[0]
         if len(numbers) > network.classes or len(words) <= steps:
             raise BadData(
-                f"{TEXT}: {len(words)} words, {len(numbers)} different ones; the network takes more than {steps}, of "
-                f"which at most {network.classes} are different"
+                f"{files.shown(TEXT)}: {len(words)} words, {len(numbers)} different ones; the network takes more than "
+                f"{steps}, of which at most {network.classes} are different"
             )
         text = np.array([numbers[word] for word in words], np.uint16)
         starts = np.arange(0, len(text) - steps, steps)

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
+#: Core seconds in which gradient descent with momentum changes a parameter.
+_CHANGE = 5e-9
+
+
 @dataclass(frozen=True)
 class Network:
     """A network, with the shape of what it is trained on.
@@ -20,7 +24,8 @@ class Network:
     `example` is the shape of one example: float32 from 0 to 1, as [784] or [3, 32, 32]; of `tokens` int64 words, [32]
     of them, each below `classes`. Its target is a class, or for every word the one after it. `batch` are the examples
     of a batch by default, `examples` those of the data set that the paper trained on. `learning_rate` is that of
-    stochastic gradient descent.
+    stochastic gradient descent. `kib` is about what an example needs (KiB) while a processor trains with it: by so much
+    the largest memory of a process grows with the batch. `ms` is about how long a core takes for an example (ms).
     """
 
     name: str
@@ -31,7 +36,18 @@ class Network:
     examples: int
     parameters: int
     learning_rate: float
+    kib: int
+    ms: float
     tokens: bool = False
+
+    def step(self, batch: int) -> float:
+        """Core seconds of a step, about, for plans: those of the examples, and of the change of the parameters."""
+        return batch * self.ms * 1e-3 + self.parameters * _CHANGE
+
+    def memory(self, copies: int, batch: int, device: str) -> int:
+        """Bytes of the host, about, for so many copies of the parameters and a batch; with a GPU weights alone."""
+        weights = 4 * self.parameters
+        return weights * copies + batch * self.kib * 1024 if device == "cpu" else weights
 
     @property
     def targets(self) -> tuple[int, ...]:
@@ -54,12 +70,13 @@ class Network:
 NETWORKS: dict[str, Network] = {
     network.name: network
     for network in (
-        Network("fcn5", "FCN5, fully connected 784-2048-4096-1024-10", (784,), 10, 512, 60_000, 14_205_962, 0.05),
-        Network("alexnet", "AlexNet for CIFAR-10", (3, 32, 32), 10, 256, 50_000, 85_098, 0.01),
-        Network("resnet56", "ResNet-56 for CIFAR-10", (3, 32, 32), 10, 16, 50_000, 855_050, 0.05),
-        Network(
-            "resnet50", "ResNet-50 of ImageNet on images of 32 x 32", (3, 32, 32), 10, 16, 50_000, 23_528_522, 0.01
-        ),
-        Network("lstm", "two layers of LSTM over 32 words", (32,), 10_000, 128, 29_049, 6_182_672, 0.1, tokens=True),
+        Network("fcn5", "FCN5, fully connected 784-2048-4096-1024-10",
+                (784,), 10, 512, 60_000, 14_205_962, 0.05, 52, 1.0),
+        Network("alexnet", "AlexNet for CIFAR-10", (3, 32, 32), 10, 256, 50_000, 85_098, 0.01, 370, 1.2),
+        Network("resnet56", "ResNet-56 for CIFAR-10", (3, 32, 32), 10, 16, 50_000, 855_050, 0.05, 5_000, 15.0),
+        Network("resnet50", "ResNet-50 of ImageNet on images of 32 x 32",
+                (3, 32, 32), 10, 16, 50_000, 23_528_522, 0.01, 2_300, 12.0),
+        Network("lstm", "two layers of LSTM over 32 words",
+                (32,), 10_000, 128, 29_049, 6_182_672, 0.1, 4_000, 12.0, tokens=True),
     )
-}
+}  # fmt: skip

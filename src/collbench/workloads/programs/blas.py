@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from collbench.workloads.programs.ending import SKIPPED, Unusable, end
+
 Array = npt.NDArray[np.float64]
 
 #: Libraries without a version that could be asked for in one way, by a symbol that only they have.
@@ -39,10 +41,6 @@ ENDINGS = ("", "64_", "_64")
 
 #: What a distribution has, by soname: Debian's OpenBLAS with LAPACK in it, and what its alternatives stand for.
 SYSTEM = ("libopenblas.so.0", "liblapack.so.3")
-
-
-class Unusable(Exception):
-    """A library cannot be loaded; the text says why."""
 
 
 class Blas(Protocol):
@@ -204,8 +202,7 @@ def main() -> None:
     try:
         blas = opened(sys.argv[1])
     except Unusable as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(77)
+        end(SKIPPED, str(error))
     if isinstance(blas, Mkl):  # it prints its kernel when it first computes
         blas.multiply(*(np.ones((8, 8)) for _ in range(3)))
     ctypes.CDLL(None).fflush(None)

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from collbench.workloads.networks import NETWORKS
+from collbench.workloads.programs.ending import SKIPPED, Unusable, end, lacking_memory
 from collbench.workloads.programs.replica import Replica, World
 
 #: Steps before the first sample. After the first one DDP makes its buckets anew, in the order of the gradients.
@@ -30,8 +31,9 @@ STEPS = 3
 def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
     """What is printed: the training, and a second one without all-reduces, sampled in turns."""
     network = NETWORKS[flags.network]
-    whole = Replica(network, flags.batch or network.batch, flags.bucket, world)
-    silent = Replica(network, flags.batch or network.batch, flags.bucket, world, reduces=False)
+    batch = flags.batch or network.batch
+    whole = Replica(network, batch, flags.bucket, world)
+    silent = Replica(network, batch, flags.bucket, world, reduces=False)
     for _ in range(STEPS):
         whole.step()
         silent.step()
@@ -45,7 +47,7 @@ def train(flags: argparse.Namespace, world: World) -> dict[str, Any]:
     doing = {"step": whole.step, "compute": silent.step, "communication": reduce_alone}
     taken = sampled(doing, flags.times, world)
     return {
-        "ns": taken, "messages": silent.messages, "loss": loss, "notes": [world.about],
+        "ns": taken, "messages": silent.messages, "loss": loss, "notes": [f"{world.about}, batches of {batch}"],
         "apart": world.apart(whole.parameters),
         "nonfinite": sum(not math.isfinite(value) for value in (loss, whole.loss)),
     }  # fmt: skip
@@ -78,8 +80,12 @@ def main() -> None:
     try:
         with World(flags.device, flags.threads) as world:
             result = train(flags, world)
-    except RuntimeError as error:  # of torch: no memory, a rank that is gone
-        sys.stderr.write(f"rank {os.environ.get('RANK', '?')}: {next(iter(str(error).splitlines()), repr(error))}\n")
+    except Unusable as error:
+        end(SKIPPED, str(error))
+    except (MemoryError, RuntimeError) as error:  # of torch: no memory, a rank that is gone
+        said = next(iter(str(error).splitlines()), repr(error))
+        why = lacking_memory(error, f"{flags.network} with a batch of {flags.batch}") or said
+        sys.stderr.write(f"rank {os.environ.get('RANK', '?')}: {why}\n")
         sys.stderr.flush()
         os._exit(1)  # its threads wait for other ranks
     sys.stdout.write(json.dumps(result) + "\n")

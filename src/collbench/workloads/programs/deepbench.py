@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
+
+from collbench.workloads.programs.ending import Unusable, printed, refuse_without_gpu
 
 #: Sums of K products differ from the exact ones by about sqrt(K) u with high probability, where u is the unit roundoff
 #: (N. J. Higham, T. Mary, "A New Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5), 2019).
@@ -21,10 +21,6 @@ ROUNDOFF = 2.0**-24
 
 #: A result that is kept in a shorter type is rounded to it, and so are the states between steps: this times at most.
 ROUNDINGS = 32.0
-
-
-class Unusable(Exception):
-    """The program cannot be used here; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +120,7 @@ def opened(flags: argparse.Namespace) -> Machine:
     """
     import torch
 
-    if flags.device == "cuda" and not torch.cuda.is_available():
-        raise Unusable(f"torch {torch.__version__} finds no GPU that it can use; use device=cpu")
+    refuse_without_gpu(torch, flags.device)
     if flags.device == "cuda" and flags.precision == "bfloat16" and not torch.cuda.is_bf16_supported():
         raise Unusable(f"{torch.cuda.get_device_name()} has no bfloat16; use precision=float16")
     torch.set_num_threads(flags.threads)
@@ -146,22 +141,19 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 def main(flags: argparse.Namespace, run: Callable[[argparse.Namespace], dict[str, Any]]) -> None:
     """Print the result of `run` as JSON; exit code 77 where it cannot be had here, 1 where memory is too small."""
+    printed(lambda: _with_kernels(flags, run), flags.problem, "a smaller problem")
+
+
+def _with_kernels(flags: argparse.Namespace, run: Callable[[argparse.Namespace], dict[str, Any]]) -> dict[str, Any]:
+    """The result of `run`.
+
+    Raises:
+        Unusable: torch has no kernel for that type.
+    """
     try:
-        result = run(flags)
-    except Unusable as error:
-        _end(77, str(error))
-    except MemoryError:
-        _end(1, "the memory is too small")
-    except RuntimeError as error:  # torch's: no kernel for that type, or too little memory
+        return run(flags)
+    except RuntimeError as error:
         said = str(error).strip().partition("\n")[0]
         if isinstance(error, NotImplementedError) or "not implemented for" in said:
-            _end(77, f"{flags.precision} on {flags.device}: {said}")
-        if "out of memory" in said.lower():
-            _end(1, f"the memory of the GPU is too small: {said}")
+            raise Unusable(f"{flags.precision} on {flags.device}: {said}") from error
         raise
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-def _end(code: int, text: str) -> NoReturn:
-    sys.stderr.write(f"{text}\n")
-    sys.exit(code)

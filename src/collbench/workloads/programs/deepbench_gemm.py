@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from collbench.workloads._deepbench_problems import Gemm, problem
 from collbench.workloads.programs import deepbench
-from collbench.workloads.programs.deepbench import Machine, Unusable
+from collbench.workloads.programs.deepbench import Machine
 from collbench.workloads.programs.dense import times_vector
+from collbench.workloads.programs.ending import Unusable
 
 Whole = npt.NDArray[np.integer[Any]]
 

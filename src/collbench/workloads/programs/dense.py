@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from collbench.workloads.programs.blas import Array, Blas, Unusable, opened
+from collbench.workloads.programs.blas import Array, Blas, opened
+from collbench.workloads.programs.ending import SKIPPED, Unusable, end
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -48,8 +49,7 @@ def main(doc: str | None, run: Callable[[Blas, argparse.Namespace], dict[str, An
     try:
         blas = opened(flags.blas)
     except Unusable as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(77)
+        end(SKIPPED, str(error))
     threads = blas.threads(flags.threads)
     result = run(blas, flags) | {"n": flags.n, "threads": threads, "asked": flags.threads} | blas.described()
     sys.stdout.write(json.dumps(result) + "\n")

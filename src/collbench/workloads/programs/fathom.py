@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from collbench.units import counted
 from collbench.workloads import _loss
 from collbench.workloads._fathom import NETWORKS
+from collbench.workloads.programs.ending import printed, refuse_without_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -51,10 +51,11 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     """See the module.
 
     Raises:
-        torch.OutOfMemoryError: the GPU has too little.
+        Unusable: there is no such device.
     """
     import torch
 
+    refuse_without_gpu(torch, flags.device)
     torch.set_num_threads(flags.threads)
     torch.manual_seed(SEED)
     torch.backends.cudnn.deterministic = True
@@ -91,7 +92,7 @@ def compared(losses: list[float]) -> dict[str, float]:
 def notes(flags: argparse.Namespace) -> list[str]:
     """What a reader of the times must know."""
     size, original = size_of(flags), NETWORKS[flags.network].batch
-    found = ["made-up data of the original's shapes"]
+    found = [f"made-up data of the original's shapes, batches of {size}, {counted(flags.threads, 'thread')}"]
     if not flags.batch and size != original:
         found.append(
             f"{flags.network} with a batch of {size}, because a step of the original's {original} takes long on a "
@@ -109,17 +110,7 @@ def main() -> None:
                         ("--times", "how many steps")):  # fmt: skip
         parser.add_argument(flag, type=int, required=True, help=means)
     flags = parser.parse_args()
-    import torch
-
-    if flags.device == "cuda" and not torch.cuda.is_available():
-        sys.stderr.write("torch finds no GPU (torch.cuda.is_available() is false); use device=cpu\n")
-        sys.exit(77)
-    try:
-        result = run(flags)
-    except torch.cuda.OutOfMemoryError:
-        asked = f"{flags.network} with a batch of {size_of(flags)}"
-        sys.exit(f"the GPU has too little memory for {asked}; use a smaller one")
-    sys.stdout.write(json.dumps(result) + "\n")
+    printed(lambda: run(flags), f"{flags.network} with a batch of {size_of(flags)}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from collbench.workloads._blas import Blas, linked
+from collbench.workloads.programs.ending import SKIPPED, end
 
 #: hpcc has HPL in it, reads another file, and writes its report into one.
 HPCC = "hpcc"
@@ -77,8 +78,7 @@ def command(program: str, processes: int) -> tuple[str, ...]:
         return (program,)
     mpirun = shutil.which("mpirun", path=str(Path(program).parent)) or shutil.which("mpirun")
     if mpirun is None:
-        sys.stderr.write(f"{processes} processes: there is no mpirun, neither beside {program} nor in PATH\n")
-        sys.exit(77)
+        end(SKIPPED, f"{processes} processes: there is no mpirun, neither beside {program} nor in PATH")
     return (mpirun, "-n", str(processes), program)
 
 
@@ -109,8 +109,7 @@ def main() -> None:
     flags = parser.parse_args()
     program = shutil.which(flags.program)
     if program is None:
-        sys.stderr.write(f"{flags.program} was not found\n")
-        sys.exit(77)
+        end(SKIPPED, f"{flags.program} was not found")
     said = run(program, flags.n, flags.nb, flags.p, flags.q)
     path = linked(program)
     library = None if path is None else Blas(path).library()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collbench.units import counted
 from collbench.workloads.networks import Network
+from collbench.workloads.parameters import threads_of_rank
+from collbench.workloads.programs.ending import Unusable, refuse_without_gpu
 
 #: The network begins with the same parameters everywhere, and each rank has examples of its own.
 SEED = 2017
@@ -30,7 +31,7 @@ class World:
     """The ranks of torch's default process group, on one kind of device. Entered to join them."""
 
     def __init__(self, device: str, threads: int) -> None:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads_of_rank(threads))
         torch.backends.cudnn.deterministic = True  # or losses would differ by the order of atomic additions
         self.device = torch.device("cuda", _gpu()) if device == "cuda" else torch.device(device)
 
@@ -140,9 +141,14 @@ def _examples(network: Network, batch: int) -> tuple[Tensor, Tensor]:
 
 
 def _gpu() -> int:
-    """That of this rank: the only one it sees, or the one of its number; exit code 77 where there are too few."""
+    """That of this rank: the only one it sees, or the one of its number.
+
+    Raises:
+        Unusable: there are too few.
+    """
+    refuse_without_gpu(torch, "cuda")
     known, ranks = torch.cuda.device_count(), int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
     if known == 0 or 1 < known < ranks:
-        sys.stderr.write(f"device cuda: {counted(known, 'GPU')} for {counted(ranks, 'rank')}; each needs one\n")
-        sys.exit(77)
+        raise Unusable(f"device=cuda: {counted(known, 'GPU')} for {counted(ranks, 'rank')}, and each needs one; "
+                       "start fewer ranks, or use device=cpu")  # fmt: skip
     return int(os.environ["LOCAL_RANK"]) if known > 1 else 0

@@ -11,7 +11,6 @@ import argparse
 import itertools
 import json
 import math
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import torch
 
 from collbench.units import counted
 from collbench.workloads.networks import NETWORKS, Network
+from collbench.workloads.programs.ending import printed, refuse_without_gpu
 from collbench.workloads.programs.train_data import ABOUT, FILE, About
 
 #: Of the parameters.
@@ -30,10 +30,6 @@ SEED = 2017
 
 #: Of stochastic gradient descent, as in the benchmarks of Xu, Shi and Chu (2017).
 MOMENTUM = 0.9
-
-
-class Unusable(Exception):
-    """A device is not there; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +86,7 @@ class Training:
 
 def run(flags: argparse.Namespace) -> dict[str, Any]:
     """The first epoch, then as many batches as samples are asked for, and steps up to the one whose loss is."""
-    if flags.device == "cuda" and not torch.cuda.is_available():
-        built = "there is no GPU" if torch.version.cuda else "this torch is built without CUDA"
-        raise Unusable(f"device=cuda: {built}")
+    refuse_without_gpu(torch, flags.device)
     torch.set_num_threads(flags.threads)
     network, about = NETWORKS[flags.network], About(**json.loads(Path(ABOUT).read_text(encoding="utf-8")))
     training = Training(network, flags.device)
@@ -111,7 +105,7 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
         "ns": taken,
         "nonfinite": sum(not math.isfinite(loss) for loss in losses),
         "loss": losses[flags.steps - 1],
-        "notes": [_of_torch(flags), f"data: {about.label}, sha256 {about.sha256}"],
+        "notes": [f"{_of_torch(flags)}, batches of {flags.batch}", f"data: {about.label}, sha256 {about.sha256}"],
     }
 
 
@@ -133,7 +127,7 @@ def _of_torch(flags: argparse.Namespace) -> str:
     return f"torch {torch.__version__}, {on}{torch.backends.cpu.get_cpu_capability()}, {threads}"
 
 
-def main() -> int:
+def main() -> None:
     """Print what `run` finds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", choices=NETWORKS, required=True)
@@ -141,18 +135,8 @@ def main() -> int:
     for flag in ("--batch", "--steps", "--threads", "--loaders", "--times"):
         parser.add_argument(flag, type=int, required=True)
     flags = parser.parse_args()
-    try:
-        found = run(flags)
-    except Unusable as error:
-        sys.stderr.write(f"{error}\n")
-        return 77
-    except torch.cuda.OutOfMemoryError as error:
-        first = str(error).partition(". ")[0]
-        sys.stderr.write(f"{flags.network} in batches of {flags.batch} does not fit on the GPU: {first}\n")
-        return 1
-    sys.stdout.write(json.dumps(found) + "\n")
-    return 0
+    printed(lambda: run(flags), f"{flags.network} in batches of {flags.batch}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -19,9 +19,7 @@ from collbench.bindings.gpu.device import Device
 from collbench.bindings.gpu.kernels import Compute, CupyCompute
 from collbench.errors import BackendUnavailable, LibraryError, Unsupported
 from collbench.schema import place
-
-#: See `collbench.run.child`: the last line of standard error says why the case is skipped.
-SKIPPED = 77
+from collbench.workloads.programs.ending import SKIPPED
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import torch
 
 from collbench.workloads.datasets import SOURCES
 from collbench.workloads.datasets.source import BadData
+from collbench.workloads.parameters import threads_of_rank
 from collbench.workloads.programs.parameter_server.lifelines import fail
 from collbench.workloads.programs.parameter_server.training import alone, together
 
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--shard", choices=("variable", "even"), required=True, help="what each server holds")
     parser.add_argument("--data", choices=SOURCES, required=True, help="what is learned")
     flags = parser.parse_args()
-    torch.set_num_threads(flags.threads)
+    torch.set_num_threads(threads_of_rank(flags.threads))
     given = (flags.data, flags.seed, flags.steps)
     try:
         found = together(*given, flags.servers, flags.shard) if flags.servers else alone(*given)
