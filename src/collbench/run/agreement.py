@@ -1,14 +1,38 @@
-"""What ranks agree on."""
+"""What ranks agree on, and what rank 0 is told of each."""
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from typing import TypeVar
 
-from collbench.bindings.spec import World, allgather
+from collbench.bindings.spec import World
 
 T = TypeVar("T")
 
 
+def first_rank(world: World, here: bool) -> int | None:
+    """The first rank for which `here` is true, on all ranks. Collective."""
+    lowest, _ = world.extremes([world.rank if here else world.size])
+    return None if lowest[0] == world.size else int(lowest[0])
+
+
 def first_value(world: World, value: T | None) -> T | None:
     """The value of the first rank that has one, on all ranks. Collective."""
-    return next((value for value in allgather(world, value) if value is not None), None)
+    source = first_rank(world, value is not None)
+    return None if source is None else world.tell(value, source)
+
+
+def gathered_once(world: World, value: T) -> list[T] | None:
+    """The values of all ranks on rank 0, None elsewhere: a hash of each, and each different value once. Collective.
+
+    Equal values are one object on rank 0.
+    """
+    digest = hashlib.blake2b(pickle.dumps(value), digest_size=8).digest()
+    digests = world.gather(digest)
+    first: dict[bytes, int] = {}
+    for rank, found in enumerate(digests or ()):
+        first.setdefault(found, rank)
+    senders: frozenset[int] = world.bcast(frozenset(first.values()))
+    sent = world.gather(value if world.rank in senders else None)
+    return None if digests is None or sent is None else [sent[first[found]] for found in digests]
