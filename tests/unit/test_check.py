@@ -148,7 +148,8 @@ def test_an_expectation_is_the_meaning_of_everybodys_tiles(name: str, ranks: int
     op: Op | None = "sum" if row.reduces else None
     period = check.period_of(row, ranks)
     inputs = [check.tile(r, ranks, row.blocks(r, ranks, 1).send, period, "float32", op) for r in range(ranks)]
-    for rank, expected in enumerate(row.meaning(inputs, 1, fold(op))):
+    for rank in range(ranks):
+        expected = row.meaning(rank, inputs, 1, fold(op))
         given, result = check.expectation(row, rank, ranks, 1, "float32", op)
         assert (given == inputs[rank]).all()
         if expected is None:
