@@ -45,7 +45,7 @@ def test_rank_0_has_the_record_and_the_samples_and_the_others_have_nothing() -> 
     assert (record.in_place, record.transport, record.algorithm, record.protocol) == (False, "simulated", None, None)
     assert (record.burst, record.device, record.gpus, record.shared_gpu, record.notes) == (1, None, (), False, ())
     assert (record.contended, record.oversubscribed) == (None, False), "virtual time waits for no processor"
-    assert record.confinement == distinct((rank_facts().confinement,) * 2)
+    assert record.confinement == distinct((rank_facts().confinement,) * 2, ("here",) * 2)
 
 
 def test_the_watchdog_hears_of_every_step() -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.unit.made_measurements import Change, Heard, case, on_ranks, preparing
+from tests.unit.made_pairs import Pair
 from tests.unit.test_case import CASE
 
 from collbench.bindings.host_buffers import USABLE_SHARE
@@ -35,7 +36,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -
     monkeypatch.setattr(memory_check, "available_bytes", lambda: reports[0][1])
 
     def gather(mine: Any) -> list[Any]:
-        return [mine, *((machine, NEED, left) for machine, left in reports[1:])]
+        return [mine, *((NEED, left) for _, left in reports[1:])]
 
     session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
     ranks = tuple(replace(HERE, kernel_id=machine, host=f"node-{machine}") for machine, _ in reports)
@@ -109,18 +110,16 @@ def test_the_machine_that_is_too_small_is_named(
     counts: list[int] = []
 
     def gather(mine: Any) -> list[Any]:
-        if mine is None:  # nothing failed when the case was tried
-            return [None] * len(machines)
-        assert mine == (machines[0], 64, 4096)
-        return [(one, 5000, 4096 if one == "b" else 1 << 30) for one in machines]
+        assert mine == (64, 4096)
+        return [(5000, 4096 if one == "b" else 1 << 30) for one in machines]
 
     def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
         counts.append(count)
         return SimpleNamespace(blocks_held=1)
 
-    session: Any = SimpleNamespace(
-        world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value), prepare=prepare
-    )
+    world: Any = Pair()  # on which nothing fails when the case is tried
+    world.gather = gather
+    session: Any = SimpleNamespace(world=world, prepare=prepare)
     assert str(does_not_fit(session, facts, (case(size=64),), Unwatched())) == (
         f"size 64 B: the buffers of {said}, and 4.00 KiB are free. Lower the sizes or the ranks per host."
     )
@@ -139,7 +138,7 @@ def tried(
 
     def body(session: Any) -> str:
         change(session)
-        facts = (rank_facts(),) * session.world.size
+        facts = (rank_facts(),) * session.world.size if session.world.rank == 0 else ()
         return str(does_not_fit(session, facts, cases, watch or Unwatched()) or "")
 
     found = set(on_ranks(2, body))

@@ -10,7 +10,6 @@ import numpy as np
 
 from collbench import workloads
 from collbench.bindings.spec import Session, World, allgather
-from collbench.machine.confinement import distinct
 from collbench.run import contention
 from collbench.run.agreement import first_value
 from collbench.run.child import ProgramFailed, ProgramSkipped
@@ -19,8 +18,9 @@ from collbench.run.execution import Executed, executed
 from collbench.run.peers import Peers, WrongResult
 from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
+from collbench.run.spread import ranks_of
 from collbench.schema.plan import Plan
-from collbench.schema.record import CpuTime, Ranks, Record, ResultCheck, Samples
+from collbench.schema.record import CpuTime, Record, ResultCheck, Samples
 from collbench.schema.summary import summarise
 from collbench.units import format_duration
 from collbench.workloads.case import ProgramCase
@@ -34,7 +34,9 @@ def measure_program(
     case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch,
     doing: Callable[[str], None] = lambda what: None,
 ) -> tuple[Measured, ...]:  # fmt: skip
-    """Run the program of a case. Returns for each measure a record, and its samples [ranks, n] in ns. Collective.
+    """Run the program of a case. Returns on rank 0 for each measure a record, and its samples [ranks, n] in ns.
+
+    On the other ranks as many records, without numbers. Collective.
 
     `doing` is told what is executed next.
 
@@ -59,14 +61,16 @@ def measure_program(
         return _without_times(case, "failed", str(error))
     own = _own_time(session.world, done, program.files or program.distributed)
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
-    by_rank = allgather(session.world, done)
+    by_rank = session.world.gather(done)
+    if by_rank is None:
+        return tuple((Record(case=identity, launch=0, status="ok"), None) for identity in case.identities)
     common = Record(
         case=case.case,
         launch=0,
         status="ok",
         check=ResultCheck(wrong=0, figures=_largest(by_rank), repeatable=_first(by_rank)),
         clock="local",
-        confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
+        confinement=method.confinement,
         contended=contended,
         oversubscribed=method.oversubscribed,
         notes=(*notes, *dict.fromkeys(note for rank in by_rank for note in rank.notes)),
@@ -130,11 +134,7 @@ def _filled(
         samples=Samples(n=matrix.shape[1], invalid=0, warmup=warmup),
         seconds=summary,
         notes=(*common.notes, *_few_steps(measure, summary.p50)),
-        ranks=Ranks(
-            p50=tuple(summarise(rank).p50 for rank in matrix),
-            binding=tuple(rank.binding for rank in method.ranks),
-            container=tuple(rank.container for rank in method.ranks),
-        ),
+        ranks=ranks_of([summarise(rank).p50 for rank in matrix], method.ranks),
     ), matrix
 
 
