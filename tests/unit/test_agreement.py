@@ -34,13 +34,11 @@ def test_extremes_are_those_of_each_number_over_the_ranks(by_rank: list[list[int
 def test_totals_are_sums_over_the_ranks_and_leave_what_was_given() -> None:
     given = np.array([1, -2, 10**15])
 
-    def body(world: World) -> list[int]:
-        return world.total(given * (world.rank + 1)).tolist()
-
-    assert in_world(3, body) == [[6, -12, 6 * 10**15]] * 3
+    found = in_world(3, lambda world: world.total(given * (world.rank + 1)))
+    assert [total.tolist() for total in found] == [[6, -12, 6 * 10**15]] * 3
     alone = AloneWorld()
-    found = alone.total(given)
-    found += 1
+    own = alone.total(given)
+    own += 1
     assert given.tolist() == [1, -2, 10**15]
     assert [found.tolist() for found in alone.extremes([3, -4])] == [[3, -4], [3, -4]]
     assert alone.tell("what", 0) == "what"
