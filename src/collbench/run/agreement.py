@@ -23,13 +23,17 @@ def first_value(world: World, value: T | None) -> T | None:
     return None if source is None else world.tell(value, source)
 
 
+def digest_of(value: object) -> bytes:
+    """8 bytes that are the same on all ranks where the value is."""
+    return hashlib.blake2b(pickle.dumps(value), digest_size=8).digest()
+
+
 def gathered_once(world: World, value: T) -> list[T] | None:
     """The values of all ranks on rank 0, None elsewhere: a hash of each, and each different value once. Collective.
 
     Equal values are one object on rank 0.
     """
-    digest = hashlib.blake2b(pickle.dumps(value), digest_size=8).digest()
-    digests = world.gather(digest)
+    digests = world.gather(digest_of(value))
     first: dict[bytes, int] = {}
     for rank, found in enumerate(digests or ()):
         first.setdefault(found, rank)

@@ -18,6 +18,7 @@ from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 #: Distributions that matter whatever the backend.
 _PACKAGES = ("numpy",)
@@ -125,11 +126,14 @@ def packages() -> dict[str, str]:
 
 
 def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:
-    """One entry per machine and hostname; containers on one machine have entries of their own. Empty but on rank 0."""
-    world = session.world
+    """One entry per machine and hostname; containers on one machine have entries of their own. Empty but on rank 0.
+
+    Of a large world one entry per machine, by the hostname of its first rank.
+    """
+    world, each = session.world, len(ranks) <= ALL_RANKS_LIMIT
     members: dict[tuple[str, str], list[int]] = {}
     for number, rank in enumerate(ranks):
-        members.setdefault((rank.host, rank.kernel_id), []).append(number)
+        members.setdefault((rank.host if each else "", rank.kernel_id), []).append(number)
     readers: frozenset[int] = world.bcast(frozenset(numbers[0] for numbers in members.values()))
     hosts = world.gather(facts.host() if world.rank in readers else None)
     gpus = world.gather(session.gpu)

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from collbench.bindings.spec import World
 from collbench.machine.facts import RankFacts
 from collbench.run.agreement import gathered_once
+from collbench.schema.record import Confinement
 
 
-def facts_of_all(world: World, own: RankFacts) -> tuple[RankFacts, ...]:
+class Parts(NamedTuple):
+    """The facts of a rank, in parts that many ranks have in common, and `own`: the container and the GPU."""
+
+    host: tuple[str, str, str]
+    confinement: Confinement
+    namespaces: tuple[tuple[str, int], ...]
+    cores: frozenset[int]
+    own: tuple[str | None, str | None]
+
+
+def parts_of(facts: RankFacts) -> Parts:
+    """The namespaces apart from the rest of the confinement, which containers may have in common."""
+    return Parts(
+        host=(facts.host, facts.kernel_id, facts.clock_id),
+        confinement=msgspec.structs.replace(facts.confinement, namespaces={}),
+        namespaces=tuple(facts.confinement.namespaces.items()),
+        cores=facts.cores,
+        own=(facts.container, facts.gpu),
+    )
+
+
+def facts_of_all(world: World, facts: RankFacts) -> tuple[RankFacts, ...]:
     """The facts of all ranks, by rank, on rank 0; empty elsewhere. Collective.
 
-    What ranks of a machine, or of all machines, have in common is sent by one of them.
+    What ranks have in common is sent by one of them.
     """
-    hosts = gathered_once(world, (own.host, own.kernel_id, own.clock_id))
-    confinements = gathered_once(world, msgspec.structs.replace(own.confinement, namespaces={}))
-    cores = gathered_once(world, own.cores)
-    rest = world.gather((own.container, own.gpu, tuple(own.confinement.namespaces.items())))
-    if hosts is None or confinements is None or cores is None or rest is None:
-        return ()
-    return tuple(
-        RankFacts(*host, usable, container, msgspec.structs.replace(confined, namespaces=dict(spaces)), gpu)
-        for host, confined, usable, (container, gpu, spaces) in zip(hosts, confinements, cores, rest, strict=True)
-    )
+    *common, own = parts_of(facts)
+    gathered = [*(gathered_once(world, part) for part in common), world.gather(own)]
+    return tuple(map(_joined, *gathered)) if world.rank == 0 else ()  # type: ignore[arg-type]
+
+
+def _joined(
+    host: tuple[str, str, str], confinement: Confinement, namespaces: tuple[tuple[str, int], ...],
+    cores: frozenset[int], own: tuple[str | None, str | None],
+) -> RankFacts:  # fmt: skip
+    container, gpu = own
+    confined = msgspec.structs.replace(confinement, namespaces=dict(namespaces))
+    return RankFacts(*host, cores, container, confined, gpu)
