@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.bindings.agreement import digest_of
 from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
 from collbench.bindings.reductions import Reductions
 from collbench.bindings.spec import HostSession, Operation, World
@@ -23,7 +24,6 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import check
-from collbench.run.agreement import digest_of
 from collbench.run.facts_of_ranks import parts_of
 from collbench.timing.call import whole
 from collbench.timing.gates import Signals

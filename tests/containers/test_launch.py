@@ -63,11 +63,13 @@ def _assert_confined(record: Record, policy: str, step: str | None) -> None:
     assert step is not None
     steps = ("strict", "limits", "ipc", "net", "visible")
     height = steps.index(step)
-    spaces = [one.namespaces for one in record.confinement]
-    shared = {name for name in spaces[0] if len({space[name] for space in spaces}) == 1}
+    (own,) = {one.own for one in record.confinement}
+    assert own is not None
     if policy == "single":
-        expected = {"ipc": height >= 2, "pid": height >= 2, "net": height >= 3, "mnt": False}
-        assert {name: name in shared for name in expected} == expected
+        expected = {"ipc": height < 2, "pid": height < 2, "net": height < 3, "mnt": True}
+        assert {name: name in own for name in expected} == expected
+    else:
+        assert own == (), "all ranks are in one container"
     for one in record.confinement:
         assert one.shm == (64 << 20 if height == 0 else 1 << 30)
         assert ("SYS_PTRACE" in one.capabilities) == (height >= 2)

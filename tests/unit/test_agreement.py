@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.made_measurements import in_world
 from tests.unit.made_pairs import Pair
 
+from collbench.bindings.agreement import first_rank, first_value, gathered_once
 from collbench.bindings.simulation import FakeWorld
 from collbench.bindings.spec import World
-from collbench.run.agreement import first_rank, first_value, gathered_once
 from collbench.run.alone import AloneWorld
 
 #: What int64 holds besides its smallest number, whose opposite it does not hold.

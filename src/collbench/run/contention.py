@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from collbench.bindings.agreement import first_rank
 from collbench.bindings.spec import World
 from collbench.machine import cgroup, facts
 from collbench.machine.facts import CoreTimes
-from collbench.run.agreement import first_rank
 
 #: Share of time (in CPU seconds) that a quota may throttle a rank's groups before it counts as contention.
 THROTTLED_SHARE = 0.01

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.bindings.agreement import first_value
 from collbench.bindings.spec import Operation, Session
-from collbench.run.agreement import first_value
 from collbench.schema.axes import Driver
 from collbench.schema.case import Gate
 from collbench.timing.device_time import native_device_times, python_device_times

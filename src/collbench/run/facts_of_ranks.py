@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from collbench.bindings.agreement import gathered_once
 from collbench.bindings.spec import World
 from collbench.machine.facts import RankFacts
-from collbench.run.agreement import gathered_once
 from collbench.schema.record import Confinement
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from collbench.bindings.agreement import first_rank
 from collbench.bindings.spec import Session, World
 from collbench.machine import nvml
 from collbench.machine.facts import RankFacts
-from collbench.run.agreement import first_rank
 from collbench.schema.gpu import Reading
 from collbench.schema.record import GpuState
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from collbench.bindings.agreement import first_rank
 from collbench.bindings.spec import Operation, Seen, Session, World, merged
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
 from collbench.run import contention, gpu_state
-from collbench.run.agreement import first_rank
 from collbench.run.cause import Failure, cause
 from collbench.run.driver import TimedCall, agree_on_driver
 from collbench.run.failures import raise_on_all

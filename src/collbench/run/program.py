@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from collbench import workloads
+from collbench.bindings.agreement import first_value
 from collbench.bindings.spec import Session, World, allgather
 from collbench.run import contention
-from collbench.run.agreement import first_value
 from collbench.run.child import ProgramFailed, ProgramSkipped
 from collbench.run.contention import OwnTime
 from collbench.run.execution import Executed, executed
