@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
 from tests.unit.made_pairs import Pair
 
 from collbench.machine.facts import RankFacts, rank_facts
@@ -34,6 +35,14 @@ def test_a_rank_with_a_gpu_and_one_core_is_named() -> None:
     assert note.startswith("ranks 0, 2: one core for the call")
     (note,) = gpu_state.cramped(ranks(("a", "GPU-0", 2), ("a", "GPU-1", 1)))
     assert note.startswith("rank 1: one core for the call")
+
+
+def test_of_many_cramped_ranks_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_state, "MOST_NAMED", 2)
+    (note,) = gpu_state.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(5))))
+    assert note.startswith("ranks 0, 1 and 3 more: one core for the call")
+    (note,) = gpu_state.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(2))))
+    assert note.startswith("ranks 0, 1: one core for the call")
 
 
 def test_every_gpu_stands_once_with_both_readings() -> None:
