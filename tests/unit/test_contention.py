@@ -47,6 +47,14 @@ def test_held_up(
     assert since(before, 2.0, second(other)) == (contended, tuple(line + rest for line in said))
 
 
+def test_the_rank_that_was_stopped_longest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This one was stopped too, and comes before it."""
+    monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 3.5}))
+    theirs = iter(([round(0.7e9), False], [1]))
+    _, (said,) = since(Waited(7.0, {"/own": 3.0}), 2.0, Pair(lambda mine: next(theirs)))
+    assert said.startswith("the group of rank 1 was stopped for 0.7 CPU seconds")
+
+
 def test_of_no_time_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 4.0}))
     assert since(Waited(7.0, {"/own": 3.0}), 0.0, second(0.0)) == (None, ())

@@ -14,9 +14,11 @@ from tests.unit.test_numbers import BLANK, method
 from collbench.machine.confinement import FIRST_RANKS, distinct
 from collbench.machine.facts import RankFacts, is_oversubscribed, rank_facts
 from collbench.run.facts_of_ranks import facts_of_all
+from collbench.run.method import agreed_method
 from collbench.run.results import Gathered, fill_results
 from collbench.run.spread import SLOWEST, ranks_of
 from collbench.schema import record as records
+from collbench.schema.plan import Plan
 from collbench.schema.record import Confinement, MachineRanks, SlowRank
 from collbench.schema.samples import ALL_RANKS_LIMIT
 
@@ -139,6 +141,13 @@ def test_rank_0_gets_the_facts_of_all() -> None:
     found, *others = in_world(4, lambda world: facts_of_all(world, facts[world.rank]))
     assert found == facts
     assert others == [()] * 3
+
+
+def test_all_ranks_measure_as_rank_0_chose_and_it_alone_has_the_facts() -> None:
+    crowded, plan = on_machines(3, 3, cores=frozenset({0})), Plan(collectives=("bcast",), warmup=7)
+    first, *others = in_world(3, lambda world: agreed_method(world, plan, () if world.rank else crowded, False))
+    assert (first.gate, first.warmup, first.oversubscribed, first.ranks) == ("barrier", 7, True, crowded)
+    assert others == [replace(first, ranks=())] * 2
 
 
 def test_crowded_machines_are_found_among_many() -> None:

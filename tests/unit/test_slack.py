@@ -166,6 +166,15 @@ def test_a_stop_of_any_rank_interrupts_all() -> None:
         current.agree(Unwatched())
 
 
+def test_a_stop_of_this_rank_interrupts_it_too() -> None:
+    current, session = sampling()
+    session.world.other = lambda mine: BatchReport(0, 0, 0)
+    told = Unwatched()
+    told.stopped = 15
+    with pytest.raises(Interrupted):
+        current.agree(told)
+
+
 class Listening(Unwatched):
     """A watchdog that notes what it hears."""
 

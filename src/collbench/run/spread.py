@@ -46,7 +46,7 @@ def _of_many(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
             )
             for ranks in members.values()
         ),
-        slowest=tuple(SlowRank(rank=number, p50=p50[number], host=facts[number].host) for number in slowest),
+        slowest=tuple(SlowRank(rank=number, p50=round(p50[number], 10), host=facts[number].host) for number in slowest),
     )
 
 
