@@ -86,26 +86,39 @@ def test_without_a_sample_in_time_no_rank_has_a_median() -> None:
 # Confinement ---------------------------------------------------------------------------------------------------------
 
 
-def in_spaces(*numbers: tuple[int, int]) -> list[Confinement]:
+def in_spaces(*numbers: tuple[int, int], times: int = 1) -> list[Confinement]:
     """Confinements by their ipc and net namespaces."""
-    return [msgspec.structs.replace(CONFINED, namespaces={"ipc": ipc, "net": net}) for ipc, net in numbers]
+    return [msgspec.structs.replace(CONFINED, namespaces={"ipc": ipc, "net": net}) for ipc, net in numbers * times]
 
 
-def test_a_container_for_each_rank_makes_one_confinement() -> None:
-    (found,) = distinct(in_spaces((1, 7), (2, 7), (3, 7)), ("here",) * 3)
-    assert (found.ranks, found.own, found.namespaces, found.count) == ((0, 1, 2), ("ipc",), {"net": 7}, None)
+def machines(names: str, times: int = 1) -> list[str]:
+    return list(names) * times
+
+
+def test_up_to_64_ranks_confinements_differ_by_their_numbers() -> None:
+    found = distinct(in_spaces((1, 7), (2, 7), (1, 7)), machines("aaa"))
+    assert [(one.ranks, one.own, one.namespaces, one.count) for one in found] == [
+        ((0, 2), ("ipc",), {"ipc": 1, "net": 7}, None), ((1,), ("ipc",), {"ipc": 2, "net": 7}, None)
+    ]  # fmt: skip
+    (alone,) = distinct(in_spaces((1, 7)), machines("a"))
+    assert (alone.own, alone.namespaces) == ((), {"ipc": 1, "net": 7})
+
+
+def test_above_64_ranks_a_container_for_each_makes_one_confinement() -> None:
+    (found,) = distinct(in_spaces(*((rank, 7) for rank in range(70))), machines("a", 70))
+    assert (found.own, found.namespaces, found.count) == (("ipc",), {"net": 7}, 70)
 
 
 def test_a_namespace_that_all_ranks_of_a_machine_share_is_not_their_own() -> None:
     """On the other machine it has another number, and none is told."""
-    (found,) = distinct(in_spaces((1, 7), (1, 7), (1, 8), (1, 8)), ("a", "a", "b", "b"))
-    assert (found.ranks, found.own, found.namespaces) == ((0, 1, 2, 3), (), {"ipc": 1})
+    (found,) = distinct(in_spaces((1, 7), (1, 8), times=40), machines("ab", 40))
+    assert (found.own, found.namespaces, found.count) == ((), {"ipc": 1}, 80)
 
 
 def test_machines_with_and_without_containers_differ() -> None:
-    found = distinct(in_spaces((1, 7), (2, 8), (3, 9), (3, 9)), ("a", "a", "b", "b"))
-    assert [(one.ranks, one.own, one.namespaces) for one in found] == [
-        ((0, 1), ("ipc", "net"), {}), ((2, 3), (), {"ipc": 3, "net": 9})
+    found = distinct(in_spaces((1, 7), (2, 8), (3, 9), times=30), machines("aab", 30))
+    assert [(one.ranks[:2], one.own, one.namespaces, one.count) for one in found] == [
+        ((0, 1), ("ipc", "net"), {}, 60), ((2, 5), (), {"ipc": 3, "net": 9}, 30)
     ]  # fmt: skip
 
 

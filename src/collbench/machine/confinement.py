@@ -58,15 +58,15 @@ def capabilities(mask: int) -> tuple[str, ...]:
 def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[Confinement, ...]:
     """Each different one, with the ranks that have it. `machines` are the identities of the machine of each rank.
 
-    Namespaces differ where ranks have them for their own or share them with all of their machine, not by their numbers:
-    a container for each rank makes one confinement, not as many as ranks.
+    In a large world namespaces differ where ranks have them for their own or share them with all of their machine, not
+    by their numbers: a container for each rank makes one confinement, not as many as ranks.
     """
-    own = _own_namespaces(by_rank, machines)
+    own, many = _own_namespaces(by_rank, machines), len(by_rank) > ALL_RANKS_LIMIT
     members: dict[tuple[bytes, tuple[str, ...]], list[int]] = {}
     for rank, (confinement, machine) in enumerate(zip(by_rank, machines, strict=True)):
         apart = tuple(name for name in confinement.namespaces if (machine, name) in own)
-        rest = msgspec.json.encode(msgspec.structs.replace(confinement, namespaces={}), order="sorted")
-        members.setdefault((rest, apart), []).append(rank)
+        told = msgspec.structs.replace(confinement, namespaces={}) if many else confinement
+        members.setdefault((msgspec.json.encode(told, order="sorted"), apart), []).append(rank)
     return tuple(_of(ranks, by_rank, apart) for (_, apart), ranks in members.items())
 
 

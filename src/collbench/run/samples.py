@@ -62,16 +62,16 @@ def _reduced(
     """
     n = len(stamps.late)
     ends = np.column_stack((stamps.marks, stamps.left))  # [n, stages]
-    if clock == "common":
-        lowest, highest = world.extremes(np.concatenate((stamps.entered, stamps.late, ends.ravel())))
-        first, last = lowest[:n], highest[2 * n :].reshape(ends.shape)
-        legs = last - np.column_stack((first, last[:, :-1]))
-        samples, own = last[:, -1] - first, stamps.left - first
-    else:
+    if clock == "local":
         own = stamps.left - stamps.entered
         stages = ends - np.column_stack((stamps.entered, stamps.marks))
         _, highest = world.extremes(np.concatenate((own, stamps.late, stages.ravel())))
         samples, legs = highest[:n], highest[2 * n :].reshape(ends.shape)
+    else:
+        lowest, highest = world.extremes(np.concatenate((stamps.entered, stamps.late, ends.ravel())))
+        first, last = lowest[:n], highest[2 * n :].reshape(ends.shape)
+        legs = last - np.column_stack((first, last[:, :-1]))
+        samples, own = last[:, -1] - first, stamps.left - first
     sign = 1 - 2 * highest[n : 2 * n]
     return sign * np.maximum(samples, 1), sign * np.maximum(own, 1), np.ascontiguousarray(legs.T)
 

@@ -119,8 +119,8 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What confined these ranks, seen from inside. `ranks` are all of them, or of `count` ranks the first few.
 
-    `own` are the namespaces that the ranks of a machine do not all share; None: written before schema 8. `namespaces`
-    are the numbers of those in which all these ranks have the same number.
+    `own` are the namespaces that the ranks of a machine do not all share; None: written before schema 8. Up to 64 ranks
+    `namespaces` are the numbers of all; above, of those in which all these ranks have the same number.
     `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
     kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
     `speculation` are the lines of /proc/self/status on speculative execution, by name; `cpu_weight` is that of the
