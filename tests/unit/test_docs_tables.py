@@ -29,18 +29,8 @@ from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
-from collbench.schema.record import (
-    Confinement,
-    CpuTime,
-    GpuState,
-    MachineRanks,
-    Ranks,
-    Record,
-    ResultCheck,
-    Samples,
-    SlowRank,
-    Work,
-)
+from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
+from collbench.schema.record import Confinement, CpuTime, GpuState, Record, ResultCheck, Samples, Work
 from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds

@@ -19,7 +19,8 @@ from collbench.run.results import Gathered, fill_results
 from collbench.run.spread import SLOWEST, ranks_of
 from collbench.schema import record as records
 from collbench.schema.plan import Plan
-from collbench.schema.record import Confinement, MachineRanks, SlowRank
+from collbench.schema.ranks import MachineRanks, SlowRank
+from collbench.schema.record import Confinement
 from collbench.schema.samples import ALL_RANKS_LIMIT
 
 HERE = rank_facts()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collbench.machine.facts import RankFacts
-from collbench.schema.record import MachineRanks, Ranks, SlowRank
+from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
 from collbench.schema.samples import ALL_RANKS_LIMIT
 
 #: How many of the slowest ranks are named.
