@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from collbench import backends, collectives
-from collbench.bindings.spec import Operation, Options
+from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
+from collbench.bindings.spec import Operation, Options, World
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.measure import measure
@@ -32,6 +33,17 @@ def on_ranks(ranks: int, body: Callable[[Any], Found], fault: str | None = None)
         found[session.world.rank] = body(session)
 
     backends.get("fake").run(Options(ranks=ranks, timeout=60.0, fault=fault), run)
+    return [found[rank] for rank in range(ranks)]
+
+
+def in_world(ranks: int, body: Callable[[World], Found]) -> list[Found]:
+    """What `body(world)` gives on each of so many ranks."""
+    hub, found = Hub(ranks, 60.0), dict[int, Found]()
+
+    def run(rank: int) -> None:
+        found[rank] = body(FakeWorld(hub, rank))
+
+    run_ranks(hub, run, 60.0)
     return [found[rank] for rank in range(ranks)]
 
 

@@ -148,7 +148,8 @@ def test_an_expectation_is_the_meaning_of_everybodys_tiles(name: str, ranks: int
     op: Op | None = "sum" if row.reduces else None
     period = check.period_of(row, ranks)
     inputs = [check.tile(r, ranks, row.blocks(r, ranks, 1).send, period, "float32", op) for r in range(ranks)]
-    for rank, expected in enumerate(row.meaning(inputs, 1, fold(op))):
+    for rank in range(ranks):
+        expected = row.meaning(rank, inputs, 1, fold(op))
         given, result = check.expectation(row, rank, ranks, 1, "float32", op)
         assert (given == inputs[rank]).all()
         if expected is None:
@@ -156,6 +157,34 @@ def test_an_expectation_is_the_meaning_of_everybodys_tiles(name: str, ranks: int
         else:
             assert result is not None
             assert (result == expected).all()
+
+
+@pytest.mark.parametrize("name", ["alltoall", "reduce_scatter", "scatter", "allgather"])
+def test_what_is_made_for_an_expectation_grows_with_the_ranks_and_not_with_their_square(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    tiles_of = check._tiles
+
+    def counted(*what: Any) -> Array:
+        made.append((array := tiles_of(*what)).size)
+        return array
+
+    monkeypatch.setattr(check, "_tiles", counted)
+    row, ranks = collectives.get(name), 700
+    check.expectation(row, 1, ranks, 1, "int32", "sum" if row.reduces else None)
+    blocks = row.blocks(1, ranks, 1)
+    assert sum(made) <= 2 * (blocks.send + max(blocks.recv, ranks)) * check.period_of(row, ranks) + 2**17
+
+
+@pytest.mark.parametrize("asked", [(0, 4, 2, 0), (3, 0, 1, 2), (2, 2, 2, 1)])
+def test_inputs_are_the_same_in_whatever_order_they_are_asked_for(asked: tuple[int, ...]) -> None:
+    alltoall, ranks = collectives.get("alltoall"), 5
+    tiles = check._Tiles(alltoall, ranks, 0, PERIOD, "int32", None)
+    for rank in asked:
+        whole = check.tile(rank, ranks, ranks, PERIOD, "int32", None)
+        assert (tiles.get(rank, slice(None)) == whole).all()
+        assert (tiles.get(rank, slice(1, 3)) == whole[1:3]).all()
 
 
 def test_periods_are_primes_and_shrink_with_the_world() -> None:

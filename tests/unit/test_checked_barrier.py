@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from tests.unit.made_pairs import Pair
 
+from collbench.bindings.spec import Numbers
 from collbench.run.verify import BARRIER_DELAY, _checked_barrier
 from collbench.timing.loop import Stamps
 
@@ -27,6 +31,25 @@ def one(entered: int, left: int) -> Stamps:
     return Stamps(np.array([entered]), np.array([left]), np.zeros(1, bool), np.zeros((1, 0), np.int64))
 
 
+class Three(Pair):
+    """One rank of three; the other two entered and left as told, in one round after the other."""
+
+    size = 3
+
+    def __init__(self, rank: int, rounds: Iterator[list[Stamps]]) -> None:
+        super().__init__(rank=rank)
+        self._rounds, self._others = rounds, list[Stamps]()
+
+    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        self._others = next(self._rounds)
+        self._last = np.array([max(int(values[0]), *(int(other.entered[0]) for other in self._others))])
+        return self._last, self._last
+
+    def total(self, values: Numbers) -> NDArray[np.int64]:
+        early = sum(int(other.left[0]) < self._last[0] for other in self._others)
+        return np.array([int(values[0]) + int(early)])
+
+
 def checked(rank: int, others: list[list[Stamps]], clock: str = "common") -> tuple[tuple[int | None, str], list[int]]:
     """What rank `rank` of three finds, and how long it let the others wait each time; `others` leave as told."""
     ticking, entered, rounds = Clock(), list[int](), iter(others)
@@ -35,10 +58,7 @@ def checked(rank: int, others: list[list[Stamps]], clock: str = "common") -> tup
         entered.append(ticking.now)
         return one(0, 10)
 
-    def gather(mine: Stamps) -> list[Stamps]:
-        return [mine, *next(rounds)]
-
-    world = SimpleNamespace(rank=rank, size=3, gather=gather, bcast=lambda value: value)
+    world = Three(rank, rounds)
     form: Any = SimpleNamespace(session=SimpleNamespace(clock=ticking, world=world), once=once)
     method: Any = SimpleNamespace(clock=clock)
     found = _checked_barrier(form, method)

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import pytest
+from tests.unit.made_pairs import Pair
 
 from collbench.machine.facts import CoreTimes, core_times
 from collbench.run import contention
 from collbench.run.contention import COMMUNICATES, OwnTime, Waited, since
 
 
-class Pair:
-    """The own rank as rank 1 of two; rank 0 was held up for `other` of the time."""
+def second(other: float, disturbed: bool = False) -> Pair:
+    """The own rank as rank 1 of two; rank 0 was held up for `other` seconds."""
+    nanoseconds = round(other * 1e9)
 
-    rank, size = 1, 2
+    def of_rank_0(mine: list[int]) -> list[int]:
+        if len(mine) == 2:
+            return [nanoseconds, disturbed]
+        return [0 if other >= 3.0 else 2]  # who was held up longest
 
-    def __init__(self, other: float, disturbed: bool = False) -> None:
-        self.other = other, disturbed
-
-    def gather(self, value: Any) -> list[Any] | None:
-        return [self.other, value]
-
-    def bcast(self, value: Any) -> Any:
-        return value
+    return Pair(of_rank_0, rank=1)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +44,20 @@ def test_held_up(
     grown = {} if throttled is None else {"/": 1000.0, "/own": 3.0 + throttled, "/new": 50.0}
     monkeypatch.setattr(contention, "now", lambda: Waited(None if stalled is None else 7.0 + stalled, grown))
     rest = " in 2 s: its CPU quota was used up"
-    assert since(before, 2.0, Pair(other)) == (contended, tuple(line + rest for line in said))
+    assert since(before, 2.0, second(other)) == (contended, tuple(line + rest for line in said))
+
+
+def test_the_rank_that_was_stopped_longest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This one was stopped too, and comes before it."""
+    monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 3.5}))
+    theirs = iter(([round(0.7e9), False], [1]))
+    _, (said,) = since(Waited(7.0, {"/own": 3.0}), 2.0, Pair(lambda mine: next(theirs)))
+    assert said.startswith("the group of rank 1 was stopped for 0.7 CPU seconds")
 
 
 def test_of_no_time_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {"/own": 4.0}))
-    assert since(Waited(7.0, {"/own": 3.0}), 0.0, Pair(0.0)) == (None, ())
+    assert since(Waited(7.0, {"/own": 3.0}), 0.0, second(0.0)) == (None, ())
 
 
 @pytest.mark.parametrize(
@@ -75,14 +80,14 @@ def test_ranks_are_held_up_where_others_used_their_cores(
     start = CoreTimes(2, 10.0, 10.0, 10.0)
     end = None if grown is None else CoreTimes(2, 10.0 + grown.user, 10.0 + grown.system, 10.0 + grown.steal)
     monkeypatch.setattr(contention, "now", lambda: Waited(7.0 + stalled, {}, end))
-    assert since(Waited(7.0, {}, start), 2.0, Pair(0.0), own) == (contended, ())
+    assert since(Waited(7.0, {}, start), 2.0, second(0.0), own) == (contended, ())
 
 
 def test_all_are_held_up_where_one_of_them_is(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = CoreTimes(2, 10.0, 10.0, 10.0)
     monkeypatch.setattr(contention, "now", lambda: Waited(8.0, {}, quiet))
     for disturbed in (False, True):
-        assert since(Waited(7.0, {}, quiet), 2.0, Pair(0.0, disturbed)) == (disturbed, ())
+        assert since(Waited(7.0, {}, quiet), 2.0, second(0.0, disturbed)) == (disturbed, ())
 
 
 def test_the_use_of_the_own_cores_is_read_without_this_process() -> None:

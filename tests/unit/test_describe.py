@@ -22,6 +22,7 @@ from collbench.machine.launcher import Launcher
 from collbench.run.describe import completed, hashed, manifest, packages, protocol
 from collbench.schema.manifest import Gpu, Library, Manifest
 from collbench.schema.plan import Plan
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 PLAN = Plan(title="a title", collectives=("bcast",), backends=("fake",), warmup=7, check=2, iters=9, burst=5,
             budget="2s", floor=3, cap=11, timeout="90s")  # fmt: skip
@@ -48,7 +49,8 @@ def described(
 
     def body(session: Any) -> Manifest:
         change(session)
-        return manifest(PLAN, ("run", "caf\udce9"), there, session, ranks, method(len(ranks), gate="none"))
+        known = ranks if session.world.rank == 0 else ()
+        return manifest(PLAN, ("run", "caf\udce9"), there, session, known, method(len(ranks), gate="none"))
 
     return on_ranks(len(ranks), body)
 
@@ -133,8 +135,16 @@ HERE = replace(rank_facts(), host="a", kernel_id="1")
 def test_every_machine_and_hostname_is_described_once(
     places: tuple[tuple[str, str], ...], members: list[tuple[int, ...]]
 ) -> None:
-    for found in described(tuple(replace(HERE, host=host, kernel_id=kernel) for host, kernel in places)):
-        assert [host.ranks for host in found.hosts] == members
+    found, *others = described(tuple(replace(HERE, host=host, kernel_id=kernel) for host, kernel in places))
+    assert [host.ranks for host in found.hosts] == members
+    assert all(other.hosts == () for other in others), "rank 0 alone needs it"
+
+
+@pytest.mark.parametrize(("ranks", "entries"), [(ALL_RANKS_LIMIT, ALL_RANKS_LIMIT), (ALL_RANKS_LIMIT + 1, 1)])
+def test_of_a_large_world_a_machine_is_described_once_whatever_its_containers(ranks: int, entries: int) -> None:
+    found, *_ = described(tuple(replace(HERE, host=f"c{rank}") for rank in range(ranks)))
+    assert len(found.hosts) == entries
+    assert sorted(rank for host in found.hosts for rank in host.ranks) == list(range(ranks))
 
 
 def test_a_host_has_the_gpus_of_its_ranks_each_once() -> None:

@@ -29,7 +29,8 @@ from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
-from collbench.schema.record import Confinement, CpuTime, GpuState, Ranks, Record, ResultCheck, Samples, Work
+from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
+from collbench.schema.record import Confinement, CpuTime, GpuState, Record, ResultCheck, Samples, Work
 from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
@@ -38,6 +39,7 @@ from collbench.workloads.program import Program
 FIELDS: dict[str, type[msgspec.Struct]] = {
     "Record": Record, "case": Case, "where": Where, "work": Work, "check": ResultCheck,
     "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks,
+    "ranks of a machine": MachineRanks, "slow rank": SlowRank,
     "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host, "disk": Disk, "CPU time": CpuTime,
     "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
     "reading": Reading, "GPU": Gpu, "Baseline files": Baseline, "cell": BaselineCell,

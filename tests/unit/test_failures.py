@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+from tests.unit.made_pairs import Pair
 
 from collbench.errors import CollbenchError, LibraryError, RunWriteError
 from collbench.run import failures, one_message
@@ -19,26 +20,22 @@ from collbench.run.failures import AgreedError, StartLimit, abort_job, on_rank_0
 from collbench.run.one_message import FirstReporter
 
 
-class World:
+def world_of(rank: int = 0, heard: Any = None) -> Pair:
     """The control plane as one rank of two sees it; `heard` is what it hears of the other, or of rank 0."""
 
-    size = 2
+    def other(mine: Any) -> Any:
+        if isinstance(mine, list):  # which rank has something to say
+            return [2 if heard is None else 1 - rank]
+        return heard
 
-    def __init__(self, rank: int = 0, heard: Any = None) -> None:
-        self.rank, self.heard = rank, heard
-
-    def gather(self, value: Any) -> list[Any] | None:
-        return [value, self.heard] if self.rank == 0 else None
-
-    def bcast(self, value: Any) -> Any:
-        return value if self.rank == 0 else self.heard
+    return Pair(other, rank)
 
 
 def session(rank: int = 0, heard: Any = None, lost: bool = False) -> Any:
     def abort(code: int) -> NoReturn:
         raise SystemExit(f"aborted with {code}")
 
-    return SimpleNamespace(world=World(rank, heard), is_lost_rank=lambda error: lost, abort=abort)
+    return SimpleNamespace(world=world_of(rank, heard), is_lost_rank=lambda error: lost, abort=abort)
 
 
 HELD: Any = SimpleNamespace(rescue=lambda: " Safe in DIR.")
@@ -111,7 +108,7 @@ def test_what_was_held_back_is_printed_before_the_message(capfd: pytest.CaptureF
 
 
 def test_a_library_that_does_not_end_the_job_ends_this_rank() -> None:
-    quiet: Any = SimpleNamespace(world=World(), is_lost_rank=lambda error: False, abort=lambda code: None)
+    quiet: Any = SimpleNamespace(world=world_of(), is_lost_rank=lambda error: False, abort=lambda code: None)
     voice: Any = SimpleNamespace(claim=lambda: False)
     with pytest.raises(SystemExit) as left:
         abort_job(quiet, LibraryError("error 5"), voice, HELD)
@@ -143,17 +140,17 @@ def test_what_rank_0_cannot_do_ends_all() -> None:
 
 def test_the_first_who_asks_speaks_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    world = World()
+    world = world_of()
     first = FirstReporter(world)
     assert list(tmp_path.iterdir()) == []
     path = f"/proc/self/fd/{first._file}"
-    second = FirstReporter(World(1, path))
+    second = FirstReporter(world_of(1, path))
     assert [second.claim(), first.claim(), second.claim()] == [True, False, False]
 
 
 def test_where_nothing_can_be_shared_everybody_speaks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
-    ranks = [FirstReporter(World()), FirstReporter(World(1, str(tmp_path / "unknown")))]
+    ranks = [FirstReporter(world_of()), FirstReporter(world_of(1, str(tmp_path / "unknown")))]
     assert [rank.claim() for rank in ranks] == [True, True]
 
 

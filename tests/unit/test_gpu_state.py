@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import pytest
+from tests.unit.made_pairs import Pair
 
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run import gpu_state
 from collbench.schema.gpu import Reading
+from collbench.schema.record import GpuState
 
 
 def ranks(*found: tuple[str, str | None, int]) -> list[RankFacts]:
@@ -32,25 +37,25 @@ def test_a_rank_with_a_gpu_and_one_core_is_named() -> None:
     assert note.startswith("rank 1: one core for the call")
 
 
-class World:
-    """A world of one rank that hears of several."""
-
-    rank, size = 0, 1
-
-    def __init__(self, heard: list[list[object]]) -> None:
-        self._heard = heard
-
-    def gather(self, value: object) -> list[object] | None:
-        return [value, *self._heard]
-
-    def bcast(self, value: object) -> object:
-        return value
+def test_of_many_cramped_ranks_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_state, "MOST_NAMED", 2)
+    (note,) = gpu_state.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(5))))
+    assert note.startswith("ranks 0, 1 and 3 more: one core for the call")
+    (note,) = gpu_state.cramped(ranks(*(("a", f"GPU-{n}", 1) for n in range(2))))
+    assert note.startswith("ranks 0, 1: one core for the call")
 
 
 def test_every_gpu_stands_once_with_both_readings() -> None:
     before, after = (Reading(uuid="GPU-0", sm_clock=clock) for clock in (210, 1980))
-    (state,) = gpu_state.between((before,), (after,), World([[]]))
+
+    def other(mine: Any) -> Any:
+        return [1] if mine and isinstance(mine[0], int) else theirs
+
+    theirs: list[GpuState] = []
+    (state,) = gpu_state.between((before,), (after,), Pair(other))
     assert (state.before.sm_clock, state.after.sm_clock) == (210, 1980)
-    other = gpu_state.between((before,), (after,), World([[state]]))
-    assert other == (state,)
-    assert gpu_state.between((), (), World([])) == ()
+    theirs = [state]
+    assert gpu_state.between((before,), (after,), Pair(other)) == (state,)
+    assert gpu_state.between((), (), Pair(other)) == (state,), "this rank has none"
+    assert gpu_state.between((), (), Pair()) == ()
+    assert gpu_state.between((before,), (after,), Pair(other, rank=1)) == (), "rank 0 alone has them"

@@ -19,7 +19,7 @@ from collbench.errors import LibraryError, LostRankError, RunError, Unsupported
 from collbench.machine import nvml
 from collbench.machine.confinement import distinct
 from collbench.machine.facts import rank_facts
-from collbench.run import contention
+from collbench.run import contention, verify
 from collbench.run.contention import Waited
 from collbench.run.failures import AgreedError
 from collbench.run.measure import measure
@@ -45,7 +45,7 @@ def test_rank_0_has_the_record_and_the_samples_and_the_others_have_nothing() -> 
     assert (record.in_place, record.transport, record.algorithm, record.protocol) == (False, "simulated", None, None)
     assert (record.burst, record.device, record.gpus, record.shared_gpu, record.notes) == (1, None, (), False, ())
     assert (record.contended, record.oversubscribed) == (None, False), "virtual time waits for no processor"
-    assert record.confinement == distinct((rank_facts().confinement,) * 2)
+    assert record.confinement == distinct((rank_facts().confinement,) * 2, ("here",) * 2)
 
 
 def test_the_watchdog_hears_of_every_step() -> None:
@@ -270,7 +270,18 @@ def test_a_wrong_result_says_when_it_was_seen_and_what_would_have_moved(fault: s
     assert other == record, "all ranks know"
 
 
-def test_every_rank_with_wrong_elements_is_named_with_how_many() -> None:
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        (2, ": rank 1: 3 of 24 elements, rank 2: 6 of 24 elements"),
+        (1, ": rank 1: 3 of 24 elements, and on 1 more ranks"),
+    ],
+)
+def test_ranks_with_wrong_elements_are_named_with_how_many(
+    most: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "MOST_NAMED", most)
+
     def spoil(rank: int, operation: Operation) -> Operation:
         perform = operation.call.stages[0].python
 
@@ -284,7 +295,7 @@ def test_every_rank_with_wrong_elements_is_named_with_how_many() -> None:
     (record, _), *_ = measured(case("allgather", ranks=3, size=120), change=preparing(spoil))
     assert record.check is not None
     assert record.check.wrong == 3 + 6
-    assert (record.reason or "").endswith(": rank 1: 3 of 24 elements, rank 2: 6 of 24 elements")
+    assert (record.reason or "").endswith(said)
 
 
 @pytest.mark.parametrize("name", ["bcast", "barrier"])

@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.unit.made_measurements import Change, Heard, case, on_ranks, preparing
+from tests.unit.made_pairs import Pair
 from tests.unit.test_case import CASE
 
 from collbench.bindings.host_buffers import USABLE_SHARE
@@ -18,7 +19,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import DoesNotFit, LibraryError, Unsupported
 from collbench.machine import cgroup
 from collbench.machine.facts import rank_facts
-from collbench.run import experiment, memory_check
+from collbench.run import facts_of_ranks, memory_check
 from collbench.run.expand_programs import program_cases
 from collbench.run.experiment import perform, plan_experiment
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
@@ -36,7 +37,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, *reports: tuple[str, int | None]) -
     monkeypatch.setattr(memory_check, "available_bytes", lambda: reports[0][1])
 
     def gather(mine: Any) -> list[Any]:
-        return [mine, *((machine, NEED, left) for machine, left in reports[1:])]
+        return [mine, *((NEED, left) for _, left in reports[1:])]
 
     session: Any = SimpleNamespace(world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value))
     ranks = tuple(replace(HERE, kernel_id=machine, host=f"node-{machine}") for machine, _ in reports)
@@ -110,16 +111,10 @@ def test_the_ranks_of_a_training_have_to_fit_into_their_machine(
 def test_ranks_on_other_machines_need_none_of_this_one(
     monkeypatch: pytest.MonkeyPatch, machines: str, here: int
 ) -> None:
-    """What rank 0 is asked, which is on machine a."""
-    asked: list[int] = []
-    monkeypatch.setattr(experiment, "programs_do_not_fit", lambda cases, here: asked.append(here))
-    world = SimpleNamespace(rank=0, size=3, gather=lambda mine: [mine] * 3, bcast=lambda value: value)
+    monkeypatch.setattr(facts_of_ranks, "machine_id", lambda: "a")
+    world: Any = SimpleNamespace(rank=0, size=3, bcast=lambda value: value)
     facts = tuple(replace(HERE, kernel_id=machine) for machine in machines)
-    request: Any = SimpleNamespace(plan=Plan(benchmarks=({"name": "ddp"},)))
-    session: Any = SimpleNamespace(world=world, gpu=None)
-    cases = program_cases(request.plan, 3)
-    assert experiment._refuse(request, session, facts, cases, Unwatched()) is None
-    assert asked == [here]
+    assert facts_of_ranks.ranks_here(world, facts) == here
 
 
 def test_a_run_whose_program_does_not_fit_starts_none() -> None:
@@ -149,18 +144,16 @@ def test_the_machine_that_is_too_small_is_named(
     counts: list[int] = []
 
     def gather(mine: Any) -> list[Any]:
-        if mine is None:  # nothing failed when the case was tried
-            return [None] * len(machines)
-        assert mine == (machines[0], 64, 4096)
-        return [(one, 5000, 4096 if one == "b" else 1 << 30) for one in machines]
+        assert mine == (64, 4096)
+        return [(5000, 4096 if one == "b" else 1 << 30) for one in machines]
 
     def prepare(case: CollectiveCase, row: Any, count: int) -> Any:
         counts.append(count)
         return SimpleNamespace(blocks_held=1)
 
-    session: Any = SimpleNamespace(
-        world=SimpleNamespace(rank=0, gather=gather, bcast=lambda value: value), prepare=prepare
-    )
+    world: Any = Pair()  # on which nothing fails when the case is tried
+    world.gather = gather
+    session: Any = SimpleNamespace(world=world, prepare=prepare)
     assert str(does_not_fit(session, facts, (case(size=64),), Unwatched())) == (
         f"size 64 B: the buffers of {said}, and 4.00 KiB are free. Lower the sizes or the ranks per host."
     )
@@ -179,7 +172,7 @@ def tried(
 
     def body(session: Any) -> str:
         change(session)
-        facts = (rank_facts(),) * session.world.size
+        facts = (rank_facts(),) * session.world.size if session.world.rank == 0 else ()
         return str(does_not_fit(session, facts, cases, watch or Unwatched()) or "")
 
     found = set(on_ranks(2, body))

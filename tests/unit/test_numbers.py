@@ -10,13 +10,26 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from tests.unit.made_measurements import in_world
+from tests.unit.made_pairs import Pair
 from tests.unit.test_case import CASE
 
-from collbench.bindings.spec import HostSession, Operation
+from collbench.bindings.spec import HostSession, Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.machine.facts import rank_facts
 from collbench.run.driver import MOST_CALLS, TimedCall, agree_on_driver
-from collbench.run.results import DEVICE_BUDGET, DEVICE_SAMPLES, _how_many, calls_of, device_seconds, fill_results
+from collbench.run.results import (
+    DEVICE_BUDGET,
+    DEVICE_SAMPLES,
+    Gathered,
+    calls_of,
+    device_seconds,
+    fill_results,
+    gathered,
+    operations_on_device,
+)
+from collbench.run.samples import times_of
 from collbench.run.sampling import Method, Sampling
 from collbench.schema.axes import Driver
 from collbench.schema.case import Cadence
@@ -51,27 +64,32 @@ def test_calls_of_a_sample(cadence: Cadence, graph: int, calls: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "found"),
-    [
-        ([(False, 1e-6), (False, 1e-3)], 0),
-        ([(True, 1e-6), (False, 1e-6)], DEVICE_SAMPLES),
-        ([(False, DEVICE_BUDGET / 10), (True, 1e-6)], 10),
-        ([(True, 2e-2), (True, 1e-2)], 25),
-        ([(True, 60.0)], 3),
-        ([(True, 0.0)], DEVICE_SAMPLES),
-    ],
+    ("slowest", "found"),
+    [(1e-6, DEVICE_SAMPLES), (DEVICE_BUDGET / 10, 10), (2e-2, 25), (60.0, 3), (0.0, DEVICE_SAMPLES)],
 )
-def test_how_many_operations_are_timed_on_the_device(heard: list[tuple[bool, float]], found: int) -> None:
-    """None without a device; the slowest rank says how many fit, the server included."""
-    assert _how_many(heard) == found
+def test_how_many_operations_are_timed_on_the_device(slowest: float, found: int) -> None:
+    assert operations_on_device(slowest) == found
 
 
 BLANK = Record(case=CASE.identity, launch=0, status="ok")
 
 
+def filled(
+    blank: Record, by_rank: list[Stamps], stages: tuple[str, ...], how: Method
+) -> tuple[Record, NDArray[np.int64]]:
+    """What rank 0 makes of the stamps of all ranks."""
+
+    def body(world: World) -> Gathered | None:
+        return gathered(times_of(by_rank[world.rank], world, how.clock, blank.burst), world)
+
+    first, *others = in_world(len(by_rank), body)
+    assert first is not None and others == [None] * len(others)
+    return fill_results(blank, first, stages, how)
+
+
 def test_a_sample_of_a_burst_is_the_time_of_one_operation() -> None:
     two = [stamps([0, 0], [400, 900], [False] * 2), stamps([10, 0], [500, 1000], [False] * 2)]
-    record, matrix = fill_results(msgspec.structs.replace(BLANK, burst=10), two, ("",), method("streaming"))
+    record, matrix = filled(msgspec.structs.replace(BLANK, burst=10), two, ("",), method("streaming"))
     assert matrix.tolist() == [[40, 90], [50, 100]]
     assert record.seconds is not None
     assert (record.seconds.min, record.seconds.max) == pytest.approx((50e-9, 100e-9))
@@ -87,7 +105,7 @@ def test_legs_are_those_of_the_valid_samples() -> None:
         stamps([100, 100, 500], [190, 9000, 700], [False, True, False], [130, 5000, 520]),
         stamps([105, 100, 480], [180, 9000, 710], [False, False, False], [120, 7000, 560]),
     ]
-    record, _ = fill_results(BLANK, two, ("copy", "communication"), method())
+    record, _ = filled(BLANK, two, ("copy", "communication"), method())
     assert list(record.legs) == ["copy", "communication"]
     found = {name: (round(leg.min * 1e9), round(leg.max * 1e9)) for name, leg in record.legs.items()}
     assert found == {"copy": (30, 80), "communication": (60, 150)}
@@ -97,31 +115,16 @@ def test_legs_are_those_of_the_valid_samples() -> None:
 
 def test_ranks_without_gpus_name_none() -> None:
     facts = rank_facts()
-    record, _ = fill_results(BLANK, [stamps([0], [5], [False])] * 2, ("",), method(ranks=(facts, facts)))
+    record, _ = filled(BLANK, [stamps([0], [5], [False])] * 2, ("",), method(ranks=(facts, facts)))
     assert record.ranks is not None
     assert record.ranks.gpu == ()
-
-
-class TwoRanks:
-    """The control plane as rank 0 of two sees it; the other rank answers as it is told to."""
-
-    rank, size = 0, 2
-
-    def __init__(self, other: Callable[[Any], Any]) -> None:
-        self.other = other
-
-    def gather(self, value: Any) -> list[Any]:
-        return [value, self.other(value)]
-
-    def bcast(self, value: Any) -> Any:
-        return value
 
 
 class Session(HostSession):
     thread_level, transport, clock = "single", None, staticmethod(lambda: 0)
 
     def __init__(self, other: Callable[[Any], Any]) -> None:
-        self.world = TwoRanks(other)
+        self.world = Pair(other)
         self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
 
 
@@ -144,7 +147,7 @@ def sampled(form: TimedCall, nanoseconds: int) -> Sampling:
 
 def like_me(value: Any) -> Any:
     """Has a device and is as fast, but needs two seconds on it for all operations except the second."""
-    return np.where(np.arange(len(value)) == 1, 0.0, 2.0) if isinstance(value, np.ndarray) else value
+    return np.where(np.arange(len(value)) == 1, 0, 2 * 10**9) if isinstance(value, np.ndarray) else value
 
 
 def test_the_devices_time_is_that_of_the_slowest_rank() -> None:
@@ -183,9 +186,14 @@ def test_no_device_anywhere_and_nothing_is_performed() -> None:
 def test_a_burst_on_the_device_is_what_the_loop_can_hold_on_every_rank(calls: int, issued: int) -> None:
     """The other rank has more C calls than this one: the root of a gather, say. Both issue as many operations."""
     order: list[str] = []
-    form_of(order, Session(lambda value: calls), 7).device_times(1)
+    form_of(order, Session(lambda value: [calls]), 7).device_times(1)
     assert order.count("issue") == issued
     assert MOST_CALLS == 4096 - 2, "the loop's most calls, two of which are the events"
+
+
+def saying(reason: str | None) -> Callable[[Any], Any]:
+    """The other rank, which has that to say."""
+    return lambda mine: [2 if reason is None else 1] if isinstance(mine, list) else reason
 
 
 @pytest.mark.parametrize(
@@ -201,14 +209,14 @@ def test_all_ranks_take_the_driver_that_all_of_them_have(
 ) -> None:
     """This rank has no C form: it says so wherever one was asked for."""
     operation = Operation(None, (), Call((Stage(int),), why_not_native="the library has none"), False, 0)
-    session: Any = Session(lambda mine: theirs)
+    session: Any = Session(saying(theirs))
     found = agree_on_driver(operation, asked, "none", session, 3, 2)
     assert (found.driver, found.note, found.burst, found.operations) == (driver, note, 3, 2)
 
 
 def test_one_rank_without_the_c_form_is_enough() -> None:
     operation = Operation(None, (), Call((Stage(int, ()),)), False, 0)
-    session: Any = Session(lambda mine: "no compiler there")
+    session: Any = Session(saying("no compiler there"))
     session.clock = time.monotonic_ns
     found = agree_on_driver(operation, "native", "none", session, 1, 1)
     assert (found.driver, found.note) == ("python", "driver python: no compiler there")

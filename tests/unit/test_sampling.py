@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.made_pairs import Pair
 
 from collbench.run.sampling import MOST_DISPLACEMENTS, Decision, Sampling
 from collbench.schema.case import Gate
@@ -25,10 +26,8 @@ def sampling(
     clock: Callable[[], int] = time.monotonic_ns,
     told: Decision | None = None,
 ) -> Sampling:
-    """Rank 0 alone; with `told`, another rank, which hears that from rank 0."""
-    world = SimpleNamespace(
-        gather=lambda mine: [mine] if told is None else None, bcast=lambda mine: mine if told is None else told
-    )
+    """Rank 0; with `told`, another rank, which hears that from rank 0."""
+    world = Pair(lambda mine: mine if told is None or mine is not None else told, rank=0 if told is None else 1)
     signals = Signals(lambda: None, lambda: announced.append(None), np.zeros(1, np.int64), told is None)
     session = SimpleNamespace(world=world, signals=signals, clock=clock)
     method: Any = SimpleNamespace(stop=Fixed(100), oversubscribed=oversubscribed, gate_may_change=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.made_pairs import Pair
 
 from collbench.bindings.spec import HostSession, Operation
 from collbench.errors import Interrupted
@@ -33,28 +33,13 @@ FACTS = (rank_facts(), rank_facts())
 MANY = Fixed(10_000)
 
 
-class World:
-    """The control plane as rank 0 of two sees it; the other rank says what it is told to say."""
-
-    rank, size = 0, 2
-
-    def __init__(self) -> None:
-        self.other: Callable[[Any], Any] = lambda mine: mine
-
-    def gather(self, value: Any) -> list[Any]:
-        return [value, self.other(value)]
-
-    def bcast(self, value: Any) -> Any:
-        return value
-
-
 class Session(HostSession):
     """A clock that stands where it is put, or moves by `step` whenever it is read, and signals that cost nothing."""
 
     thread_level, transport = "single", None
 
     def __init__(self) -> None:
-        self.world, self.now, self.step = World(), 0, 0
+        self.world, self.now, self.step = Pair(), 0, 0
         self.signals = Signals(lambda: None, lambda: None, np.zeros(1, np.int64), announces=True)
 
     def clock(self) -> int:
@@ -108,7 +93,7 @@ def test_late_samples_make_the_slack_grow(late: int, times: int, short: bool) ->
 
 def test_the_rank_with_most_late_samples_decides() -> None:
     current, session = sampling()
-    session.world.other = lambda mine: BatchReport(100, 100, None)
+    session.world.other = lambda mine: BatchReport(100, 100, 0)
     after(current, 100, 0)
     assert current.gate.slack == 4 * SLACK
 
@@ -181,6 +166,15 @@ def test_a_stop_of_any_rank_interrupts_all() -> None:
         current.agree(Unwatched())
 
 
+def test_a_stop_of_this_rank_interrupts_it_too() -> None:
+    current, session = sampling()
+    session.world.other = lambda mine: BatchReport(0, 0, 0)
+    told = Unwatched()
+    told.stopped = 15
+    with pytest.raises(Interrupted):
+        current.agree(told)
+
+
 class Listening(Unwatched):
     """A watchdog that notes what it hears."""
 
@@ -204,7 +198,7 @@ def test_the_first_slack_is_twice_the_announcement_to_the_slowest_rank(step: int
     """An announcement takes one step of the clock here. The other rank says how long it took there."""
     session = Session()
     session.step = step
-    session.world.other = lambda mine: other if isinstance(mine, int) else mine
+    session.world.other = lambda mine: [other] if isinstance(mine, list) else mine
     found = sample(timed_call(session), method(stop=Fixed(0)), Unwatched(), "bcast")
     assert found.gate.slack == slack
     assert slack >= SMALLEST_SLACK

@@ -166,7 +166,7 @@ class FakeOperation:
         if self._buffers.input is not None:
             contribution = self._buffers.input.copy()
         inputs = self._session.perform(contribution, self._cost * noise)
-        return self._row.meaning(inputs, self._case.root or 0, fold(self._case.op))[self._buffers.rank]
+        return self._row.meaning(self._buffers.rank, inputs, self._case.root or 0, fold(self._case.op))
 
 
 class FakeBackend(HostBackend):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from collbench.bindings.agreement import first_value
 from collbench.bindings.calls import AllOf, binder_of, make_call
 from collbench.bindings.gpu.communicators import Communicators
 from collbench.bindings.gpu.device import Device, device_buffers
@@ -28,7 +29,7 @@ from collbench.bindings.gpu.nccl_log import NcclLog
 from collbench.bindings.gpu.parameter_server import ServerArguments, WorkerArguments
 from collbench.bindings.gpu.runtime import agree, on_all
 from collbench.bindings.mpi.arguments import MpiSymbols
-from collbench.bindings.spec import Operation, Options, Session, allgather
+from collbench.bindings.spec import Operation, Options, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Binder, C, Collective, Prepared
 from collbench.errors import LibraryError
@@ -92,9 +93,9 @@ class NcclSession(DeviceMpiSession):
             prepared.append(binder(arguments))
         except (MemoryError, LibraryError) as error:
             failure = error.with_traceback(None)
-        for error_of_rank in allgather(self.world, failure):
-            if error_of_rank is not None:
-                raise error_of_rank
+        first = first_value(self.world, failure)
+        if first is not None:
+            raise first
         return prepared[0]
 
     def _reread(self) -> bool:
@@ -140,7 +141,7 @@ class NcclSession(DeviceMpiSession):
     def _made_for(self, server: int | None, algorithm: str | None, protocol: str | None) -> Communicator | None:
         members = [rank for rank in range(self.world.size) if rank != server]
         unique_id = self._nccl.unique_id() if self.world.rank == members[0] else None
-        unique_id = allgather(self.world, unique_id)[members[0]]
+        unique_id = self.world.tell(unique_id, members[0])
         if self.world.rank not in members:
             return None
         variables = zip(COMMUNICATOR_VARIABLES, (algorithm, protocol), strict=True)

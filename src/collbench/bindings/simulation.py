@@ -8,6 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.bindings.reductions import Reductions
 from collbench.errors import LostRankError, RequestError
 
 
@@ -65,7 +69,7 @@ class Hub:
         self._barrier.abort()
 
 
-class FakeWorld:
+class FakeWorld(Reductions):
     """The control plane over the hub."""
 
     def __init__(self, hub: Hub, rank: int) -> None:
@@ -78,7 +82,15 @@ class FakeWorld:
         return values if self.rank == 0 else None
 
     def bcast(self, value: Any) -> Any:
-        return self._hub.exchange(self.rank, value)[0]
+        return self.tell(value, 0)
+
+    def tell(self, value: Any, source: int) -> Any:
+        return self._hub.exchange(self.rank, value)[source]
+
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        fold = np.minimum if smallest else np.add
+        found: NDArray[np.int64] = fold.reduce(self._hub.exchange(self.rank, values))
+        return found
 
 
 def run_ranks(hub: Hub, body: Callable[[int], None], timeout: float) -> None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Binder, Collective
@@ -104,8 +105,16 @@ class Operation:
     observe: Callable[[Callable[[], object]], Seen] | None = None
 
 
+#: Whole numbers of a rank, of which ranks form extremes and sums: int64, and above -2**63.
+Numbers = Sequence[int] | NDArray[np.int64]
+
+
 class World(Protocol):
-    """The control plane: small Python objects between the ranks. Every call is collective."""
+    """The control plane: small Python objects between the ranks, and reductions of numbers. Every call is collective.
+
+    `gather` takes time and memory in proportion to the ranks, and is for what is told once; a reduction hardly takes
+    more for many ranks than for few.
+    """
 
     @property
     def rank(self) -> int:
@@ -120,6 +129,15 @@ class World(Protocol):
 
     def bcast(self, value: Any) -> Any:
         """Rank 0's value, on every rank."""
+
+    def tell(self, value: Any, source: int) -> Any:
+        """The value of rank `source`, on every rank."""
+
+    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The smallest and the largest of each number over the ranks, on every rank; all give as many."""
+
+    def total(self, values: Numbers) -> NDArray[np.int64]:
+        """The sum of each number over the ranks, on every rank; all give as many."""
 
 
 def allgather(world: World, value: Any) -> list[Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
+from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, ring_once
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """All inputs one after the other, on every rank."""
-    return [np.concatenate(inputs)] * len(inputs)
+    return np.concatenate([blocks[:] for blocks in inputs])
 
 
 def mpi(a: MpiArguments) -> Prepared:

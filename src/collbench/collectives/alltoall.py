@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
+from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, ring_once
 from collbench.errors import Unsupported
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """Block r of every rank in rank order, on rank r."""
-    return [np.concatenate([blocks[rank : rank + 1] for blocks in inputs]) for rank in range(len(inputs))]
+    return np.concatenate([blocks[rank : rank + 1] for blocks in inputs])
 
 
 def mpi(a: MpiArguments) -> Prepared:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from collbench.collectives.dialects import MpiArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared
+from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """No data, on any rank."""
-    return [None] * len(inputs)
+    return None
 
 
 def mpi(a: MpiArguments) -> Prepared:

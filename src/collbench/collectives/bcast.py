@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, whole
+from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, whole
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """The root's input, on every rank."""
-    return [inputs[root]] * len(inputs)
+    return inputs[root][:]
 
 
 def mpi(a: MpiArguments) -> Prepared:

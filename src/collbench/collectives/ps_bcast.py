@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchDialectArguments, TorchServedArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
+from collbench.collectives.row import (
+    Array,
+    Blocks,
+    C,
+    Collective,
+    Input,
+    Part,
+    Prepared,
+    Reduce,
+    Step,
+    in_turn,
+    part,
+    server_link,
+)
 
 #: The parts of an operation: messages between server and chief, and the work on the workers' GPUs.
 LINK, GPUS = "server link", "gpus"
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """The server's input, on every worker."""
-    return [None if rank == root else inputs[root] for rank in range(len(inputs))]
+    return None if rank == root else inputs[root][:]
 
 
 def mpi(a: MpiArguments) -> Prepared:

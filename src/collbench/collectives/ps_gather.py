@@ -5,22 +5,36 @@ The server contributes no block of its own. The size is one worker's buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from collbench.collectives.dialects import MpiArguments, ServedArguments, TorchDialectArguments, TorchServedArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Part, Prepared, Step, in_turn, part, server_link
+from collbench.collectives.row import (
+    Array,
+    Blocks,
+    C,
+    Collective,
+    Input,
+    Part,
+    Prepared,
+    Reduce,
+    Step,
+    in_turn,
+    part,
+    server_link,
+)
 
 #: The parts of an operation: messages between server and chief, and the work on the workers' GPUs.
 LINK, GPUS = "server link", "gpus"
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """The workers' inputs in rank order, on the server."""
-    workers = [blocks for rank, blocks in enumerate(inputs) if rank != root]
-    return [np.concatenate(workers) if rank == root else None for rank in range(len(inputs))]
+    if rank != root:
+        return None
+    return np.concatenate([blocks[:] for worker, blocks in enumerate(inputs) if worker != root])
 
 
 def mpi(a: MpiArguments) -> Prepared:

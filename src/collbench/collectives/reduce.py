@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, whole
+from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, whole
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """The reduction of all inputs, on the root."""
-    return [reduce(inputs) if rank == root else None for rank in range(len(inputs))]
+    return reduce(blocks[:] for blocks in inputs) if rank == root else None
 
 
 def mpi(a: MpiArguments) -> Prepared:

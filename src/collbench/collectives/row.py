@@ -7,7 +7,7 @@ alike, so that a result of any size can be checked on one period of its input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple, Protocol
@@ -19,9 +19,20 @@ from collbench.schema.axes import Op
 
 Array = NDArray[Any]
 
-#: `meaning(inputs, root, reduce)`: inputs are one array [blocks.send, columns] per rank, `reduce` folds equal shapes
-#: with the operation of the case; the result is one array [blocks.recv, columns] per rank, None where nothing arrives.
-Meaning = Callable[[Sequence[Array], int, Callable[[Sequence[Array]], Array]], Sequence[Array | None]]
+
+class Input(Protocol):
+    """What a rank contributes, [blocks.send, columns]. A span of its blocks is made when it is asked for."""
+
+    def __getitem__(self, blocks: slice, /) -> Array:
+        """These blocks; `[:]` are all."""
+
+
+#: Folds arrays of equal shape with the operation of a case.
+Reduce = Callable[[Iterable[Array]], Array]
+
+#: `meaning(rank, inputs, root, reduce)`: what that rank receives, [blocks.recv, columns], None where nothing arrives,
+#: from the inputs of all ranks. It asks for those blocks alone that the result depends on.
+Meaning = Callable[[int, Sequence[Input], int, Reduce], Array | None]
 
 
 class Blocks(NamedTuple):
@@ -181,21 +192,22 @@ _UFUNC: dict[Op, Callable[[Array, Array], Array]] = {
 }
 
 
-def fold(op: Op | None) -> Callable[[Sequence[Array]], Array]:
+def fold(op: Op | None) -> Reduce:
     """`reduce` for a meaning: folds arrays of equal shape and dtype with the operation, wrapping round as C does.
 
     `avg` is the sum over the number of ranks, rounded down in whole numbers (of which none here is negative).
     """
     ufunc = np.add if op == "avg" else _UFUNC[op or "sum"]
 
-    def folded(arrays: Sequence[Array]) -> Array:
+    def folded(arrays: Iterable[Array]) -> Array:
+        several = list(arrays)
         with np.errstate(all="ignore"):
-            reduced: Array = reduce(ufunc, arrays)
+            reduced: Array = reduce(ufunc, several)
             if op != "avg":
                 return reduced
             if np.issubdtype(reduced.dtype, np.integer):  # in a dtype that holds the number of ranks
-                return (reduced.astype(np.int64) // len(arrays)).astype(reduced.dtype)
-            return (reduced / len(arrays)).astype(reduced.dtype)
+                return (reduced.astype(np.int64) // len(several)).astype(reduced.dtype)
+            return (reduced / len(several)).astype(reduced.dtype)
 
     return folded
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, ring_once
+from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, ring_once
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """Block r of the root's input, on rank r."""
-    return [inputs[root][rank : rank + 1] for rank in range(len(inputs))]
+    return inputs[root][rank : rank + 1]
 
 
 def mpi(a: MpiArguments) -> Prepared:

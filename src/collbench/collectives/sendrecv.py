@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from collbench.collectives.dialects import MpiArguments, NcclDialectArguments, TorchDialectArguments
-from collbench.collectives.row import Array, Blocks, C, Collective, Prepared, neighbours, whole
+from collbench.collectives.row import Array, Blocks, C, Collective, Input, Prepared, Reduce, neighbours, whole
 from collbench.errors import Unsupported
 
 
-def meaning(inputs: Sequence[Array], root: int, reduce: Callable[[Sequence[Array]], Array]) -> Sequence[Array | None]:
+def meaning(rank: int, inputs: Sequence[Input], root: int, reduce: Reduce) -> Array | None:
     """The input of the rank before, on every rank."""
-    return [inputs[neighbours(rank, len(inputs))[1]] for rank in range(len(inputs))]
+    return inputs[neighbours(rank, len(inputs))[1]][:]
 
 
 def mpi(a: MpiArguments) -> Prepared:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from collbench.machine import cgroup
 from collbench.schema.record import Confinement
+from collbench.schema.samples import ALL_RANKS_LIMIT
+
+#: Of a large world so many ranks of a confinement are named.
+FIRST_RANKS = 5
 
 _NAMESPACES = ("ipc", "mnt", "net", "pid", "time", "user", "uts")
 
@@ -50,17 +55,42 @@ def capabilities(mask: int) -> tuple[str, ...]:
     return ("all",) if names == _CAPABILITIES else names
 
 
-def distinct(by_rank: tuple[Confinement, ...]) -> tuple[Confinement, ...]:
-    """Each different one, with the ranks that have it."""
-    different: list[Confinement] = []
-    for confinement in by_rank:
-        if confinement not in different:
-            different.append(confinement)
-    return tuple(
-        msgspec.structs.replace(
-            confinement, ranks=tuple(rank for rank, other in enumerate(by_rank) if other == confinement)
-        )
-        for confinement in different
+def distinct(by_rank: Sequence[Confinement], machines: Sequence[str]) -> tuple[Confinement, ...]:
+    """Each different one, with the ranks that have it. `machines` are the identities of the machine of each rank.
+
+    In a large world namespaces differ where ranks have them for their own or share them with all of their machine, not
+    by their numbers: a container for each rank makes one confinement, not as many as ranks.
+    """
+    own, many = _own_namespaces(by_rank, machines), len(by_rank) > ALL_RANKS_LIMIT
+    members: dict[tuple[bytes, tuple[str, ...]], list[int]] = {}
+    for rank, (confinement, machine) in enumerate(zip(by_rank, machines, strict=True)):
+        apart = tuple(name for name in confinement.namespaces if (machine, name) in own)
+        told = msgspec.structs.replace(confinement, namespaces={}) if many else confinement
+        members.setdefault((msgspec.json.encode(told, order="sorted"), apart), []).append(rank)
+    return tuple(_of(ranks, by_rank, apart) for (_, apart), ranks in members.items())
+
+
+def _own_namespaces(by_rank: Sequence[Confinement], machines: Sequence[str]) -> set[tuple[str, str]]:
+    """(machine, name) of the namespaces of which the ranks of the machine have several."""
+    first: dict[tuple[str, str], int] = {}
+    return {
+        place
+        for confinement, machine in zip(by_rank, machines, strict=True)
+        for name, number in confinement.namespaces.items()
+        if first.setdefault(place := (machine, name), number) != number
+    }
+
+
+def _of(ranks: list[int], by_rank: Sequence[Confinement], own: tuple[str, ...]) -> Confinement:
+    """The confinement that these ranks have in common."""
+    first, many = by_rank[ranks[0]], len(by_rank) > ALL_RANKS_LIMIT
+    common = set(first.namespaces.items()).intersection(*(by_rank[rank].namespaces.items() for rank in ranks[1:]))
+    return msgspec.structs.replace(
+        first,
+        ranks=tuple(ranks[:FIRST_RANKS] if many else ranks),
+        count=len(ranks) if many else None,
+        namespaces={name: number for name, number in first.namespaces.items() if (name, number) in common},
+        own=own,
     )
 
 

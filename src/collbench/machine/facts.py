@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,13 +128,14 @@ def have_common_clock(facts: Iterable[RankFacts]) -> bool:
     return len({rank.clock_id for rank in facts}) == 1
 
 
-def is_oversubscribed(facts: list[RankFacts]) -> bool:
+def is_oversubscribed(facts: Iterable[RankFacts]) -> bool:
     """Whether any machine has more ranks than cores they may use."""
-    for machine in {rank.kernel_id for rank in facts}:
-        cores = [rank.cores for rank in facts if rank.kernel_id == machine]
-        if len(cores) > len(frozenset().union(*cores)):
-            return True
-    return False
+    ranks: Counter[str] = Counter()
+    cores: dict[str, set[frozenset[int]]] = {}
+    for rank in facts:
+        ranks[rank.kernel_id] += 1
+        cores.setdefault(rank.kernel_id, set()).add(rank.cores)
+    return any(number > len(frozenset().union(*cores[machine])) for machine, number in ranks.items())
 
 
 def cpu_stall_seconds() -> float | None:

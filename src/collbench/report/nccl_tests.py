@@ -9,7 +9,7 @@ import msgspec
 
 from collbench.report.remarks import cautions
 from collbench.report.style import Group, group_of, library_names, not_of_mpi
-from collbench.schema.manifest import Manifest
+from collbench.schema.manifest import Host, Manifest
 from collbench.schema.record import Record
 from collbench.schema.sizes import Sizes
 from collbench.units import parse_size
@@ -89,6 +89,7 @@ class NcclTestsStyle:
     def _header(self, record: Record) -> str:
         manifest = self._manifest
         assert manifest is not None
+        hosts = {rank: host for host in reversed(manifest.hosts) for rank in host.ranks}
         lines = [
             f"# collbench version {manifest.collbench} in the style of nccl-tests; library: {library_names(manifest)}"
             + ("; SIMULATED times" if manifest.simulated else ""),
@@ -97,7 +98,7 @@ class NcclTestsStyle:
             *([f"# {where}"] if (where := group_of(record).place) else []),
             "#",
             "# Using devices",
-            *(_device(manifest, rank) for rank in range(record.case.where.ranks)),
+            *(_device(manifest, hosts.get(rank), rank) for rank in range(record.case.where.ranks)),
             f"# time: median of the samples; backend {record.case['backend']}, "
             f"driver {record.driver or record.case['driver'] + ' (asked for)'}",
             "#",
@@ -132,8 +133,7 @@ def _settings(manifest: Manifest, record: Record) -> str:
     )
 
 
-def _device(manifest: Manifest, rank: int) -> str:
-    host = next((host for host in manifest.hosts if rank in host.ranks), None)
+def _device(manifest: Manifest, host: Host | None, rank: int) -> str:
     name, cpu = (host.name, host.cpu) if host else ("?", "?")
     uuid = manifest.rank_gpus[rank] if rank < len(manifest.rank_gpus) else None
     gpus = host.gpus if host else ()

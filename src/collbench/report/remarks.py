@@ -74,7 +74,7 @@ def _sizes(rows: list[Record], of: list[Record]) -> str:
 def _of_gpus(measured: list[Record]) -> list[str]:
     """How bytes travelled between GPUs, and which GPUs were throttled."""
     lines = []
-    with_gpus = [record for record in measured if record.ranks is not None and any(record.ranks.gpu)]
+    with_gpus = [record for record in measured if record.ranks is not None and record.ranks.on_gpus]
     ways = dict.fromkeys(record.transport for record in with_gpus if record.transport)
     if ways:
         lines.append(f"connections between GPUs: {'; '.join(ways)}")

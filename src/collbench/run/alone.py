@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collbench import workloads
+from collbench.bindings.reductions import Reductions
 from collbench.bindings.spec import HostBackend, HostSession, Operation, Options, Session, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
@@ -20,7 +22,7 @@ from collbench.schema.manifest import Library
 from collbench.timing.gates import Signals
 
 
-class AloneWorld:
+class AloneWorld(Reductions):
     """A control plane of one rank."""
 
     rank, size = 0, 1
@@ -30,6 +32,12 @@ class AloneWorld:
 
     def bcast(self, value: Any) -> Any:
         return value
+
+    def tell(self, value: Any, source: int) -> Any:
+        return value
+
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        return values
 
 
 class AloneSession(HostSession):

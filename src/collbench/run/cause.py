@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.bindings.spec import Session, allgather
+from collbench.bindings.spec import Session
 from collbench.run.sampling import Watch
 from collbench.schema.record import Status
 
@@ -43,8 +43,13 @@ def cause(session: Session, failure: Failure | None, watch: Watch) -> Failure | 
     """
     if failure is not None and failure.inside:
         watch.failed(failure.text, failure.lost)
-    failures = [one for one in allgather(session.world, failure) if one is not None]
+    world, nobody = session.world, session.world.size
+    own = failure is not None and not failure.lost
+    inside = failure is not None and failure.inside
+    lowest, _ = world.extremes([world.rank if holds else nobody for holds in (own, failure is not None, inside)])
     watch.failed(None)
-    if any(one.inside for one in failures):
+    if lowest[2] < nobody:
         session.start_over()
-    return next((one for one in failures if not one.lost), failures[0] if failures else None)
+    source = int(lowest[0] if lowest[0] < nobody else lowest[1])
+    agreed: Failure | None = None if source == nobody else world.tell(failure, source)
+    return agreed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +24,7 @@ from collbench.schema.axes import Op
 #: Primes, so that a part of a message in the wrong place does not match by chance.
 PERIODS = (4093, 1021, 251, 61, 13)
 _LARGEST_TILES = 1 << 20  # elements of all ranks' inputs for one period
+_TILES_AT_ONCE = 1 << 16  # elements of the inputs that are made together
 _CHUNK = 1 << 20  # elements written or compared at a time, to need no large buffer
 
 #: No sum over all ranks exceeds this; all integers up to it are exact in the dtype (or fit it).
@@ -52,13 +54,19 @@ def _hash(*parts: int | NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | None) -> Array:
-    """One period of a rank's input, [blocks, period].
+    """One period of a rank's input, [blocks, period]."""
+    own: Array = _tiles(range(rank, rank + 1), ranks, range(blocks), period, dtype, op)[0]
+    return own
+
+
+def _tiles(of: range, ranks: int, blocks: range, period: int, dtype: str, op: Op | None) -> Array:
+    """One period of some blocks of some ranks' inputs, [ranks, blocks, period].
 
     `sum` and `avg`: integers so small that the sum over all ranks is exact; with very many ranks some hold 0.
     `prod`: in every column one rank holds a factor 2 or 3 and one rank a factor 1 to 5, the others 1.
     Everything else: 0 to 126.
     """
-    block, column = np.meshgrid(np.arange(blocks, dtype=np.uint64), np.arange(period, dtype=np.uint64), indexing="ij")
+    rank, block, column = np.ix_(*(np.array(each, np.uint64) for each in (of, blocks, range(period))))
     if op == "prod":
         holds_first = _hash(block, column, 1) % np.uint64(ranks) == rank
         holds_second = _hash(block, column, 2) % np.uint64(ranks) == rank
@@ -68,7 +76,7 @@ def tile(rank: int, ranks: int, blocks: int, period: int, dtype: str, op: Op | N
     else:
         largest, one_in = _share(dtype, ranks) if op in ("sum", "avg") else (_VALUES, 1)
         values = _hash(block, column, rank) % np.uint64(largest + 1)
-        values *= (column + block + np.uint64(rank)) % np.uint64(one_in) == 0
+        values *= (column + block + rank) % np.uint64(one_in) == 0
     return values.astype(numpy_dtype(dtype))
 
 
@@ -79,14 +87,44 @@ def _share(dtype: str, ranks: int) -> tuple[int, int]:
     return min(_VALUES, limit // math.ceil(ranks / one_in)), one_in
 
 
+class _Tiles:
+    """The inputs of all ranks, one period of each, made when they are asked for: the same blocks of many at once."""
+
+    def __init__(self, row: Collective, ranks: int, root: int, period: int, dtype: str, op: Op | None) -> None:
+        self._row, self._ranks, self._root = row, ranks, root
+        self._period, self._dtype, self._op = period, dtype, op
+        self._made, self._of, self._blocks = np.empty(0), range(0), range(0)
+
+    def get(self, rank: int, blocks: slice) -> Array:
+        """[blocks, period] of a rank."""
+        wanted = range(self._row.blocks(rank, self._ranks, self._root).send)[blocks]
+        if rank not in self._of or wanted != self._blocks:
+            number = _TILES_AT_ONCE // (self._period * max(len(wanted), 1))
+            self._of, self._blocks = range(rank, min(rank + max(number, 1), self._ranks)), wanted
+            self._made = _tiles(self._of, self._ranks, wanted, self._period, self._dtype, self._op)
+        tile: Array = self._made[rank - self._of.start]
+        return tile
+
+
+@dataclass(frozen=True, slots=True)
+class _InputOf:
+    """What a rank contributes, as a meaning sees it."""
+
+    tiles: _Tiles
+    rank: int
+
+    def __getitem__(self, blocks: slice, /) -> Array:
+        return self.tiles.get(self.rank, blocks)
+
+
 @lru_cache(maxsize=4)
 def expectation(
     row: Collective, rank: int, ranks: int, root: int, dtype: str, op: Op | None
 ) -> tuple[Array, Array | None]:
     """One period of a rank's input [blocks.send, period] and of its result [blocks.recv, period]."""
-    period = period_of(row, ranks)
-    inputs = [tile(r, ranks, row.blocks(r, ranks, root).send, period, dtype, op) for r in range(ranks)]
-    return inputs[rank], row.meaning(inputs, root, fold(op))[rank]
+    tiles = _Tiles(row, ranks, root, period_of(row, ranks), dtype, op)
+    inputs = [_InputOf(tiles, r) for r in range(ranks)]
+    return inputs[rank][:], row.meaning(rank, inputs, root, fold(op))
 
 
 def expectation_of(row: Collective, case: CollectiveCase, rank: int) -> tuple[Array, Array | None]:

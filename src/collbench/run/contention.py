@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collbench.bindings.spec import World, allgather
+from collbench.bindings.agreement import first_rank
+from collbench.bindings.spec import World
 from collbench.machine import cgroup, facts
 from collbench.machine.facts import CoreTimes
 
@@ -62,16 +63,17 @@ def since(
     after = now()
     groups = after.throttled.keys() & before.throttled
     throttled = max((after.throttled[group] - before.throttled[group] for group in groups), default=0.0)
-    by_rank = allgather(world, (throttled, _disturbed(before, after, seconds, own)))
-    worst = max(throttled for throttled, _ in by_rank)
+    nanoseconds = round(throttled * 1e9)
+    _, (longest, disturbed) = world.extremes([nanoseconds, _disturbed(before, after, seconds, own)])
+    worst = longest * 1e-9
+    rank = first_rank(world, nanoseconds == longest)
     if seconds > 0 and worst > THROTTLED_SHARE * seconds:
-        rank = [throttled for throttled, _ in by_rank].index(worst)
         stopped = f"the group of rank {rank} was stopped for {worst:.3g} CPU seconds in {seconds:.3g} s"
         return True, (f"{stopped}: its CPU quota was used up",)
     if before.stalled is None or after.stalled is None or seconds <= 0:
         return None, ()
     waited = (after.stalled - before.stalled) / seconds > facts.CONTENDED_SHARE
-    return waited and any(disturbed for _, disturbed in by_rank), ()
+    return waited and bool(disturbed), ()
 
 
 def _disturbed(before: Waited, after: Waited, seconds: float, own: OwnTime) -> bool:

@@ -11,13 +11,14 @@ import msgspec
 
 import collbench
 from collbench import backends
-from collbench.bindings.spec import Backend, Session, allgather
+from collbench.bindings.spec import Backend, Session
 from collbench.errors import BackendUnavailable
 from collbench.machine import facts, launcher
 from collbench.machine.facts import RankFacts
 from collbench.run.sampling import Method
 from collbench.schema.manifest import Host, Library, Manifest, Protocol
 from collbench.schema.plan import Plan
+from collbench.schema.samples import ALL_RANKS_LIMIT
 
 #: Distributions that matter whatever the backend.
 _PACKAGES = ("numpy",)
@@ -31,7 +32,10 @@ def manifest(
     ranks: tuple[RankFacts, ...],
     method: Method,
 ) -> Manifest:
-    """Collective: one rank of each machine describes it. What takes long is added by `completed`."""
+    """Collective: one rank of each machine describes it. What takes long is added by `completed`.
+
+    Whole on rank 0, which has the facts of all `ranks`; without hosts and GPUs elsewhere.
+    """
     gpus = tuple(rank.gpu for rank in ranks)
     return manifest_of(
         plan,
@@ -122,11 +126,24 @@ def packages() -> dict[str, str]:
 
 
 def _hosts(session: Session, ranks: tuple[RankFacts, ...]) -> tuple[Host, ...]:
-    """One entry per machine and hostname; containers on one machine have entries of their own."""
-    rank = session.world.rank
-    places = [(facts_of_rank.host, facts_of_rank.kernel_id) for facts_of_rank in ranks]
-    members = [member for member, place in enumerate(places) if place == places[rank]]
-    gpus = allgather(session.world, session.gpu)
-    used = {gpu.uuid: gpu for gpu in (gpus[member] for member in members) if gpu is not None}
-    hosts = allgather(session.world, facts.host(members, used.values()) if rank == members[0] else None)
-    return tuple(host for host in hosts if host is not None)
+    """One entry per machine and hostname; containers on one machine have entries of their own. Empty but on rank 0.
+
+    Of a large world one entry per machine, by the hostname of its first rank.
+    """
+    world, each = session.world, len(ranks) <= ALL_RANKS_LIMIT
+    members: dict[tuple[str, str], list[int]] = {}
+    for number, rank in enumerate(ranks):
+        members.setdefault((rank.host if each else "", rank.kernel_id), []).append(number)
+    readers: frozenset[int] = world.bcast(frozenset(numbers[0] for numbers in members.values()))
+    hosts = world.gather(facts.host() if world.rank in readers else None)
+    gpus = world.gather(session.gpu)
+    if hosts is None or gpus is None:
+        return ()
+    return tuple(
+        msgspec.structs.replace(
+            hosts[numbers[0]],
+            ranks=tuple(numbers),
+            gpus=tuple({gpu.uuid: gpu for number in numbers if (gpu := gpus[number]) is not None}.values()),
+        )
+        for numbers in members.values()
+    )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.bindings.spec import Operation, Session, allgather
-from collbench.run.agreement import first_value
+from collbench.bindings.agreement import first_value
+from collbench.bindings.spec import Operation, Session
 from collbench.schema.axes import Driver
 from collbench.schema.case import Gate
 from collbench.timing.device_time import native_device_times, python_device_times
@@ -54,8 +54,8 @@ class TimedCall:
     def device_times(self, n: int) -> NDArray[np.float64] | None:
         """Seconds [n] of `n` operations by the device's clock; None where this rank has no device. Collective."""
         call, gate = self.operation.call, GateSetting("barrier", self.session.signals)
-        calls: int = max(allgather(self.session.world, sum(len(stage.native or ()) for stage in call.stages)))
-        burst = max(min(self.burst, MOST_CALLS // max(calls, 1)), 1)
+        _, calls = self.session.world.extremes([sum(len(stage.native or ()) for stage in call.stages)])
+        burst = max(min(self.burst, MOST_CALLS // max(int(calls[0]), 1)), 1)
         if call.stopwatch is None:
             self._run(gate, n, burst)
             return None

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collbench import backends, collectives, workloads
-from collbench.bindings.spec import Backend, Options, Session, allgather
+from collbench.bindings.spec import Backend, Options, Session
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import (
     BackendUnavailable,
@@ -35,10 +35,11 @@ from collbench.run import binding, describe, shape
 from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
+from collbench.run.facts_of_ranks import facts_of_all, ranks_here
 from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
 from collbench.run.measure import measure
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
-from collbench.run.method import choose_method
+from collbench.run.method import agreed_method
 from collbench.run.one_message import FirstReporter
 from collbench.run.program import measure_program
 from collbench.run.results import Measured
@@ -198,9 +199,16 @@ def _measure_backend(
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
     raise_on_all(session, _refuse_other_software(session, backend))
-    ranks = tuple(allgather(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid)))
-    raise_on_all(session, _refuse(experiment, session, ranks, cases, watch))
-    method = choose_method(experiment.plan, ranks, backend.simulated)
+    raise_on_all(session, _refuse_other_request(experiment, session, cases))
+    ranks = facts_of_all(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid))
+    raise_on_all(session, _refuse(experiment, ranks) if session.world.rank == 0 else None)
+    if (differs := shape.difference(session.world, session.gpu.uuid if session.gpu else None)) is not None:
+        raise AgreedError(WorldMismatch(f"{differs}."))
+    programs = tuple(case for case in cases if isinstance(case, ProgramCase))
+    raise_on_all(session, programs_do_not_fit(programs, ranks_here(session.world, ranks)))
+    collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
+    raise_on_all(session, does_not_fit(session, ranks, collective, watch))
+    method = agreed_method(session.world, experiment.plan, ranks, backend.simulated)
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
@@ -246,30 +254,25 @@ def _measured_collective(case: CollectiveCase, session: Session, method: Method,
 
 def _refuse_other_software(session: Session, backend: Backend) -> WorldMismatch | None:
     """Compared first, because another version might exchange other messages."""
-    differs = difference(allgather(session.world, software(backend)))
+    by_rank = session.world.gather(software(backend))
+    differs = session.world.bcast(None if by_rank is None else difference(by_rank))
     return None if differs is None else WorldMismatch(f"{differs}; install the same on every host.")
 
 
-def _refuse(
-    experiment: PlanRunner,
-    session: Session,
-    ranks: tuple[RankFacts, ...],
-    cases: tuple[CollectiveCase | ProgramCase, ...],
-    watch: Watch,
-) -> CollbenchError | None:
-    """Why this world cannot run these cases; None where it can. Ranks may have different answers. Collective."""
-    request = zlib.crc32(msgspec.json.encode((experiment.plan, cases)))
-    if len(set(allgather(session.world, request))) != 1:
-        return WorldMismatch("the ranks were given different requests; start them all with the same command line.")
+def _refuse_other_request(
+    experiment: PlanRunner, session: Session, cases: tuple[CollectiveCase | ProgramCase, ...]
+) -> WorldMismatch | None:
+    lowest, highest = session.world.extremes([zlib.crc32(msgspec.json.encode((experiment.plan, cases)))])
+    if lowest[0] == highest[0]:
+        return None
+    return WorldMismatch("the ranks were given different requests; start them all with the same command line.")
+
+
+def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...]) -> CollbenchError | None:
+    """Why a world of such ranks cannot run this plan; None where it can."""
     if experiment.plan.gate == "roundtime" and not have_common_clock(ranks):
         reason = "the ranks do not share a clock (several hosts, or a time namespace)"
         return RequestError(f"gate roundtime: {reason}. Use gate barrier.")
-    if (
-        differs := binding.difference(ranks)
-        or shape.difference(session.world, session.gpu.uuid if session.gpu else None)
-    ) is not None:
+    if (differs := binding.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")
-    programs = tuple(case for case in cases if isinstance(case, ProgramCase))
-    collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
-    here = sum(rank.kernel_id == ranks[session.world.rank].kernel_id for rank in ranks)
-    return programs_do_not_fit(programs, here) or does_not_fit(session, ranks, collective, watch)
+    return None

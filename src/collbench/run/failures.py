@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
+from collbench.bindings.agreement import first_value
 from collbench.bindings.spec import Session
 from collbench.errors import CollbenchError, LibraryError, LostRankError, TimeOutError
-from collbench.run.agreement import first_value
 from collbench.run.one_message import FirstReporter
 from collbench.run.watchdog import OnEnd
 from collbench.timing.loop import native_loop

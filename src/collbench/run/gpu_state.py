@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from collbench.bindings.agreement import first_rank
 from collbench.bindings.spec import Session, World
 from collbench.machine import nvml
 from collbench.machine.facts import RankFacts
 from collbench.schema.gpu import Reading
 from collbench.schema.record import GpuState
+
+#: Most ranks that a note names.
+MOST_NAMED = 64
 
 
 def look(session: Session) -> tuple[Reading, ...]:
@@ -19,6 +23,8 @@ def look(session: Session) -> tuple[Reading, ...]:
 def between(before: tuple[Reading, ...], after: tuple[Reading, ...], world: World) -> tuple[GpuState, ...]:
     """Every GPU once on rank 0; empty elsewhere. Collective."""
     states = [GpuState(before=first, after=last) for first, last in zip(before, after, strict=False)]
+    if first_rank(world, bool(states)) is None:
+        return ()
     by_rank = world.gather(states) or []
     return tuple({state.before.uuid: state for states in by_rank for state in states}.values())
 
@@ -29,8 +35,9 @@ def cramped(ranks: Iterable[RankFacts]) -> tuple[str, ...]:
     if not on_one_core:
         return ()
     plural = "s" if len(on_one_core) > 1 else ""
+    more = f" and {len(on_one_core) - MOST_NAMED} more" if len(on_one_core) > MOST_NAMED else ""
     note = "one core for the call and for the library's own threads; mpirun --bind-to none gives more"
-    return (f"rank{plural} {', '.join(on_one_core)}: {note}",)
+    return (f"rank{plural} {', '.join(on_one_core[:MOST_NAMED])}{more}: {note}",)
 
 
 def is_shared(ranks: Iterable[RankFacts]) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from collbench.bindings.spec import Operation, Seen, Session, merged
+from collbench.bindings.agreement import first_rank
+from collbench.bindings.spec import Operation, Seen, Session, World, merged
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import CollbenchError, LibraryError, LostRankError, Unsupported
-from collbench.machine.confinement import distinct
 from collbench.run import contention, gpu_state
 from collbench.run.cause import Failure, cause
 from collbench.run.driver import TimedCall, agree_on_driver
 from collbench.run.failures import raise_on_all
-from collbench.run.results import Measured, calls_of, device_seconds, fill_results
+from collbench.run.results import Measured, calls_of, device_seconds, fill_results, gathered
+from collbench.run.samples import times_of
 from collbench.run.sampling import Method, Sampling, Watch, sample
 from collbench.run.verify import Refused, block_count, check_result
 from collbench.schema.dtypes import DTYPES
@@ -29,7 +30,8 @@ def measure(case: CollectiveCase, row: Collective, session: Session, method: Met
     """Measure one case. Collective: all ranks call it with the same arguments.
 
     Returns:
-        On rank 0 the record and the samples [ranks, n] in ns; elsewhere a record without numbers, and None.
+        On rank 0 the record and the samples in ns, [ranks, n] or above 64 ranks [1, n]; elsewhere a record without
+        numbers, and None.
 
     Raises:
         Interrupted: a rank was told to stop; raised on all ranks.
@@ -60,13 +62,20 @@ def _measured(case: CollectiveCase, row: Collective, session: Session, method: M
     wrong, where = check_result(timed_call, case, row, method, watch)
     if wrong:
         return _wrong(case, row, wrong, f"after timing: {where}"), None
-    gathered = session.world.gather((timing.sampling.stamps, seen))
-    if gathered is None:
+    burst = timed_call.burst * timed_call.operations
+    found = gathered(times_of(timing.sampling.stamps, session.world, method.clock, burst), session.world)
+    seen = _seen_by_all(seen, session.world)
+    if found is None:
         return Record(case=case.identity, launch=0, status="ok"), None
-    seen = merged([seen for _, seen in gathered])
     blank = _record(case, row, timed_call, timing, method, seen, wrong)
-    stages = tuple(stage.name for stage in prepared.call.stages)
-    return fill_results(blank, [stamps for stamps, _ in gathered], stages, method)
+    return fill_results(blank, found, tuple(stage.name for stage in prepared.call.stages), method)
+
+
+def _seen_by_all(seen: Seen, world: World) -> Seen:
+    """On rank 0 what all ranks saw; most libraries say nothing, and then nothing is sent. Collective."""
+    if first_rank(world, seen != Seen()) is None:
+        return seen
+    return merged(world.gather(seen) or ())
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ def _record(
         transport=seen.transport or timed_call.session.transport,
         algorithm=seen.algorithm,
         protocol=seen.protocol,
-        confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
+        confinement=method.confinement,
         contended=timing.contended,
         oversubscribed=method.oversubscribed,
         notes=(*timing.sampling.notes, *timing.notes, *seen.notes, *gpu_state.cramped(method.ranks)),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from collbench import collectives, workloads
 from collbench.bindings.host_buffers import USABLE_SHARE, available_bytes
-from collbench.bindings.spec import Session, allgather
+from collbench.bindings.spec import Session
 from collbench.collectives.case import CollectiveCase
 from collbench.errors import CollbenchError, DoesNotFit, LibraryError, Unsupported
 from collbench.machine.facts import RankFacts
@@ -53,22 +55,30 @@ def _missing(case: ProgramCase) -> str | None:
 def does_not_fit(
     session: Session, ranks: tuple[RankFacts, ...], cases: tuple[CollectiveCase, ...], watch: Watch
 ) -> DoesNotFit | None:
-    """Why they do not fit; None where they do. Collective: all ranks get the same answer."""
-    rank = session.world.rank
+    """Why they do not fit; None where they do. Collective: all ranks get the answer of rank 0, which has the facts."""
     largest: dict[CollectiveCase, int] = {}  # of cases that differ only in size
     for case in cases:
         kind = msgspec.structs.replace(case, size=0)
         largest[kind] = max(largest.get(kind, 0), case.size)
     needed = max((_needed_bytes(session, kind, size, watch) for kind, size in largest.items()), default=0)
-    reports = allgather(session.world, (ranks[rank].kernel_id, needed, available_bytes()))
-    for kernel in dict.fromkeys(kernel for kernel, _, _ in reports):
-        on_host = [(needed, free) for kernel_id, needed, free in reports if kernel_id == kernel]
-        total = sum(needed for needed, _ in on_host)
-        free = min((free for _, free in on_host if free is not None), default=None)
+    reports = session.world.gather((needed, available_bytes()))
+    answer: DoesNotFit | None = session.world.bcast(
+        None if reports is None else _too_small(ranks, reports, max(largest.values(), default=0))
+    )
+    return answer
+
+
+def _too_small(ranks: Sequence[RankFacts], reports: Sequence[tuple[int, int | None]], size: int) -> DoesNotFit | None:
+    """The first machine that is too small, where one is; `reports` are needed and free bytes by rank."""
+    machines: dict[str, list[int]] = {}
+    for number, rank in enumerate(ranks):
+        machines.setdefault(rank.kernel_id, []).append(number)
+    for members in machines.values():
+        total = sum(reports[number][0] for number in members)
+        free = min((free for number in members if (free := reports[number][1]) is not None), default=None)
         if free is not None and total > free * USABLE_SHARE:
-            host = next(rank.host for rank in ranks if rank.kernel_id == kernel)
             return DoesNotFit(
-                f"size {format_bytes(max(largest.values()))}: the buffers of {len(on_host)} ranks on {host} "
+                f"size {format_bytes(size)}: the buffers of {len(members)} ranks on {ranks[members[0]].host} "
                 f"need {format_bytes(total)}, and {format_bytes(free)} are free. "
                 "Lower the sizes or the ranks per host."
             )

@@ -1,7 +1,10 @@
-"""How the cases of a run are measured, from the plan and from the facts of all ranks."""
+"""How the cases of a run are measured, from the plan and from the facts of all ranks, which rank 0 alone has."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from collbench.bindings.spec import World
 from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
 from collbench.run.sampling import Method
 from collbench.schema.case import GATES, Gate
@@ -12,10 +15,20 @@ from collbench.timing.stops import Budget, Fixed, StopRule
 SIMULATED_CAP = 30
 
 
+def agreed_method(world: World, plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> Method:
+    """The choice of rank 0, on all ranks; without the facts of all ranks on the others. Collective."""
+    if world.rank != 0:
+        method: Method = world.bcast(None)
+        return method
+    chosen = choose_method(plan, ranks, simulated)
+    world.bcast(replace(chosen, ranks=()))
+    return chosen
+
+
 def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> Method:
     """The gate that fits the machine, and the plan's stop rule."""
     common = have_common_clock(ranks)
-    oversubscribed = not simulated and is_oversubscribed(list(ranks))
+    oversubscribed = not simulated and is_oversubscribed(ranks)
     automatic: Gate = "roundtime" if common and not oversubscribed else "barrier"
     cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
     stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)

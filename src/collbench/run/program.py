@@ -8,18 +8,18 @@ import msgspec
 import numpy as np
 
 from collbench import workloads
+from collbench.bindings.agreement import first_value
 from collbench.bindings.spec import Session, World, allgather
-from collbench.machine.confinement import distinct
 from collbench.run import contention, cores
-from collbench.run.agreement import first_value
 from collbench.run.child import ProgramFailed, ProgramSkipped
 from collbench.run.contention import OwnTime
 from collbench.run.execution import Executed, executed
 from collbench.run.peers import Peers, WrongResult
 from collbench.run.results import Measured
 from collbench.run.sampling import Method, Watch
+from collbench.run.spread import ranks_of
 from collbench.schema.plan import Plan
-from collbench.schema.record import CpuTime, Ranks, Record, ResultCheck, Samples
+from collbench.schema.record import CpuTime, Record, ResultCheck, Samples
 from collbench.schema.summary import summarise
 from collbench.units import format_duration
 from collbench.workloads.case import ProgramCase
@@ -33,7 +33,9 @@ def measure_program(
     case: ProgramCase, plan: Plan, session: Session, method: Method, watch: Watch,
     doing: Callable[[str], None] = lambda what: None,
 ) -> tuple[Measured, ...]:  # fmt: skip
-    """Run the program of a case. Returns for each measure a record, and its samples [ranks, n] in ns. Collective.
+    """Run the program of a case. Returns on rank 0 for each measure a record, and its samples [ranks, n] in ns.
+
+    On the other ranks as many records, without numbers. Collective.
 
     `doing` is told what is executed next.
 
@@ -48,7 +50,8 @@ def measure_program(
     if missing is not None:
         return _without_times(case, "skipped", missing)
     before, began = contention.now(), session.clock()
-    peers = Peers(session.world, watch, session.failures, cores.threads_of(method.ranks, session.world.rank))
+    facts = session.world.bcast(method.ranks)  # of the few ranks that programs have
+    peers = Peers(session.world, watch, session.failures, cores.threads_of(facts, session.world.rank))
     try:
         done = executed(program, case, plan, peers, doing)
     except ProgramSkipped as error:
@@ -57,20 +60,22 @@ def measure_program(
         return _without_times(case, "failed", str(error), ResultCheck(wrong=error.wrong))
     except ProgramFailed as error:
         return _without_times(case, "failed", str(error))
-    sharing = cores.sharing(method.ranks, session.world.rank)
+    sharing = cores.sharing(facts, session.world.rank)
     own = _own_time(session.world, done, sharing, program.files or program.distributed)
     contended, notes = contention.since(before, (session.clock() - began) * 1e-9, session.world, own)
-    by_rank = allgather(session.world, done)
+    by_rank = session.world.gather(done)
+    if by_rank is None:
+        return tuple((Record(case=identity, launch=0, status="ok"), None) for identity in case.identities)
     common = Record(
         case=case.case,
         launch=0,
         status="ok",
         check=ResultCheck(wrong=0, figures=_largest(by_rank), repeatable=_first(by_rank)),
         clock="local",
-        confinement=distinct(tuple(rank.confinement for rank in method.ranks)),
+        confinement=method.confinement,
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=(*notes, *cores.notes(method.ranks), *dict.fromkeys(note for rank in by_rank for note in rank.notes)),
+        notes=(*notes, *cores.notes(facts), *dict.fromkeys(note for rank in by_rank for note in rank.notes)),
         transport=done.beneath,
         cpu=_together(by_rank),
         messages=by_rank[0].messages,
@@ -130,11 +135,7 @@ def _filled(
         samples=Samples(n=matrix.shape[1], invalid=0, warmup=warmup),
         seconds=summary,
         notes=(*common.notes, *_few_steps(measure, summary.p50)),
-        ranks=Ranks(
-            p50=tuple(summarise(rank).p50 for rank in matrix),
-            binding=tuple(rank.binding for rank in method.ranks),
-            container=tuple(rank.container for rank in method.ranks),
-        ),
+        ranks=ranks_of([summarise(rank).p50 for rank in matrix], method.ranks),
     ), matrix
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.bindings.spec import World
 from collbench.collectives.case import CollectiveCase
 from collbench.run.driver import TimedCall
-from collbench.run.samples import leg_times, out_times, per_operation, valid_samples
+from collbench.run.samples import Times
 from collbench.run.sampling import Method, Sampling
-from collbench.schema.record import Ranks, Record, Samples
+from collbench.run.spread import ranks_of
+from collbench.schema.record import Record, Samples
+from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.summary import Seconds, summarise
-from collbench.timing.loop import Stamps
 
-#: A record, and on rank 0 its samples [ranks, n] in ns.
+#: A record, and on rank 0 its samples in ns: [ranks, n], above 64 ranks [1, n].
 Measured = tuple[Record, NDArray[np.int64] | None]
 
 #: Most operations that are timed on the device, and how long that may take (s).
@@ -33,47 +38,60 @@ def device_seconds(timed_call: TimedCall, sampling: Sampling) -> Seconds | None:
     """The operation's time on the slowest device, by the devices' own clocks; None without devices. Collective."""
     world = timed_call.session.world
     stamps = sampling.stamps
-    median = float(np.median(stamps.left - stamps.entered)) * 1e-9
-    by_rank = world.gather((timed_call.operation.call.stopwatch is not None, median))
-    n: int = world.bcast(None if by_rank is None else _how_many(by_rank))
-    if n == 0:
+    median = round(float(np.median(stamps.left - stamps.entered)))
+    _, (device, slowest) = world.extremes([timed_call.operation.call.stopwatch is not None, median])
+    if not device:
         return None
-    gathered = world.gather(timed_call.device_times(n))
-    if gathered is None:
-        return None
-    slowest = np.stack([times for times in gathered if times is not None]).max(axis=0)
-    return summarise(np.maximum(np.rint(slowest * 1e9), 1).astype(np.int64))
+    n = operations_on_device(int(slowest) * 1e-9)
+    own = timed_call.device_times(n)
+    _, times = world.extremes(np.zeros(n, np.int64) if own is None else np.rint(own * 1e9).astype(np.int64))
+    return summarise(np.maximum(times, 1))
 
 
-def _how_many(by_rank: list[tuple[bool, float]]) -> int:
-    """Operations to time, from whether each rank has a device, and its median time."""
-    if not any(has_device for has_device, _ in by_rank):
-        return 0
-    slowest = max(median for _, median in by_rank)
-    return max(FEWEST_DEVICE_SAMPLES, min(DEVICE_SAMPLES, int(DEVICE_BUDGET / max(slowest, 1e-9))))
+def operations_on_device(seconds: float) -> int:
+    """Operations to time on the device, from the median time of the slowest rank."""
+    return max(FEWEST_DEVICE_SAMPLES, min(DEVICE_SAMPLES, int(DEVICE_BUDGET / max(seconds, 1e-9))))
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What rank 0 has of the samples of a case.
+
+    `matrix` in ns is [ranks, n], above 64 ranks the samples alone, [1, n]; late samples are negative. `legs` are
+    [stages, n] in ns. `p50` is each rank's median over the samples in time, in ns; empty where all were late.
+    """
+
+    matrix: NDArray[np.int64]
+    legs: NDArray[np.int64]
+    p50: list[float]
+
+
+def gathered(times: Times, world: World) -> Gathered | None:
+    """On rank 0, from the times of every rank; None elsewhere. Collective."""
+    rows = world.gather(times.own) if world.size <= ALL_RANKS_LIMIT else None
+    p50: list[float] | None = []
+    if times.in_time.any():
+        p50 = world.gather(float(np.quantile(times.own[times.in_time], 0.5)))
+    if world.rank != 0 or p50 is None:
+        return None
+    return Gathered(times.samples[np.newaxis] if rows is None else np.stack(rows), times.legs, p50)
 
 
 def fill_results(
-    blank: Record, stamps: list[Stamps], stages: tuple[str, ...], method: Method
+    blank: Record, found: Gathered, stages: Sequence[str], method: Method
 ) -> tuple[Record, NDArray[np.int64]]:
-    """The record with all that is computed from the samples, and the samples [ranks, n] in ns."""
-    matrix = per_operation(out_times(stamps, method.clock), blank.burst)
-    valid = valid_samples(matrix)
-    n = matrix.shape[1]
+    """The record with all that is computed from the samples, and the samples as they are stored."""
+    largest = found.matrix.max(axis=0)
+    in_time = largest > 0
+    n, valid = len(largest), largest[in_time]
     samples = Samples(n=n, invalid=n - len(valid), warmup=method.warmup)
     if len(valid) == 0:
         reason = f"all {n} samples were late at the gate: too few cores, or a busy machine. Use gate barrier"
-        return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), matrix
-    in_time = matrix.max(axis=0) > 0
-    gpus = tuple(rank.gpu for rank in method.ranks)
-    ranks = Ranks(
-        p50=tuple(float(median) * 1e-9 for median in np.quantile(matrix[:, in_time], 0.5, axis=1)),
-        binding=tuple(rank.binding for rank in method.ranks),
-        container=tuple(rank.container for rank in method.ranks),
-        gpu=gpus if any(gpus) else (),
-    )
+        return msgspec.structs.replace(blank, status="failed", reason=reason, samples=samples), found.matrix
     legs = {}
     if len(stages) > 1:
-        times = leg_times(stamps, method.clock)[:, in_time]
+        times = found.legs[:, in_time]
         legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=True)}
-    return msgspec.structs.replace(blank, samples=samples, seconds=summarise(valid), ranks=ranks, legs=legs), matrix
+    ranks = ranks_of([median * 1e-9 for median in found.p50], method.ranks)
+    seconds = summarise(valid)
+    return msgspec.structs.replace(blank, samples=samples, seconds=seconds, ranks=ranks, legs=legs), found.matrix

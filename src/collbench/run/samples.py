@@ -1,59 +1,89 @@
-"""From every rank's stamps to samples: last rank out minus first rank in, or the largest local time."""
+"""From every rank's stamps to samples, by reductions: last rank out minus first rank in, or the largest local time.
+
+No rank holds the stamps of another: time and memory grow with the samples, and hardly with the ranks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.bindings.spec import World
 from collbench.timing.loop import Stamps
 
+#: Samples that are reduced at once: a message of half a megabyte for an operation of one stage.
+PORTION = 1 << 14
 
-def out_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArray[np.int64]:
-    """[ranks, n] in ns, of which the largest over the ranks is the sample; a late sample is negative on every rank.
+Clock = Literal["common", "local"]
 
-    With a common clock a rank's value is when it left, counted from when the first rank entered. Without, it is the
-    time between its own two stamps.
+
+@dataclass(frozen=True)
+class Times:
+    """The samples of a case on one rank, in ns. A late sample is negative on every rank, and none is 0.
+
+    `samples` [n] are the same on every rank, `own` [n] are this rank's part in them: with a common clock from when the
+    first rank entered to when this one left, without the time between its own two stamps. The largest of all ranks is
+    the sample. `legs` [stages, n] is how much each stage adds to the time of an operation, the same on every rank.
     """
-    entered = np.stack([s.entered for s in stamps])
-    left = np.stack([s.left for s in stamps])
-    late = np.stack([s.late for s in stamps]).any(axis=0)
-    begin = entered.min(axis=0) if clock == "common" else entered
-    times: NDArray[np.int64] = np.maximum(left - begin, 1)
-    return np.where(late, -times, times)
+
+    samples: NDArray[np.int64]
+    own: NDArray[np.int64]
+    legs: NDArray[np.int64]
+
+    @property
+    def in_time(self) -> NDArray[np.bool_]:
+        """[n]: which samples were not late, on all ranks alike."""
+        return self.samples > 0
 
 
-def per_operation(matrix: NDArray[np.int64], burst: int) -> NDArray[np.int64]:
-    """[ranks, n] in ns for one operation, from the times of `burst`; signs are kept, and nothing rounds to 0."""
-    times = np.rint(np.abs(matrix) / burst).astype(np.int64)
-    signed: NDArray[np.int64] = np.sign(matrix) * np.maximum(times, 1)
-    return signed
+def times_of(stamps: Stamps, world: World, clock: Clock, burst: int = 1) -> Times:
+    """The times of one operation, from the stamps of `burst`. Collective; all ranks took as many samples."""
+    parts = [_reduced(portion, world, clock) for portion in _portions(stamps)]
+    samples, own, legs = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    return Times(per_operation(samples, burst), per_operation(own, burst), legs)
 
 
-def leg_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArray[np.int64]:
-    """[stages, n] in ns: how much each stage adds to the time of an operation.
+def _portions(stamps: Stamps) -> Iterator[Stamps]:
+    for begin in range(0, max(len(stamps.late), 1), PORTION):
+        yield stamps.part(begin, begin + PORTION)
+
+
+def _reduced(
+    stamps: Stamps, world: World, clock: Clock
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Samples, own times and legs of some samples, before a burst is shared out.
 
     With a common clock a stage lasts from the last rank's end of the previous stage to the last rank's end of this one,
     so that the stages add up to the sample. Without, it is the largest local time.
     """
-    ends = np.stack([np.column_stack((s.marks, s.left)) for s in stamps])  # [ranks, n, stages]
-    begins = np.stack([np.column_stack((s.entered, s.marks)) for s in stamps])
+    n = len(stamps.late)
+    ends = np.column_stack((stamps.marks, stamps.left))  # [n, stages]
     if clock == "local":
-        return np.asarray((ends - begins).max(axis=0).T, np.int64)
-    last = ends.max(axis=0)
-    first = np.column_stack((begins[:, :, 0].min(axis=0), last[:, :-1]))
-    return np.asarray((last - first).T, np.int64)
+        own = stamps.left - stamps.entered
+        stages = ends - np.column_stack((stamps.entered, stamps.marks))
+        _, highest = world.extremes(np.concatenate((own, stamps.late, stages.ravel())))
+        samples, legs = highest[:n], highest[2 * n :].reshape(ends.shape)
+    else:
+        lowest, highest = world.extremes(np.concatenate((stamps.entered, stamps.late, ends.ravel())))
+        first, last = lowest[:n], highest[2 * n :].reshape(ends.shape)
+        legs = last - np.column_stack((first, last[:, :-1]))
+        samples, own = last[:, -1] - first, stamps.left - first
+    sign = 1 - 2 * highest[n : 2 * n]
+    return sign * np.maximum(samples, 1), sign * np.maximum(own, 1), np.ascontiguousarray(legs.T)
 
 
-def valid_samples(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[valid]: the largest value over the ranks, of every sample that was not late."""
-    largest: NDArray[np.int64] = matrix.max(axis=0)
-    return largest[largest > 0]
+def per_operation(times: NDArray[np.int64], burst: int) -> NDArray[np.int64]:
+    """Times in ns for one operation, from the times of `burst`; signs are kept, and nothing rounds to 0."""
+    shared = np.rint(np.abs(times) / burst).astype(np.int64)
+    signed: NDArray[np.int64] = np.sign(times) * np.maximum(shared, 1)
+    return signed
 
 
-def left_early(stamps: list[Stamps]) -> int:
-    """How often a rank left a barrier before the last one had entered, over all samples."""
-    entered = np.stack([s.entered for s in stamps])
-    left = np.stack([s.left for s in stamps])
-    return int(np.count_nonzero(left < entered.max(axis=0)))
+def left_early(stamps: Stamps, world: World) -> int:
+    """How often a rank left a barrier before the last one had entered, over all samples and ranks. Collective."""
+    _, entered = world.extremes(stamps.entered)
+    return int(world.total([int(np.count_nonzero(stamps.left < entered))])[0])

@@ -10,15 +10,18 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from collbench.bindings.spec import Session, allgather
+from collbench.bindings.spec import Session
 from collbench.errors import Interrupted
+from collbench.machine.confinement import distinct
 from collbench.machine.facts import RankFacts
 from collbench.run.driver import TimedCall
 from collbench.schema.case import Cadence, Gate
+from collbench.schema.record import Confinement
 from collbench.timing.gates import GateSetting, announcement_delays
 from collbench.timing.loop import Stamps
 from collbench.timing.stops import FIRST_BATCH, StopRule
@@ -53,7 +56,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank.
+    """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank, on rank 0; empty elsewhere.
 
     `gate_may_change`: the user left the gate to us, so a barrier replaces a gate with which most samples are late.
     A sample is `burst` operations, or `launches` of a graph that holds as many.
@@ -71,13 +74,21 @@ class Method:
     burst: int = 1
     launches: int = 1
 
+    @cached_property
+    def confinement(self) -> tuple[Confinement, ...]:
+        """What confines the ranks, for every record."""
+        return distinct([rank.confinement for rank in self.ranks], [rank.kernel_id for rank in self.ranks])
+
 
 class BatchReport(NamedTuple):
-    """What a rank reports after a batch: its late samples, of the batch and of all, and the signal that stopped it."""
+    """What a rank reports after a batch: its late samples, of the batch and of all, and the signal that stopped it (0).
+
+    Of all ranks: the largest of each.
+    """
 
     late: int
     late_in_all: int
-    stopped: int | None
+    stopped: int
 
 
 class Decision(NamedTuple):
@@ -114,8 +125,9 @@ class Sampling:
         """
         session = self.timed_call.session
         late = [int(batch.late.sum()) for batch in self.done]
-        reports = session.world.gather(BatchReport(late[-1] if late else 0, sum(late), watch.stopped))
-        decision: Decision = session.world.bcast(None if reports is None else self._decide(reports))
+        _, largest = session.world.extremes(BatchReport(late[-1] if late else 0, sum(late), watch.stopped or 0))
+        decided = self._decide(BatchReport(*largest.tolist())) if session.world.rank == 0 else None
+        decision: Decision = session.world.bcast(decided)
         if decision.stop:
             raise Interrupted("interrupted.")
         if decision.gate != self.gate.kind:
@@ -127,10 +139,10 @@ class Sampling:
             session.signals.announce()
         return decision.samples
 
-    def _decide(self, reports: list[BatchReport]) -> Decision:
+    def _decide(self, largest: BatchReport) -> Decision:
         """More slack after late samples; after a hopeless batch also a short one, to see whether it was enough."""
-        stop = any(report.stopped for report in reports)
-        share = max(report.late for report in reports) / len(self.done[-1].late) if self.done else 0.0
+        stop = largest.stopped > 0
+        share = largest.late / len(self.done[-1].late) if self.done else 0.0
         done = sum(len(batch.late) for batch in self.done)
         n = self.method.stop.next_batch(done, (self.timed_call.session.clock() - self.began) * 1e-9)
         slack = self.gate.slack
@@ -141,7 +153,7 @@ class Sampling:
         else:
             self.hopeless = 0
             slack *= 2 if share > LATE_SHARE else 1
-        mostly_late = max(report.late_in_all for report in reports) > HOPELESS_SHARE * done
+        mostly_late = largest.late_in_all > HOPELESS_SHARE * done
         give_up = self.hopeless >= HOPELESS_BATCHES or (n == 0 and mostly_late)
         if self.method.gate_may_change and give_up:
             return Decision(self.method.stop.next_batch(0, 0.0), slack, "barrier", stop, self._displacements("barrier"))
@@ -189,5 +201,5 @@ def _portions(n: int) -> Iterator[int]:
 def _pilot_slack(session: Session) -> int:
     """Twice the ninth decile of the announcement's delay on the slowest rank, in ns."""
     delays = announcement_delays(session.signals, session.clock, PILOT_ANNOUNCEMENTS)
-    slowest: int = max(allgather(session.world, int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))))
-    return max(2 * slowest, SMALLEST_SLACK)
+    _, slowest = session.world.extremes([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
+    return max(2 * int(slowest[0]), SMALLEST_SLACK)

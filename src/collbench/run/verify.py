@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collbench.bindings.spec import allgather
+from collbench.bindings.spec import World, allgather
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.errors import LibraryError
@@ -15,6 +15,9 @@ from collbench.schema.dtypes import DTYPES
 
 #: How late the last rank enters when a barrier is checked (ns).
 BARRIER_DELAY = 100_000
+
+#: Most ranks with a wrong result that a reason names.
+MOST_NAMED = 64
 
 
 class Refused(Exception):
@@ -58,9 +61,15 @@ def check_result(
         return None, ""
     tolerance = check.tolerance_of(case.dtype, case.op, case.ranks)
     wrong = 0 if expected is None else check.count_wrong_parts(operation.output, expected, tolerance)
-    by_rank = allgather(world, wrong)
-    places = [f"rank {r}: {n} of {_received(case, row, r)} elements" for r, n in enumerate(by_rank) if n]
-    return sum(by_rank), ", ".join(places)
+    everywhere = int(world.total([wrong])[0])
+    return everywhere, _places(wrong, world, case, row) if everywhere else ""
+
+
+def _places(wrong: int, world: World, case: CollectiveCase, row: Collective) -> str:
+    """Which ranks have how many wrong elements. Collective."""
+    ranks = [(r, n) for r, n in enumerate(allgather(world, wrong)) if n]
+    places = [f"rank {r}: {n} of {_received(case, row, r)} elements" for r, n in ranks[:MOST_NAMED]]
+    return ", ".join(places) + (f", and on {len(ranks) - MOST_NAMED} more ranks" if len(ranks) > MOST_NAMED else "")
 
 
 def _received(case: CollectiveCase, row: Collective, rank: int) -> int:
@@ -76,7 +85,7 @@ def _checked_barrier(timed_call: TimedCall, method: Method) -> tuple[int | None,
             until = session.clock() + BARRIER_DELAY
             while session.clock() < until:
                 pass
-        early += left_early(allgather(session.world, timed_call.once()))
+        early += left_early(timed_call.once(), session.world)
     if method.clock == "local":
         return None, ""
     return early, f"{early} ranks left before the last one entered"

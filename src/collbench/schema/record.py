@@ -9,14 +9,15 @@ import msgspec
 
 from collbench.errors import RunReadError
 from collbench.schema.axes import Driver
-from collbench.schema.bounds import Amount, Burst, Count, Figure, Launch, Name, Rank, Size
+from collbench.schema.bounds import Amount, Burst, Count, Figure, Launch, Name, Rank, RankCount, Size
 from collbench.schema.case import Cadence, Case, Gate, refuse_odd
 from collbench.schema.gpu import Reading
 from collbench.schema.migration import to_5
+from collbench.schema.ranks import Ranks
 from collbench.schema.summary import Seconds, Time, in_order
 from collbench.schema.untrusted import decode_plain, is_plain
 
-SCHEMA = 7
+SCHEMA = 8
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -69,18 +70,6 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     file: str | None = None
 
 
-class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Per rank: the median in seconds, the cores it may use (`0-3,8`), the container it sits in (None: none).
-
-    `gpu` is the UUID of each rank's GPU (None: it has none); empty where no rank has one.
-    """
-
-    p50: tuple[Time, ...]
-    binding: tuple[str, ...]
-    container: tuple[str | None, ...]
-    gpu: tuple[str | None, ...] = ()
-
-
 class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A GPU just before and just after the samples were taken, as NVML sees it."""
 
@@ -89,8 +78,10 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What confined these ranks, seen from inside. Namespaces by their numbers: equal ones are shared.
+    """What confined these ranks, seen from inside. `ranks` are all of them, or of `count` ranks the first few.
 
+    `own` are the namespaces that the ranks of a machine do not all share; None: written before schema 8. Up to 64 ranks
+    `namespaces` are the numbers of all; above, of those in which all these ranks have the same number.
     `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
     kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
     `speculation` are the lines of /proc/self/status on speculative execution, by name; `cpu_weight` is that of the
@@ -108,6 +99,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_limit: Size | None
     speculation: dict[Name, Name] = {}
     cpu_weight: Count | None = None
+    own: tuple[Name, ...] | None = None
+    count: RankCount | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,8 +162,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 #: From schema version N to N + 1, on plain decoded JSON. The first three added what can be left out: 2 confinement and
-#: experiment, 3 everything about GPUs, 4 the step of a host's clock; so did 6, what programs are compared by, and
-#: 7, what trainings are compared by.
+#: experiment, 3 everything about GPUs, 4 the step of a host's clock; so did 6, what programs are compared by,
+#: 7, what trainings are compared by, and 8, what large worlds are summed up by.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda document: document | {"schema": 2},
     2: lambda document: document | {"schema": 3},
@@ -178,6 +171,7 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     4: to_5,
     5: lambda document: document | {"schema": 6},
     6: lambda document: document | {"schema": 7},
+    7: lambda document: document | {"schema": 8},
 }
 
 

@@ -52,6 +52,8 @@ class SampleFiles:
     def read(self, record: Record) -> NDArray[np.int64] | None:
         """Samples of a record in nanoseconds, [ranks, n]; negative where late. None when none were kept.
 
+        Above 64 ranks they are [1, n] or [2, n].
+
         Raises:
             RunReadError: as `read_file`.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Above this many ranks a samples file keeps the per-sample largest and smallest value instead of one row per rank.
+#: Above this many ranks a run keeps the samples instead of a row for each rank, and machines instead of ranks.
 ALL_RANKS_LIMIT = 64
 
 #: Most values that are read from a file: 1 GiB as int64.
@@ -35,14 +35,20 @@ def largest_file(ranks: int, n: int) -> int:
     return LONGEST_HEADER + 8 * min(ranks * n, MOST_VALUES)
 
 
+def rows_of(ranks: int) -> tuple[tuple[int], ...]:
+    """How many rows a samples file of so many ranks may have."""
+    return ((ranks,),) if ranks <= ALL_RANKS_LIMIT else ((ranks,), (1,), (2,))
+
+
 def decode_samples(file: IO[bytes], what: str, record: Record) -> NDArray[np.int64]:
     """The samples of a record, as `decode_values`."""
     return decode_values(file, what, record.case.where.ranks, 0 if record.samples is None else record.samples.n)
 
 
 def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.int64]:
-    """Samples [ranks, n] in nanoseconds from an open samples file; above 64 ranks they may be [2, n].
+    """Samples [ranks, n] in nanoseconds from an open samples file.
 
+    Above 64 ranks they may be [1, n], or, up to schema 7, [2, n]: the largest and the smallest of each sample.
     The header is compared with the record before memory is allocated.
 
     Raises:
@@ -51,7 +57,7 @@ def decode_values(file: IO[bytes], what: str, ranks: int, n: int) -> NDArray[np.
     import numpy as np
 
     shape, in_columns, dtype = _header(file, what)
-    rows = 2 if ranks > ALL_RANKS_LIMIT and shape[:1] == (2,) else ranks
+    rows = shape[0] if shape[:1] in rows_of(ranks) else ranks
     if dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or shape != (rows, n):
         expected = f"expected integers {[rows, n]}, as its record says"
         raise RunReadError(f"{what}: {expected}, found {dtype} {list(shape)}.")

@@ -25,14 +25,14 @@ from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.schema.sample_files import read_samples
-from collbench.schema.samples import ALL_RANKS_LIMIT
+from collbench.schema.samples import ALL_RANKS_LIMIT, rows_of
 from collbench.schema.untrusted import read_whole
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: A record of 4096 ranks takes some hundred kilobytes.
+#: A record of a thousand machines takes some hundred kilobytes.
 LONGEST_LINE = 64 << 20
 
 #: Read at a time (bytes): a system call for each few records would cost as much as decoding them.
@@ -192,19 +192,18 @@ def _readable(record: Record, samples: NDArray[np.int64] | None) -> bytes:
     records.decode(line, f"{what} would not be read back")
     if samples is not None and record.samples is not None:
         ranks = record.case.where.ranks
-        rows = (ranks,) if ranks <= ALL_RANKS_LIMIT else (ranks, 2)
-        if samples.ndim != 2 or len(samples) not in rows or samples.shape[1] != record.samples.n:
+        if samples.ndim != 2 or samples.shape[:1] not in rows_of(ranks) or samples.shape[1] != record.samples.n:
             said = f"{ranks} ranks and {record.samples.n} samples"
             raise RunReadError(f"{what} says {said}, and there is an array {list(samples.shape)}.")
     return line
 
 
 def save_samples(path: Path, samples: NDArray[np.int64]) -> None:
-    """Write samples [ranks, n] (above 64 ranks: [2, n], largest and smallest) as the narrowest signed integer."""
+    """Write samples [ranks, n] (above 64 ranks: [1, n], the largest) as the narrowest signed integer."""
     import numpy as np
 
     if len(samples) > ALL_RANKS_LIMIT:
-        samples = extremes(samples)
+        samples = largest(samples)
     fits = int(samples.min()) > -(2**31) and int(samples.max()) < 2**31
     narrow = samples.astype(np.int32 if fits else np.int64)
     content = io.BytesIO()
@@ -232,13 +231,13 @@ def locked(records: BinaryIO) -> BinaryIO:
     return records
 
 
-def extremes(samples: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[2, n]: per sample the largest and the smallest value over the ranks; a late sample stays negative."""
+def largest(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[1, n]: per sample the largest value over the ranks; a late sample stays negative."""
     import numpy as np
 
     sign = np.where((samples < 0).any(axis=0), -1, 1)
-    size = np.abs(samples)
-    return np.stack([size.max(axis=0) * sign, size.min(axis=0) * sign])
+    signed: NDArray[np.int64] = np.abs(samples).max(axis=0) * sign
+    return signed[np.newaxis]
 
 
 def _write_synced(path: Path, content: bytes) -> None:

@@ -66,6 +66,10 @@ class Stamps:
             np.concatenate([batch.marks for batch in batches]),
         )
 
+    def part(self, begin: int, end: int) -> Stamps:
+        """Those of samples `begin` to `end`, as far as there are so many."""
+        return Stamps(self.entered[begin:end], self.left[begin:end], self.late[begin:end], self.marks[begin:end])
+
 
 def empty_stamps(call: Call, n: int) -> Stamps:
     """Stamps of `n` samples, all zero, for a loop to fill."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from collbench.bindings.agreement import first_rank
 from collbench.bindings.gpu import cupy_device
 from collbench.bindings.gpu.assignment import Seat, Seating, assign
 from collbench.bindings.gpu.device import Device
@@ -102,9 +103,9 @@ def on_all(world: World, backend: str, action: Callable[[], Result]) -> Result:
         results.append(action())
     except (CollbenchError, RuntimeError, MemoryError, OSError, ImportError) as error:
         reason = str(error) or type(error).__name__
-    for rank, text in enumerate(allgather(world, reason)):
-        if text is not None:
-            raise BackendUnavailable(f"backend {backend}: rank {rank}: {text}")
+    first = first_rank(world, reason is not None)
+    if first is not None:
+        raise BackendUnavailable(f"backend {backend}: rank {first}: {world.tell(reason, first)}")
     return results[0]
 
 

@@ -13,6 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.bindings.reductions import Reductions
 from collbench.errors import BackendUnavailable, WorldMismatch
 from collbench.machine.launcher import PMI, Launcher
 from collbench.schema.axes import THREAD_LEVELS, ThreadLevel
@@ -136,11 +140,11 @@ def _finalise(mpi: Any) -> None:
         mpi.Finalize()
 
 
-class MpiWorld:
+class MpiWorld(Reductions):
     """The control plane over a duplicate of MPI_COMM_WORLD."""
 
     def __init__(self, mpi: ModuleType | Any) -> None:
-        self._comm = mpi.COMM_WORLD.Dup()
+        self._mpi, self._comm = mpi, mpi.COMM_WORLD.Dup()
 
     @property
     def rank(self) -> int:
@@ -155,4 +159,12 @@ class MpiWorld:
         return values
 
     def bcast(self, value: Any) -> Any:
-        return self._comm.bcast(value, 0)
+        return self.tell(value, 0)
+
+    def tell(self, value: Any, source: int) -> Any:
+        return self._comm.bcast(value, source)
+
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        found, kind = np.empty_like(values), self._mpi.INT64_T
+        self._comm.Allreduce([values, kind], [found, kind], self._mpi.MIN if smallest else self._mpi.SUM)
+        return found

@@ -12,8 +12,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collbench.bindings.mpi.loading import MpiWorld, initialise, load_mpi
+from collbench.bindings.reductions import Reductions
 from collbench.bindings.spec import Backend, HostBackend, HostSession, Options, World
 from collbench.errors import LostRankError, RequestError, WorldMismatch
 from collbench.machine import launcher
@@ -23,13 +25,12 @@ from collbench.timing.gates import Signals
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 
 
-class TorchWorld:
+class TorchWorld(Reductions):
     """The control plane over torch's default group."""
 
-    def __init__(self, dist: Any) -> None:
-        self._dist = dist
-        self.rank = int(dist.get_rank())
-        self.size = int(dist.get_world_size())
+    def __init__(self, torch: Any) -> None:
+        self._torch, self._dist = torch, torch.distributed
+        self.rank, self.size = int(self._dist.get_rank()), int(self._dist.get_world_size())
 
     def gather(self, value: Any) -> list[Any] | None:
         values: list[Any] | None = [None] * self.size if self.rank == 0 else None
@@ -37,9 +38,17 @@ class TorchWorld:
         return values
 
     def bcast(self, value: Any) -> Any:
+        return self.tell(value, 0)
+
+    def tell(self, value: Any, source: int) -> Any:
         values = [value]
-        self._dist.broadcast_object_list(values, 0)
+        self._dist.broadcast_object_list(values, source)
         return values[0]
+
+    def reduced(self, values: NDArray[np.int64], smallest: bool) -> NDArray[np.int64]:
+        found, ops = values.copy(), self._dist.ReduceOp
+        self._dist.all_reduce(self._torch.from_numpy(found), ops.MIN if smallest else ops.SUM)
+        return found
 
 
 class TorchSession(HostSession):
@@ -51,7 +60,7 @@ class TorchSession(HostSession):
         self.backend = backend
         self._torch = torch
         self.thread_level = thread_level
-        self.world: World = TorchWorld(torch.distributed)
+        self.world: World = TorchWorld(torch)
         self.signals = self._signals()
 
     def _signals(self) -> Signals:
@@ -162,5 +171,7 @@ def _meeting_place(dist: Any, timeout: timedelta) -> tuple[Any, int, int]:
 
 def _address(world: World | None) -> str:
     """Of rank 0, for the others: the loopback where all ranks share a host."""
-    names = [socket.gethostname()] if world is None else world.bcast(world.gather(socket.gethostname()))
-    return "127.0.0.1" if len(set(names)) == 1 else socket.gethostbyname(names[0])
+    names = None if world is None else world.gather(socket.gethostname())
+    name = names[0] if names is not None and len(set(names)) > 1 else None
+    name = name if world is None else world.bcast(name)
+    return "127.0.0.1" if name is None else socket.gethostbyname(name)

@@ -1,0 +1,37 @@
+"""The control plane as one rank of two sees it; the other rank is a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.bindings.spec import Numbers
+
+
+class Pair:
+    """One rank of two. What the other contributes, or tells, is `other(mine)`: to a reduction as many numbers."""
+
+    size = 2
+
+    def __init__(self, other: Callable[[Any], Any] = lambda mine: mine, rank: int = 0) -> None:
+        self.other, self.rank = other, rank
+
+    def gather(self, value: Any) -> list[Any] | None:
+        return [value, self.other(value)] if self.rank == 0 else None
+
+    def bcast(self, value: Any) -> Any:
+        return self.tell(value, 0)
+
+    def tell(self, value: Any, source: int) -> Any:
+        return value if self.rank == source else self.other(value)
+
+    def extremes(self, values: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        mine, theirs = np.array(values, np.int64), np.array(self.other(values), np.int64)
+        return np.minimum(mine, theirs), np.maximum(mine, theirs)
+
+    def total(self, values: Numbers) -> NDArray[np.int64]:
+        summed: NDArray[np.int64] = np.array(values, np.int64) + np.array(self.other(values), np.int64)
+        return summed
