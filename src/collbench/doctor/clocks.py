@@ -51,8 +51,8 @@ def _namespace(shifted: str) -> Problem | None:
     return Problem(
         "warn",
         f"this process runs in a time namespace with offsets ({shifted})",
-        "ranks outside it read another clock: then --gate roundtime is refused, auto becomes barrier, and a sample is "
-        "the largest local time, which halves a small bcast and overstates a small allreduce by half",
+        "ranks outside it read another clock: their clocks are then synchronised by messages, which leaves an error; "
+        "where it is too large, a sample is the largest local time, which halves a small bcast",
         "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration",
     )
 

@@ -36,6 +36,7 @@ from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
 from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
+from collbench.run.host_clocks import host_clocks
 from collbench.run.measure import measure
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
 from collbench.run.method import choose_method
@@ -198,9 +199,10 @@ def _measure_backend(
     backend, cases = experiment.backends[number], experiment.cases[number]
     watch.beat(f"starting {backend.name}")
     raise_on_all(session, _refuse_other_software(session, backend))
-    ranks = tuple(allgather(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid)))
+    facts = rank_facts(None if session.gpu is None else session.gpu.uuid, session.clock_id)
+    ranks = tuple(allgather(session.world, facts))
     raise_on_all(session, _refuse(experiment, session, ranks, cases, watch))
-    method = choose_method(experiment.plan, ranks, backend.simulated)
+    method = choose_method(experiment.plan, ranks, backend.simulated, host_clocks(session, ranks))
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
@@ -261,8 +263,8 @@ def _refuse(
     request = zlib.crc32(msgspec.json.encode((experiment.plan, cases)))
     if len(set(allgather(session.world, request))) != 1:
         return WorldMismatch("the ranks were given different requests; start them all with the same command line.")
-    if experiment.plan.gate == "roundtime" and not have_common_clock(ranks):
-        reason = "the ranks do not share a clock (several hosts, or a time namespace)"
+    if experiment.plan.gate == "roundtime" and session.signals.messages is None and not have_common_clock(ranks):
+        reason = "the ranks do not share a clock, and this backend has no messages by which hosts could compare theirs"
         return RequestError(f"gate roundtime: {reason}. Use gate barrier.")
     if (differs := binding.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collbench.machine.facts import RankFacts, have_common_clock, is_oversubscribed
+from collbench.run.host_clocks import HostClocks
 from collbench.run.sampling import Method
 from collbench.schema.case import GATES, Gate
 from collbench.schema.plan import Plan
@@ -12,17 +13,19 @@ from collbench.timing.stops import Budget, Fixed, StopRule
 SIMULATED_CAP = 30
 
 
-def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> Method:
-    """The gate that fits the machine, and the plan's stop rule."""
+def choose_method(
+    plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool, clocks: HostClocks | None = None
+) -> Method:
+    """The gate that fits the machines, and the plan's stop rule. `clocks` are those of hosts that share none."""
     common = have_common_clock(ranks)
     oversubscribed = not simulated and is_oversubscribed(list(ranks))
-    automatic: Gate = "roundtime" if common and not oversubscribed else "barrier"
+    automatic: Gate = "roundtime" if (common or clocks) and not oversubscribed else "barrier"
     cap = max(plan.floor, min(plan.cap, SIMULATED_CAP)) if simulated else plan.cap
     stop: StopRule = Budget(plan.budget_seconds, plan.floor, cap) if plan.iters is None else Fixed(plan.iters)
     return Method(
         gate=next((gate for gate in GATES if gate == plan.gate), automatic),
         gate_may_change=plan.gate == "auto",
-        clock="common" if common else "local",
+        clock="common" if common else "synced" if clocks else "local",
         stop=stop,
         warmup=plan.warmup,
         check=plan.check,
@@ -31,4 +34,5 @@ def choose_method(plan: Plan, ranks: tuple[RankFacts, ...], simulated: bool) -> 
         oversubscribed=oversubscribed,
         burst=plan.burst,
         launches=plan["cudagraph"],
+        clocks=clocks,
     )

@@ -57,7 +57,7 @@ def fill_results(
     blank: Record, stamps: list[Stamps], stages: tuple[str, ...], method: Method
 ) -> tuple[Record, NDArray[np.int64]]:
     """The record with all that is computed from the samples, and the samples [ranks, n] in ns."""
-    matrix = per_operation(out_times(stamps, method.clock), blank.burst)
+    matrix = per_operation(out_times(stamps, blank.clock or method.clock), blank.burst)
     valid = valid_samples(matrix)
     n = matrix.shape[1]
     samples = Samples(n=n, invalid=n - len(valid), warmup=method.warmup)
@@ -74,6 +74,6 @@ def fill_results(
     )
     legs = {}
     if len(stages) > 1:
-        times = leg_times(stamps, method.clock)[:, in_time]
+        times = leg_times(stamps, blank.clock or method.clock)[:, in_time]
         legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=True)}
     return msgspec.structs.replace(blank, samples=samples, seconds=summarise(valid), ranks=ranks, legs=legs), matrix

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
+from collbench.schema.case import SampleClock
 from collbench.timing.loop import Stamps
 
 
-def out_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArray[np.int64]:
+def out_times(stamps: list[Stamps], clock: SampleClock) -> NDArray[np.int64]:
     """[ranks, n] in ns, of which the largest over the ranks is the sample; a late sample is negative on every rank.
 
-    With a common clock a rank's value is when it left, counted from when the first rank entered. Without, it is the
-    time between its own two stamps.
+    With stamps of one clock a rank's value is when it left, counted from when the first rank entered. Without, it is
+    the time between its own two stamps.
     """
     entered = np.stack([s.entered for s in stamps])
     left = np.stack([s.left for s in stamps])
     late = np.stack([s.late for s in stamps]).any(axis=0)
-    begin = entered.min(axis=0) if clock == "common" else entered
+    begin = entered if clock == "local" else entered.min(axis=0)
     times: NDArray[np.int64] = np.maximum(left - begin, 1)
     return np.where(late, -times, times)
 
@@ -31,7 +30,7 @@ def per_operation(matrix: NDArray[np.int64], burst: int) -> NDArray[np.int64]:
     return signed
 
 
-def leg_times(stamps: list[Stamps], clock: Literal["common", "local"]) -> NDArray[np.int64]:
+def leg_times(stamps: list[Stamps], clock: SampleClock) -> NDArray[np.int64]:
     """[stages, n] in ns: how much each stage adds to the time of an operation.
 
     With a common clock a stage lasts from the last rank's end of the previous stage to the last rank's end of this one,
@@ -52,8 +51,8 @@ def valid_samples(matrix: NDArray[np.int64]) -> NDArray[np.int64]:
     return largest[largest > 0]
 
 
-def left_early(stamps: list[Stamps]) -> int:
-    """How often a rank left a barrier before the last one had entered, over all samples."""
+def left_early(stamps: list[Stamps], tolerance: int = 0) -> int:
+    """How often a rank left a barrier more than `tolerance` ns before the last one had entered, over all samples."""
     entered = np.stack([s.entered for s in stamps])
     left = np.stack([s.left for s in stamps])
-    return int(np.count_nonzero(left < entered.max(axis=0)))
+    return int(np.count_nonzero(left + tolerance < entered.max(axis=0)))
