@@ -1,6 +1,6 @@
-"""On every rank of an MPI world: synchronises clocks, and compares each offset with the true one.
+"""On every rank of a world: synchronises clocks, and compares each offset with the true one.
 
-`clock_offsets.py TIMES [python]`. Rank 0 prints JSON: `error` and `half` [times][hosts] in ns, and `crossed`.
+`clock_offsets.py TIMES native|python [BACKEND]`. Rank 0 prints JSON: `error` and `half` [times][hosts] in ns, and `crossed`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def true_offset() -> int:
 def compare(session: Session) -> None:
     clocks = host_clocks(session, allgather(session.world, rank_facts()))
     assert clocks is not None
-    if sys.argv[2:] == ["python"]:
+    if sys.argv[2] == "python":
         session.clock = lambda: time.monotonic_ns()  # type: ignore[misc]
     truth = allgather(session.world, true_offset())
     error, half, crossed = [], [], []
@@ -44,4 +44,4 @@ def compare(session: Session) -> None:
 
 
 if __name__ == "__main__":
-    get("mpi").run(Options(), compare)
+    get((*sys.argv[3:], "mpi")[0]).run(Options(), compare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -61,7 +62,7 @@ def test_the_truth_is_within_the_bound_and_near_its_middle(mpirun: Command, form
 
 def test_of_three_hosts_the_truth_is_within_the_bound(mpirun: Command) -> None:
     """Also of host 2, which rank 0 asks, and which exchanges with host 1 directly."""
-    found = compared(mpirun, 3, "5")
+    found = compared(mpirun, 3, "5", "native")
     assert len(found["crossed"]) == 5
     assert all(bounds[1] > 0 and bounds[2] > 0 for bounds in found["half"])
 
@@ -101,7 +102,6 @@ def test_hosts_that_share_cores_fall_back_to_local_times_or_say_how_good_they_ar
 @pytest.mark.torch
 @pytest.mark.one_mpi
 def test_torch_compares_clocks_too(mpirun: Command) -> None:
-    plan = ("allreduce", "-b", "8", "-e", "8", "-n", "20", "--backend", "torch-gloo", "--gate", "roundtime")
-    (record,) = collbench(mpirun, 2, *plan).records
-    assert record["clock"] == "synced"
-    assert record["clock_error"]["hosts"] == 2
+    if importlib.util.find_spec("torch") is None:
+        skip_or_fail("torch", "torch is not installed in this environment")
+    assert len(compared(mpirun, 2, "5", "native", "torch-gloo")["error"]) == 5

@@ -65,7 +65,7 @@ class Hosts:
 
 def drifting(hosts: int, seed: int, slew: float = 0.0) -> Hosts:
     """Offsets of up to hours, rates off by 5 ppm, and at a random moment of 10 s the rate of each changes by `slew`."""
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311 - noise, not secrecy
     clocks = tuple(
         SimulatedClock(
             offset=chance.randrange(10**13),

@@ -83,7 +83,7 @@ def test_whoever_left_before_the_last_had_come_is_counted() -> None:
 
 
 def test_on_synchronised_clocks_a_rank_left_early_if_they_cannot_explain_it() -> None:
-    """Its clock shows 10 when it leaves, and is 7000 ahead of rank 0's; each of two clocks may be wrong by the bound."""
+    """Its clock shows 10 when it leaves, and is 7000 ahead of rank 0's; each clock may be wrong by the bound."""
     for entered, early in ((-6_989, 0), (-6_890, 0), (-6_889, 1)):
         clocks = Clocks(bound=50, ahead=7_000)
         others = [one(entered, entered + 900), one(-7_000, -6_000)]

@@ -104,6 +104,12 @@ def test_offsets_and_bounds_add_up_along_the_tree() -> None:
     assert found.crossed == 0
 
 
+def test_a_parent_that_was_measured_at_another_moment_is_known_less_well() -> None:
+    """2 ms later host 2's clock may be 1 us farther from rank 0's; rank 0's own is always where it is."""
+    to_parent = [Offset(10**9, 0, 0), Offset(110, 10, 1), Offset(2_001_000, 1_000, 2), Offset(1_200, 200, 4)]
+    assert synchronisation(to_parent).half.tolist() == [0, 1, 2, 4 + 2 + 1_000]
+
+
 def test_a_direct_measurement_that_the_tree_does_not_explain_is_seen() -> None:
     to_parent = [Offset(0, 0, 0), Offset(110, 10, 1), Offset(1_100, 1_000, 2)]
     assert synchronisation(to_parent, [(1, 2, Offset(1_200, 987, 5))]).crossed == 3
@@ -208,7 +214,7 @@ def test_an_asymmetry_that_is_a_property_of_a_host_is_only_inside_the_bound() ->
     """The way into host 2 takes 1.6 us longer than that out of it: all others agree that it is 0.8 us ahead."""
     clocks = [SimulatedClock() for _ in range(7)]
     clocks[2] = SimulatedClock(offset=10**6, slow_in=1_600)
-    hosts = Hosts(tuple(clocks), random.Random(5))
+    hosts = Hosts(tuple(clocks), random.Random(5))  # noqa: S311 - noise, not secrecy
     found, end = hosts.synchronised(0.0)
     off = found.offset[2] - hosts.true_offset(2, end)
     assert 700 < off < 900

@@ -95,7 +95,7 @@ class Decision(NamedTuple):
 
 @dataclass
 class Sampling:
-    """A rank's samples of one case as they grow. `notes` are for the record; `clocks` are synchronised after a batch."""
+    """A rank's samples of one case as they grow. `notes` are for the record; `clocks` of hosts are kept up with."""
 
     timed_call: TimedCall
     method: Method
@@ -188,6 +188,8 @@ def sample(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> S
         LibraryError: the library returned an error on this rank.
     """
     session = timed_call.session
+    if method.clocks is not None:
+        watch.beat(f"{doing}: comparing the hosts' clocks")
     why_not = trusted(method.clocks, timed_call, method.gate, method.gate_may_change)
     clocks = method.clocks if why_not is None else None
     gate = GateSetting("barrier" if why_not and method.gate_may_change else method.gate, session.signals)

@@ -12,6 +12,7 @@ All times are nanoseconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -96,14 +97,17 @@ class Synchronisation:
 def synchronisation(to_parent: Sequence[Offset], direct: Sequence[tuple[int, int, Offset]] = ()) -> Synchronisation:
     """Sums along the tree. `to_parent` [hosts] is each host against its parent; the first's is 0, within 0.
 
+    A parent's own offset was measured at another moment, since when the clocks may have run apart (`LARGEST_RATE`).
     `direct` are pairs (asked, asks, the second against the first).
     """
     hosts = len(to_parent)
     offset, half = np.zeros(hosts, np.int64), np.zeros(hosts, np.int64)
     for host in range(1, hosts):
         parent = host & (host - 1)
-        offset[host] = to_parent[host].offset + offset[parent]
-        half[host] = to_parent[host].half + half[parent]
+        found = to_parent[host]
+        apart = abs(found.at - found.offset - to_parent[parent].at) if parent else 0
+        offset[host] = found.offset + offset[parent]
+        half[host] = found.half + half[parent] + math.ceil(apart * LARGEST_RATE)
     crossed = [abs(found.offset - int(offset[asks] - offset[asked])) for asked, asks, found in direct]
     return Synchronisation(np.array([found.at for found in to_parent], np.int64), offset, half, max(crossed, default=0))
 
