@@ -2,8 +2,8 @@
 
     clock_ranks.py TIMES SAMPLES
 
-The truth is in /proc/self/timens_offsets of each rank. Rank 0 prints JSON: of TIMES synchronisations the errors and half
-widths of the other rank's clock (ns); of each case what the ranks' stamps are on synchronised clocks and by the truth.
+The truth is in /proc/self/timens_offsets of each rank. Rank 0 prints JSON: of TIMES synchronisations the errors and
+half widths of the other rank's clock (ns); of each case what the stamps say on synchronised clocks and by the truth.
 """
 
 from __future__ import annotations

@@ -99,17 +99,17 @@ def main() -> None:
         ("offsets", "synchronisations", "error, median", "error, largest", "half width, median", "truth inside"),
         (row_of_offsets(name, launches) for name, launches in measured.items()),
     )
-    head = ("samples", "true median", "off, median", "off, worst launch", "off, worst sample", "ranks begin apart", "seen",
-            "bound", "late")  # fmt: skip
+    off = ("off, median", "off, worst launch", "off, worst sample")
+    head = ("samples", "true median", *off, "ranks begin apart", "seen", "bound", "late")
     samples = table(head, (row for name, launches in measured.items() for row in rows_of_samples(name, launches)))
     page = f"""# Synchronised clocks and the truth
 
-{describe()}; two ranks, a core each, the second in a time namespace {AHEAD} s ahead. {asked.rounds} launches of each kind,
-{len(failures)} failed; times in ns. Others used {others:.0%} of the cores meanwhile.
+{describe()}; two ranks, a core each, the second in a time namespace {AHEAD} s ahead. {asked.rounds} launches of each
+kind, {len(failures)} failed; times in ns. Others used {others:.0%} of the cores meanwhile.
 
 {offsets}
-Gate roundtime on synchronised clocks, native driver. `off` is how far the median of a launch, or a sample, is from the same
-by the truth; `ranks begin apart` is by the truth; `seen` and `bound` are those of the records, medians of launches.
+Gate roundtime on synchronised clocks, native driver. `off` is how far the median of a launch, or a sample, is from the
+same by the truth; `ranks begin apart` is by the truth; `seen` and `bound` are those of the records, medians of launches.
 
 {samples}"""
     keep("clocks", page, {"seed": asked.seed, "machine": describe(), "others": others, "failed": failures} | found)

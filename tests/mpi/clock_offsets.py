@@ -1,6 +1,7 @@
 """On every rank of a world: synchronises clocks, and compares each offset with the true one.
 
-`clock_offsets.py TIMES native|python [BACKEND]`. Rank 0 prints JSON: `error` and `half` [times][hosts] in ns, and `crossed`.
+`clock_offsets.py TIMES native|python [BACKEND]`. Rank 0 prints JSON: `error` and `half`
+[times][hosts] in ns, and `crossed`.
 """
 
 from __future__ import annotations

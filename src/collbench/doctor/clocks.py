@@ -51,8 +51,9 @@ def _namespace(shifted: str) -> Problem | None:
     return Problem(
         "warn",
         f"this process runs in a time namespace with offsets ({shifted})",
-        "ranks outside it read another clock: their clocks are then synchronised by messages, which leaves an error; "
-        "where it is too large, a sample is the largest local time, which halves a small bcast",
+        "ranks outside it read another clock, which is compared by messages: where the error is too large for an "
+        "operation, --gate auto is barrier instead of roundtime, and a sample is the largest local time, which halves "
+        "a small bcast and overstates a small allreduce by half",
         "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration",
     )
 
