@@ -108,8 +108,8 @@ def main() -> None:
 kind, {len(failures)} failed; times in ns. Others used {others:.0%} of the cores meanwhile.
 
 {offsets}
-Gate roundtime on synchronised clocks, native driver. `off` is how far the median of a launch, or a sample, is from the
-same by the truth; `ranks begin apart` is by the truth; `seen` and `bound` are those of the records, medians of launches.
+Gate roundtime on synchronised clocks, native driver. `off` is how far the median of a launch, or a sample, is from that
+by the truth; `ranks begin apart` is by the truth; `seen` and `bound` are those of the records, medians of launches.
 
 {samples}"""
     keep("clocks", page, {"seed": asked.seed, "machine": describe(), "others": others, "failed": failures} | found)

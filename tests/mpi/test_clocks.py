@@ -29,7 +29,7 @@ def namespaces() -> None:
     """Skips where no time namespace can be made."""
     made = subprocess.run(command(1, ["-c", ""]), capture_output=True, text=True, timeout=LIMIT, check=False)
     if made.returncode:
-        skip_or_fail("mpi", f"unshare makes no time namespace here: {made.stderr.strip()}")
+        skip_or_fail("timens", f"unshare makes no time namespace here: {made.stderr.strip()}")
 
 
 def compared(mpirun: Command, ranks: int, *arguments: str) -> dict[str, Any]:

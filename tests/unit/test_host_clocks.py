@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.contract.test_fake import measured
-from tests.unit.made_measurements import on_ranks
+from tests.unit.made_measurements import method, on_ranks
 from tests.unit.made_runs import made_case, made_record
 
 from collbench import backends
 from collbench.analysis.observations import how
 from collbench.bindings.simulated_clocks import SimulatedClock
+from collbench.bindings.spec import Operation
 from collbench.machine.facts import rank_facts
 from collbench.report.table import TableStyle
+from collbench.run.driver import TimedCall
 from collbench.run.host_clocks import HostClocks, host_clocks
+from collbench.run.sampling import Sampling
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
+from collbench.timing.call import Call, Stage
+from collbench.timing.gates import GateSetting
 from collbench.timing.loop import Stamps
 
 AHEAD = SimulatedClock(offset=10**13, drift=5e-6)
@@ -62,6 +67,45 @@ def test_all_ranks_hear_of_the_same_offsets(monkeypatch: pytest.MonkeyPatch) -> 
     for none, ahead, behind in first:
         assert none == 0
         assert abs(ahead - AHEAD.offset) < 3_000 and abs(behind - BEHIND.offset) < 3_000
+
+
+def test_what_was_seen_of_a_case_before_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    jump = SimulatedClock(slews=((500_000, 0.5), (600_000, -0.5)))
+    on_hosts(monkeypatch, SimulatedClock(), jump)
+
+    def body(session: Any) -> list[int]:
+        clocks, seen = HostClocks(session, ["0", "1"]), []
+        for _ in range(2):
+            clocks.begin()
+            session.signals.barrier()
+            while session.world.rank == 0 and session.moment() < 800_000:
+                pass
+            session.signals.barrier()
+            clocks.synchronise()
+            seen.append(clocks.seen)
+        return seen
+
+    (first, second), other = on_ranks(2, body)
+    assert (first, second) == tuple(other)
+    assert first > 40_000 > 400 > second
+
+
+def test_the_gate_keeps_up_with_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every batch the start is announced for where the clocks are now."""
+    on_hosts(monkeypatch, *THREE)
+
+    def body(session: Any) -> bool:
+        clocks = HostClocks(session, ["0", "1", "2"])
+        clocks.begin()
+        call = Call((Stage(session.signals.barrier),))
+        timed = TimedCall(Operation(None, (), call, False, 0), session, "python", None)
+        gate = GateSetting("roundtime", session.signals, 5_000, clocks.line)
+        sampling = Sampling(timed, method(3), gate, [], clocks=clocks)
+        sampling.take(3)
+        assert len(clocks.past) == 3 and len(sampling.stamps.late) == 3
+        return gate.line != sampling.gate.line == clocks.line and sampling.gate.slack == 5_000
+
+    assert on_ranks(3, body) == [True] * 3
 
 
 def test_stamps_are_put_on_rank_0s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +165,7 @@ def test_on_bad_clocks_a_sample_is_the_largest_local_time(
     on_hosts(monkeypatch, SimulatedClock(), WILD)
     found = record_of(gate=asked)
     assert (found.status, found.gate, found.clock, found.clock_error) == ("ok", "barrier", "local", None)
+    assert found.seconds is not None and found.seconds.max < 1e-4, "clocks that are hours apart are not compared"
     (said,) = found.notes
     assert (
         said == f"{note} local time: as seen, the hosts' clocks differ by more than 5% of the operation and than 200 ns"
