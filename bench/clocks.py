@@ -4,7 +4,8 @@
 
 The second rank's CLOCK_MONOTONIC is hours ahead, as on another host, and /proc/self/timens_offsets says by how much
 exactly. Each launch synchronises the clocks again and again, and then takes samples with gate roundtime; both are
-compared with the truth. Needs root, or user namespaces.
+compared with the truth. Needs root, or user namespaces. With `--containers` also over TCP between two containers of
+the images collbench/openmpi and collbench/mpich, by Docker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import random
 from statistics import median
 from typing import Any
 
+from clock_containers import launched
 from installation import HERE, Installation, LaunchFailed, add_env, end_on_sigterm
 from machine import Moment, describe
 from results import keep, table
@@ -34,16 +36,27 @@ PATHS = {
         "TCP": {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"},
     },
 }
+CONTAINERS = "TCP between containers"
 Found = list[dict[str, Any]]
 
 
-def launch(here: Installation, variables: dict[str, str], times: int, samples: int) -> dict[str, Any]:
-    """What one launch printed."""
-    program = (here.python, str(HERE / "clock_ranks.py"), str(times), str(samples))
+def launch(here: Installation, path: str, times: int, samples: int) -> dict[str, Any]:
+    """What one launch printed.
+
+    Raises:
+        LaunchFailed: an error, or too long.
+    """
+    asked = (str(times), str(samples))
     user = () if os.geteuid() == 0 else ("-Ur",)
-    elsewhere = ("unshare", *user, "--time", "--fork", "--kill-child", f"--monotonic={AHEAD}", f"--boottime={AHEAD}")
-    command = (*here.mpirun(1, *program), ":", "-n", "1", *elsewhere, "--", *program)
-    found: dict[str, Any] = json.loads(here.run(command, LIMIT, **variables).splitlines()[-1])
+    namespace = ("--time", "--fork", "--kill-child", f"--monotonic={AHEAD}", f"--boottime={AHEAD}", "--")
+    if path == CONTAINERS:
+        program: tuple[str, ...] = ("python", "/clone/bench/clock_ranks.py", *asked)
+        text = launched(here.name, program, ("unshare", *namespace), LIMIT)
+    else:
+        program = (here.python, str(HERE / "clock_ranks.py"), *asked)
+        command = (*here.mpirun(1, *program), ":", "-n", "1", "unshare", *user, *namespace, *program)
+        text = here.run(command, LIMIT, **PATHS[here.name][path])
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
     return found
 
 
@@ -79,17 +92,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="launches of each MPI and path [5]")
     parser.add_argument("--times", type=int, default=100, help="synchronisations in a launch [100]")
     parser.add_argument("--samples", type=int, default=2000, help="of each case in a launch [2000]")
+    parser.add_argument("--containers", action="store_true", help="also between two containers")
     parser.add_argument("--seed", type=int, default=1, help="of the order [1]")
     asked = parser.parse_args()
     end_on_sigterm()
     order = random.Random(asked.seed)  # noqa: S311 - an order, not a secret
-    kinds = [(here, path) for here in asked.installations for path in PATHS[here.name]]
+    more = [CONTAINERS] * asked.containers
+    kinds = [(here, path) for here in asked.installations for path in (*PATHS[here.name], *more)]
     found: dict[str, Found] = {f"{here.name}, {path}": [] for here, path in kinds}
     failures, before = [], Moment.now()
     for number in range(asked.rounds):
         for here, path in order.sample(kinds, len(kinds)):
             try:
-                made = launch(here, PATHS[here.name][path], asked.times, asked.samples)
+                made = launch(here, path, asked.times, asked.samples)
                 found[f"{here.name}, {path}"].append(made)
             except LaunchFailed as failure:
                 failures.append(f"round {number}, {here.name}, {path}: {failure}")
