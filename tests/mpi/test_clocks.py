@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.mpi.jobs import Command, Ended, finish, skip_or_fail
+from tests.mpi.jobs import Command, finish, skip_or_fail
 from tests.mpi.own_clock import command
 from tests.processes import LIMIT
 
@@ -43,10 +43,15 @@ def compared(mpirun: Command, ranks: int, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def collbench(mpirun: Command, ranks: int, *arguments: str) -> Ended:
+def record_of(mpirun: Command, ranks: int, *arguments: str) -> dict[str, Any]:
+    """The only record. With a common start a busy machine may make every sample late; then it must say so."""
     ended = finish(mpirun(ranks, *arguments, "--style", "json", program=(OWN_CLOCK, "-m", "collbench")))
+    (record,) = ended.records
+    if record["status"] == "failed":
+        assert record["gate"] == "roundtime" and "late" in record["reason"]
+        pytest.skip(f"nothing was measured on this crowded machine: {record['reason']}")
     assert ended.code == 0, ended.err
-    return ended
+    return record
 
 
 @pytest.mark.parametrize("form", ["native", "python"])
@@ -72,10 +77,10 @@ def test_of_three_hosts_the_truth_is_within_the_bound(mpirun: Command) -> None:
 @pytest.mark.parametrize("gate", ["roundtime", "auto"])
 def test_a_sample_across_hosts_is_last_out_minus_first_in(mpirun: Command, gate: str, driver: str) -> None:
     plan = ("allreduce", "-b", "8", "-e", "8", "-n", "200", "--gate", gate, "--driver", driver)
-    (record,) = collbench(mpirun, 2, *plan).records
-    if record["status"] == "failed" or (gate == "auto" and record["clock"] == "local"):
-        assert record["reason"] or record["notes"], "a crowded machine must say so"
-        pytest.skip(f"nothing was measured on this crowded machine: {record['reason'] or record['notes']}")
+    record = record_of(mpirun, 2, *plan)
+    if gate == "auto" and record["clock"] == "local":
+        assert any("largest local time" in note for note in record["notes"])
+        pytest.skip(f"clocks could not be compared well on this crowded machine: {record['notes']}")
     assert (record["driver"], record["clock"]) == (driver, "synced")
     error = record["clock_error"]
     assert error["hosts"] == 2
@@ -86,12 +91,12 @@ def test_a_sample_across_hosts_is_last_out_minus_first_in(mpirun: Command, gate:
 
 
 def test_a_barrier_is_checked_across_hosts(mpirun: Command) -> None:
-    (record,) = collbench(mpirun, 2, "barrier", "-n", "20", "--gate", "barrier").records
+    record = record_of(mpirun, 2, "barrier", "-n", "20", "--gate", "barrier")
     assert (record["status"], record["gate"], record["check"]["wrong"]) == ("ok", "barrier", 0)
 
 
 def test_hosts_that_share_cores_fall_back_to_local_times_or_say_how_good_they_are(mpirun: Command) -> None:
-    (record,) = collbench(mpirun, 3, "bcast", "-e", "8", "-n", "20").records
+    record = record_of(mpirun, 3, "bcast", "-e", "8", "-n", "20")
     assert record["gate"] == "barrier"
     if record["clock"] == "local":
         assert any("largest local time" in note for note in record["notes"])
