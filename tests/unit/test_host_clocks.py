@@ -18,7 +18,7 @@ from collbench.bindings.spec import Operation
 from collbench.machine.facts import rank_facts
 from collbench.report.table import TableStyle
 from collbench.run.driver import TimedCall
-from collbench.run.host_clocks import HostClocks, host_clocks
+from collbench.run.host_clocks import DIFFER, HostClocks, doubts, host_clocks
 from collbench.run.sampling import Sampling
 from collbench.schema.plan import Plan
 from collbench.schema.record import ClockError, Record
@@ -155,7 +155,7 @@ def test_a_sample_on_good_clocks_is_as_on_one(
 
 
 #: Its rate changes while the first case is measured: what was expected of it is soon wrong by much.
-WILD = SimulatedClock(offset=10**13, slews=tuple((n * 50_000, (-1) ** n * 2e-1) for n in range(60)))
+WILD = SimulatedClock(offset=10**13, slews=tuple((n * 50_000, (-1) ** n * 2e-2) for n in range(60)))
 
 
 @pytest.mark.parametrize(("asked", "note"), [("auto", "gate barrier, largest"), ("barrier", "largest")])
@@ -174,9 +174,16 @@ def test_on_bad_clocks_a_sample_is_the_largest_local_time(
 
 def test_the_gate_that_was_asked_for_is_taken_whatever_the_clocks_are_like(monkeypatch: pytest.MonkeyPatch) -> None:
     on_hosts(monkeypatch, SimulatedClock(), WILD)
-    found = record_of(gate="roundtime", iters=5)
-    assert (found.gate, found.clock, found.notes) == ("roundtime", "synced", ())
+    found = record_of(gate="roundtime", iters=10)
+    assert (found.gate, found.clock, found.notes) == ("roundtime", "synced", (DIFFER,))
     assert found.clock_error is not None and found.clock_error.seen > 1e-6
+
+
+def test_clocks_that_turned_out_worse_than_they_may_be_are_a_note() -> None:
+    """200 ns or 5 % of a sample, whichever is more."""
+    assert doubts(None, 1e-6) == ()
+    for seen, sample, note in ((2.1e-7, 1e-6, True), (1.9e-7, 1e-6, False), (4e-6, 1e-4, False), (6e-6, 1e-4, True)):
+        assert doubts(ClockError(bound=1e-5, seen=seen, hosts=2), sample) == ((DIFFER,) if note else ())
 
 
 @pytest.mark.parametrize("rank", [0, 2])

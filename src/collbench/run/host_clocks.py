@@ -42,6 +42,8 @@ GOOD_SHARE, GOOD = 0.05, 200
 #: Operations behind a barrier, from which the operation's time is known well enough for that.
 PILOT = 10
 
+DIFFER = f"as seen, the hosts' clocks differ by more than {GOOD_SHARE:.0%} of the operation and than {GOOD} ns"
+
 
 class HostClocks:
     """Synchronisations of a world's clocks. Every method but `common` is collective.
@@ -143,6 +145,9 @@ def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_ch
     good: bool = world.bcast(None if medians is None else clocks.seen <= max(GOOD, GOOD_SHARE * max(medians)))
     if good or (gate == "roundtime" and not may_change):
         return None
-    barrier = "gate barrier, " if may_change else ""
-    share = f"{GOOD_SHARE:.0%} of the operation"
-    return f"{barrier}largest local time: as seen, the hosts' clocks differ by more than {share} and than {GOOD} ns"
+    return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
+
+
+def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
+    """A note on samples of this length (s) whose clocks turned out worse than they may be."""
+    return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)

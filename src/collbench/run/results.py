@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from collbench.collectives.case import CollectiveCase
 from collbench.run.driver import TimedCall
+from collbench.run.host_clocks import doubts
 from collbench.run.samples import leg_times, out_times, per_operation, valid_samples
 from collbench.run.sampling import Method, Sampling
 from collbench.schema.record import Ranks, Record, Samples
@@ -76,4 +77,7 @@ def fill_results(
     if len(stages) > 1:
         times = leg_times(stamps, blank.clock or method.clock)[:, in_time]
         legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=True)}
-    return msgspec.structs.replace(blank, samples=samples, seconds=summarise(valid), ranks=ranks, legs=legs), matrix
+    seconds = summarise(valid)
+    notes = (*blank.notes, *doubts(blank.clock_error, seconds.p50 * blank.burst))
+    filled = msgspec.structs.replace(blank, samples=samples, seconds=seconds, ranks=ranks, legs=legs, notes=notes)
+    return filled, matrix
