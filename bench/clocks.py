@@ -120,7 +120,8 @@ def main() -> None:
     page = f"""# Synchronised clocks and the truth
 
 {describe()}; two ranks, a core each, the second in a time namespace {AHEAD} s ahead. {asked.rounds} launches of each
-kind, {len(failures)} failed; times in ns. Others used {others:.0%} of the cores meanwhile.
+kind, {len(failures)} failed; times in ns. Others, ranks in containers
+among them, used {others:.0%} of the cores meanwhile.
 
 {offsets}
 Gate roundtime on synchronised clocks, native driver. `off` is how far the median of a launch, or a sample, is from that
