@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +51,25 @@ class Three(Pair):
         return np.array([int(values[0]) + int(early)])
 
 
-def checked(rank: int, others: list[list[Stamps]], clock: str = "common") -> tuple[tuple[int | None, str], list[int]]:
+class Clocks:
+    """Of several hosts: all ahead of rank 0's by `ahead`, and by the bound not known better."""
+
+    def __init__(self, bound: int, ahead: int) -> None:
+        self.bound, self.ahead, self.times = bound, ahead, 0
+
+    def begin(self) -> None:
+        self.times = 0
+
+    def synchronise(self) -> None:
+        self.times += 1
+
+    def common(self, stamps: Stamps) -> Stamps:
+        return replace(stamps, entered=stamps.entered - self.ahead, left=stamps.left - self.ahead)
+
+
+def checked(
+    rank: int, others: list[list[Stamps]], clock: str = "common", clocks: Clocks | None = None
+) -> tuple[tuple[int | None, str], list[int]]:
     """What rank `rank` of three finds, and how long it let the others wait each time; `others` leave as told."""
     ticking, entered, rounds = Clock(), list[int](), iter(others)
 
@@ -58,9 +77,9 @@ def checked(rank: int, others: list[list[Stamps]], clock: str = "common") -> tup
         entered.append(ticking.now)
         return one(0, 10)
 
-    world = Three(rank, rounds)
-    form: Any = SimpleNamespace(session=SimpleNamespace(clock=ticking, world=world), once=once)
-    method: Any = SimpleNamespace(clock=clock)
+    world, signals = Three(rank, rounds), SimpleNamespace(barrier=lambda: None)
+    form: Any = SimpleNamespace(session=SimpleNamespace(clock=ticking, world=world, signals=signals), once=once)
+    method: Any = SimpleNamespace(clock=clock, clocks=clocks)
     found = _checked_barrier(form, method)
     return found, [entered[0], entered[1] - entered[0]]
 
@@ -80,3 +99,17 @@ def test_whoever_left_before_the_last_had_come_is_counted() -> None:
     assert checked(1, [late, TOGETHER])[0] == (1, "1 ranks left before the last one entered")
     assert checked(1, [late, late])[0][0] == 2
     assert checked(1, [late, late], "local")[0] == (None, ""), "clocks that differ tell nothing"
+
+
+def test_on_synchronised_clocks_a_rank_left_early_if_they_cannot_explain_it() -> None:
+    """Its clock shows 10 when it leaves, and is 7000 ahead of rank 0's; each clock may be wrong by the bound."""
+    for entered, early in ((-6_989, 0), (-6_890, 0), (-6_889, 1)):
+        clocks = Clocks(bound=50, ahead=7_000)
+        others = [one(entered, entered + 900), one(-7_000, -6_000)]
+        assert checked(1, [others, others], "synced", clocks)[0][0] == 2 * early
+        assert clocks.times == 1, "after each of both"
+
+
+def test_the_last_one_lets_the_others_wait_for_longer_than_the_clocks_may_be_wrong() -> None:
+    _, waits = checked(2, [TOGETHER, TOGETHER], "synced", Clocks(bound=1_000_000, ahead=0))
+    assert waits[0] >= BARRIER_DELAY + 4_000_000

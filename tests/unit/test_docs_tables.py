@@ -30,7 +30,7 @@ from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
 from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
-from collbench.schema.record import Confinement, CpuTime, GpuState, Record, ResultCheck, Samples, Work
+from collbench.schema.record import ClockError, Confinement, CpuTime, GpuState, Record, ResultCheck, Samples, Work
 from collbench.schema.sizes import Sizes
 from collbench.schema.store import read_run
 from collbench.schema.summary import Seconds
@@ -42,7 +42,7 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
     "ranks of a machine": MachineRanks, "slow rank": SlowRank,
     "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host, "disk": Disk, "CPU time": CpuTime,
     "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
-    "reading": Reading, "GPU": Gpu, "Baseline files": Baseline, "cell": BaselineCell,
+    "reading": Reading, "clock error": ClockError, "GPU": Gpu, "Baseline files": Baseline, "cell": BaselineCell,
 }  # fmt: skip
 
 

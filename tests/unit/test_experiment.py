@@ -196,10 +196,15 @@ def test_ranks_that_do_not_share_a_clock_have_no_common_start(
     made: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collbench.run.experiment.have_common_clock", lambda ranks: False)
-    error = refused(made, plan(gate="roundtime"))
+
+    def without_messages(session: Any) -> None:
+        session.signals = replace(session.signals, messages=None)
+
+    error = refused(made, plan(gate="roundtime"), without_messages)
     assert isinstance(error, RequestError)
     assert str(error) == (
-        "gate roundtime: the ranks do not share a clock (several hosts, or a time namespace). Use gate barrier."
+        "gate roundtime: the ranks do not share a clock, and this backend has no messages by which hosts could compare "
+        "theirs. Use gate barrier."
     )
     made(MadeBackend())
     assert [record.status for record in carried_out(plan(gate="barrier")).records] == ["ok", "ok"]

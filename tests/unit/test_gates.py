@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from collbench.schema.case import Gate
+from collbench.timing.clocks import Line
 from collbench.timing.gates import LARGEST_SLACK, GateSetting, Signals, announcement_delays
 
 ROOT_SAID = 5_000
@@ -74,6 +75,15 @@ def test_who_waits_may_let_others_run() -> None:
     assert script.events == ["barrier", "clock", "announce 1035", "clock", "relax", "clock", "relax", "clock"]
 
 
+def test_on_another_hosts_clock_a_rank_waits_for_its_own_start() -> None:
+    """This clock is 700 ahead when the root's shows 1000, and gains 100 more until 5000."""
+    script = Script(announces=False, step=10)
+    line = Line(offset=700, slope=0.025, origin=1_000)
+    setting = GateSetting("roundtime", script.signals, line=line)
+    assert setting.wait(script.clock) == script.now == ROOT_SAID + 700 + 100
+    assert announcement_delays(setting, script.clock, 1).tolist() == [10]
+
+
 def test_slack_has_an_end() -> None:
     setting = GateSetting("roundtime", Script().signals)
     assert setting.with_slack(700).slack == 700
@@ -107,7 +117,8 @@ def test_which_gates_the_native_loop_can_pass(kind: Gate, barrier: bool, announc
 
 def test_announcement_delays_are_receipt_minus_stamp() -> None:
     root = Script(step=10)
-    assert announcement_delays(root.signals, root.clock, 3).tolist() == [10, 10, 10]
+    assert announcement_delays(GateSetting("roundtime", root.signals), root.clock, 3).tolist() == [10, 10, 10]
     assert root.events[:4] == ["barrier", "clock", "announce 1010", "clock"]
     other = Script(announces=False, step=3_000)
-    assert announcement_delays(other.signals, other.clock, 2).tolist() == [4_000 - ROOT_SAID, 7_000 - ROOT_SAID]
+    later = GateSetting("roundtime", other.signals)
+    assert announcement_delays(later, other.clock, 2).tolist() == [4_000 - ROOT_SAID, 7_000 - ROOT_SAID]

@@ -139,6 +139,21 @@ def test_the_root_announces_a_time_in_the_future_and_nobody_enters_before_it() -
     assert all(target <= at for (target, _), at in zip(announced, entered, strict=True))
 
 
+@pytest.mark.parametrize(("slope", "entered_by"), [(0.0, AN_HOUR), (1e-3, AN_HOUR + AN_HOUR // 1_000)])
+def test_the_start_is_one_of_this_ranks_clock(slope: float, entered_by: int) -> None:
+    """The root's clock is an hour behind this one when it shows `origin`; the announced start is an hour later."""
+    library, origin = Library(), time.monotonic_ns() - 2 * AN_HOUR - AN_HOUR // 1_000
+    start = np.array([origin + AN_HOUR])
+    gate = (ROUNDTIME, library.named("barrier"), library.named("announce"), start, False, 0, 0)
+    *_, entered, _, late = measure(library.named("call"), gate=(*gate, AN_HOUR, slope, origin))
+    assert late.tolist() == [1] * 3, "it is over"
+    tolerated = (*gate[:-1], int(entered[0]) - int(start[0]) - entered_by + 10**9)
+    *_, late = measure(library.named("call"), gate=(*tolerated, AN_HOUR, slope, origin))
+    assert late.tolist() == [0] * 3
+    *_, late = measure(library.named("call"), gate=(*tolerated[:-1], tolerated[-1] - 2 * 10**9, AN_HOUR, slope, origin))
+    assert late.tolist() == [1] * 3
+
+
 @pytest.mark.parametrize(("tolerance", "late"), [(AN_HOUR // 2, 1), (2 * AN_HOUR, 0)])
 def test_who_enters_later_than_tolerated_is_late(tolerance: int, late: int) -> None:
     """The root, elsewhere, announces a start of an hour ago."""

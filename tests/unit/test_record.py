@@ -115,6 +115,7 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
     of_record = {
         "schema": 8, "confinement": [], "burst": 1, "legs": {}, "device": None, "algorithm": None, "protocol": None,
         "gpus": [], "shared_gpu": False, "cpu": None, "messages": [],
+        "clock_error": None,
     }  # fmt: skip
     for line in (stored_run / "records.jsonl").read_bytes().splitlines():
         before = json.loads(line)

@@ -204,8 +204,9 @@ _COUNTERS = (
 
 
 def how(record: Record) -> How:
-    """The facts of a record that make two numbers incomparable, by name."""
-    return _named(record.driver, record.gate, record.cadence, record.clock, record.burst, record.in_place)
+    """The facts of a record that make two numbers incomparable, by name. Synchronised clocks are as a common one."""
+    clock = "common" if record.clock == "synced" else record.clock
+    return _named(record.driver, record.gate, record.cadence, clock, record.burst, record.in_place)
 
 
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:

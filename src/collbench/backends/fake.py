@@ -2,7 +2,7 @@
 
 Ranks are threads; data really moves, by way of the collective's meaning. Time is virtual: every rank has a clock that
 only advances when it is read or when something happens, by a latency-bandwidth model with seeded noise. No run can be
-taken for a measurement: its manifest says `simulated`.
+taken for a measurement: its manifest says `simulated`. With `clocks`, ranks are on hosts whose clocks disagree.
 
 Faults on demand (`--fault KIND:RANK@N`, from the N-th operation of that rank on): `corrupt` changes one element of the
 result (a barrier leaves early), `raise` raises, `hang` never returns.
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from collbench.bindings.host_buffers import HostArguments, HostBuffer, as_parts, on_host
+from collbench.bindings.simulated_clocks import SimulatedClock
 from collbench.bindings.simulation import FakeWorld, Fault, Hub, run_ranks
 from collbench.bindings.spec import HostBackend, HostSession, Operation, Options, Session, World
 from collbench.collectives.case import CollectiveCase
@@ -28,13 +29,15 @@ from collbench.schema.axes import OPS, Op, ThreadLevel
 from collbench.schema.dtypes import DTYPES
 from collbench.schema.manifest import Library
 from collbench.timing.call import whole
-from collbench.timing.gates import Signals
+from collbench.timing.gates import Messages, Signals
 
 DEFAULT_RANKS = 4
 MOST_RANKS = 256
 
 #: The model: 2 us and 10 GB/s per link, noise of 2 %, 20 ns per reading of the clock.
 _LATENCY, _BANDWIDTH, _NOISE, _CLOCK_READ, _BARRIER = 2_000.0, 10.0, 0.02, 20, 300
+#: One way of a message between two ranks (ns), and how much longer at most it may take.
+_MESSAGE, _JITTER = 1_000, 300
 
 
 class FakeSession(HostSession):
@@ -42,9 +45,14 @@ class FakeSession(HostSession):
 
     transport: str | None = "simulated"
 
-    def __init__(self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None) -> None:
+    def __init__(
+        self, hub: Hub, rank: int, level: ThreadLevel, fault: Fault | None, clocks: tuple[SimulatedClock, ...] = ()
+    ) -> None:
         self._hub = hub
         self._rank = rank
+        self._host_clocks = clocks
+        self.clock_id = f"simulated {rank % len(clocks)}" if clocks else None
+        self._random = random.Random(rank)  # noqa: S311 - noise, not secrecy
         self._fault = fault if fault is not None and fault.rank == rank else None
         self._operations = 0
         self.thread_level = level
@@ -53,8 +61,25 @@ class FakeSession(HostSession):
         self.signals = self._signals()
 
     def _read_clock(self) -> int:
+        true = self.moment()
+        return true if self.clock_id is None else self._host_of(self._rank).read(true)
+
+    def _host_of(self, rank: int) -> SimulatedClock:
+        return self._host_clocks[rank % len(self._host_clocks)] if self._host_clocks else SimulatedClock()
+
+    def moment(self) -> int:
+        """True time, a little later whenever it is asked for."""
         self._hub.clocks[self._rank] += _CLOCK_READ
         return self._hub.clocks[self._rank]
+
+    def _send(self, other: int, value: int) -> None:
+        way = _MESSAGE + self._random.randrange(_JITTER) + self._host_of(other).slow_in
+        self._hub.posts[self._rank, other].put((self.moment() + way, value))
+
+    def _receive(self, other: int) -> int:
+        arrived, value = self._hub.posts[other, self._rank].get()
+        self._hub.clocks[self._rank] = max(self.moment(), arrived)
+        return int(value)
 
     def _meet(self, value: Any, cost: float) -> list[Any]:
         """Exchange values; then all clocks are `cost` ns after the latest arrival, that of rank r 10 r ns more."""
@@ -64,16 +89,20 @@ class FakeSession(HostSession):
         return [value for value, _ in values]
 
     def _signals(self) -> Signals:
-        start = np.zeros(1, np.int64)
+        start, cell = np.zeros(1, np.int64), np.zeros(1, np.int64)
 
         def announce() -> None:
             start[0] = self._meet(int(start[0]), _BARRIER)[0]
+
+        def receive(other: int) -> None:
+            cell[0] = self._receive(other)
 
         return Signals(
             barrier=lambda: self._meet(None, _BARRIER),
             announce=announce,
             start=start,
             announces=self._rank == 0,
+            messages=Messages(cell, lambda other: self._send(other, int(cell[0])), receive),
         )
 
     def prepare(self, case: CollectiveCase, row: Collective, count: int) -> Operation:
@@ -100,9 +129,9 @@ class FakeSession(HostSession):
     def is_lost_rank(self, error: BaseException) -> bool:
         return isinstance(error, LostRankError)
 
-    def turn_back(self, clock: int) -> None:
-        """Set this rank's clock: as if it had not waited for the others."""
-        self._hub.clocks[self._rank] = clock
+    def turn_back(self, moment: int) -> None:
+        """Set this rank's time: as if it had not waited for the others."""
+        self._hub.clocks[self._rank] = moment
 
     def abort(self, code: int) -> None:
         """Ends this thread; the hub tells the others."""
@@ -149,7 +178,7 @@ class FakeOperation:
             raise RuntimeError("fake: raised on demand")
         if fault == "hang":
             threading.Event().wait()
-        entered = self._session.clock()
+        entered = self._session.moment()
         result = self._arrive()
         if fault == "corrupt" and not self._row.moves_data:
             self._session.turn_back(entered)
@@ -176,6 +205,8 @@ class FakeBackend(HostBackend):
     summary = "in-process ranks with simulated times, for tests and demonstrations"
     simulated = True
     ops: tuple[Op, ...] = OPS
+    #: Of the hosts that ranks are on in turn; none: one clock for all.
+    clocks: tuple[SimulatedClock, ...] = ()
 
     def missing(self) -> str | None:
         return None
@@ -202,7 +233,9 @@ class FakeBackend(HostBackend):
     def run(self, options: Options, body: Callable[[Session], None]) -> None:
         fault = None if options.fault is None else Fault.parse(options.fault)
         hub = Hub(self.world_size(options), options.timeout + 5.0)
-        run_ranks(hub, lambda rank: body(FakeSession(hub, rank, options.thread_level, fault)), options.timeout)
+        run_ranks(
+            hub, lambda rank: body(FakeSession(hub, rank, options.thread_level, fault, self.clocks)), options.timeout
+        )
 
 
 BACKEND = FakeBackend()

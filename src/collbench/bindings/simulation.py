@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +39,16 @@ class Fault:
 
 
 class Hub:
-    """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time."""
+    """What the threads share: a barrier, a slot for each rank, and virtual clocks for those that simulate time.
+
+    `posts` are messages under way, by sender and receiver.
+    """
 
     def __init__(self, ranks: int, timeout: float) -> None:
         self.ranks = ranks
         self.slots: list[Any] = [None] * ranks
         self.clocks = [0] * ranks
+        self.posts: defaultdict[tuple[int, int], queue.Queue[Any]] = defaultdict(queue.Queue)
         self._barrier = threading.Barrier(ranks, timeout=timeout)
 
     def wait(self) -> None:

@@ -175,6 +175,10 @@ class Session(Protocol):
         """Nanoseconds, `time.monotonic_ns` unless the backend simulates."""
 
     @property
+    def clock_id(self) -> str | None:
+        """Names a simulated clock, where ranks have several; None: the machine's, or one for all."""
+
+    @property
     def thread_level(self) -> ThreadLevel:
         """The thread level that was granted."""
 
@@ -225,6 +229,7 @@ class HostSession:
 
     gpu: Gpu | None = None
     failures: Failures | None = None
+    clock_id: str | None = None
 
     def explained(self, error: Exception) -> str:
         """As it is."""

@@ -51,8 +51,9 @@ def _namespace(shifted: str) -> Problem | None:
     return Problem(
         "warn",
         f"this process runs in a time namespace with offsets ({shifted})",
-        "ranks outside it read another clock: then --gate roundtime is refused, auto becomes barrier, and a sample is "
-        "the largest local time, which halves a small bcast and overstates a small allreduce by half",
+        "ranks outside it read another clock, which is compared by messages: where the error is too large for an "
+        "operation, --gate auto is barrier instead of roundtime, and a sample is the largest local time, which halves "
+        "a small bcast and overstates a small allreduce by half",
         "start every rank in one time namespace: no unshare --time, no timeOffsets in a container's configuration",
     )
 

@@ -108,14 +108,14 @@ def machine_id() -> str:
     return boot_id() or os.uname().nodename
 
 
-def rank_facts(gpu: str | None = None) -> RankFacts:
-    """Of this process; `gpu` is the UUID of the GPU that it uses."""
+def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
+    """Of this process; `gpu` is the UUID of the GPU that it uses, `clock` names one that is not the machine's."""
     boot = machine_id()
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
     return RankFacts(
         host=os.uname().nodename,
         kernel_id=boot,
-        clock_id=f"{boot} {offsets}",
+        clock_id=clock or f"{boot} {offsets}",
         cores=frozenset(os.sched_getaffinity(0)),
         container=container(),
         confinement=confinement(),

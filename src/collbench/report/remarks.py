@@ -35,7 +35,7 @@ def _row(record: Record, rows: list[Record]) -> str:
 def cautions(rows: list[Record]) -> list[str]:
     """What limits the meaning of the numbers; one line each."""
     measured = [record for record in rows if record.seconds is not None]
-    lines = list(dict.fromkeys(note for record in measured for note in record.notes))
+    lines = list(dict.fromkeys(note for record in measured for note in record.notes)) + _of_clocks(measured)
     if any(record.oversubscribed for record in measured):
         lines.append(OVERSUBSCRIBED)
     if any(record.shared_gpu for record in measured):
@@ -69,6 +69,15 @@ def _sizes(rows: list[Record], of: list[Record]) -> str:
     rounded = any(record.work is not None and record.work.amount != record.case["size"] for record in rows)
     listed = ", ".join(dict.fromkeys(format_size(record.case["size"]) for record in rows))
     return f"{listed} (sizes asked for)" if rounded else listed
+
+
+def _of_clocks(measured: list[Record]) -> list[str]:
+    """How well the clocks of several hosts were synchronised, at worst."""
+    errors = [record.clock_error for record in measured if record.clock_error is not None]
+    if not errors:
+        return []
+    seen, bound = (f"{max(times) * 1e6:.2g} us" for times in ([e.seen for e in errors], [e.bound for e in errors]))
+    return [f"clocks of {max(e.hosts for e in errors)} hosts agree within {seen} as seen, {bound} guaranteed"]
 
 
 def _of_gpus(measured: list[Record]) -> list[str]:

@@ -117,7 +117,8 @@ def _heading(group: Group, measured: list[Record]) -> str:
     case = group.case
     drivers = "/".join(sorted({record.driver or case["driver"] for record in measured})) or case["driver"]
     gates = "/".join(sorted({record.gate for record in measured if record.gate}))
-    clock = "last out - first in" if all(record.clock == "common" for record in measured) else "largest local time"
+    shared = all(record.clock in ("common", "synced") for record in measured)
+    clock = "last out - first in" if shared else "largest local time"
     place = "in place" if measured and all(record.in_place for record in measured) else None
     words = [AXES[name].words(value) for name, value in
              (("backend", case["backend"]), ("driver", drivers), ("thread_level", case["thread_level"]))]  # fmt: skip

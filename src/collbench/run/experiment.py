@@ -37,6 +37,7 @@ from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
 from collbench.run.facts_of_ranks import facts_of_all, ranks_here
 from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
+from collbench.run.host_clocks import host_clocks
 from collbench.run.measure import measure
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
 from collbench.run.method import agreed_method
@@ -200,15 +201,17 @@ def _measure_backend(
     watch.beat(f"starting {backend.name}")
     raise_on_all(session, _refuse_other_software(session, backend))
     raise_on_all(session, _refuse_other_request(experiment, session, cases))
-    ranks = facts_of_all(session.world, rank_facts(None if session.gpu is None else session.gpu.uuid))
-    raise_on_all(session, _refuse(experiment, ranks) if session.world.rank == 0 else None)
+    facts = rank_facts(None if session.gpu is None else session.gpu.uuid, session.clock_id)
+    ranks, messages = facts_of_all(session.world, facts), session.signals.messages is not None
+    raise_on_all(session, _refuse(experiment, ranks, messages) if session.world.rank == 0 else None)
     if (differs := shape.difference(session.world, session.gpu.uuid if session.gpu else None)) is not None:
         raise AgreedError(WorldMismatch(f"{differs}."))
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))
     raise_on_all(session, programs_do_not_fit(programs, ranks_here(session.world, ranks)))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))
     raise_on_all(session, does_not_fit(session, ranks, collective, watch))
-    method = agreed_method(session.world, experiment.plan, ranks, backend.simulated)
+    clocks = host_clocks(session, ranks, facts.clock_id)
+    method = agreed_method(session.world, experiment.plan, ranks, backend.simulated, clocks)
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
@@ -268,10 +271,10 @@ def _refuse_other_request(
     return WorldMismatch("the ranks were given different requests; start them all with the same command line.")
 
 
-def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...]) -> CollbenchError | None:
-    """Why a world of such ranks cannot run this plan; None where it can."""
-    if experiment.plan.gate == "roundtime" and not have_common_clock(ranks):
-        reason = "the ranks do not share a clock (several hosts, or a time namespace)"
+def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...], messages: bool) -> CollbenchError | None:
+    """Why a world of such ranks cannot run this plan; None where it can. `messages`: two ranks can exchange some."""
+    if experiment.plan.gate == "roundtime" and not messages and not have_common_clock(ranks):
+        reason = "the ranks do not share a clock, and this backend has no messages by which hosts could compare theirs"
         return RequestError(f"gate roundtime: {reason}. Use gate barrier.")
     if (differs := binding.difference(ranks)) is not None:
         return WorldMismatch(f"{differs}.")

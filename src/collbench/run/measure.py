@@ -22,7 +22,7 @@ from collbench.run.samples import times_of
 from collbench.run.sampling import Method, Sampling, Watch, sample
 from collbench.run.verify import Refused, block_count, check_result
 from collbench.schema.dtypes import DTYPES
-from collbench.schema.record import GpuState, Record, ResultCheck, Work
+from collbench.schema.record import ClockError, GpuState, Record, ResultCheck, Work
 from collbench.schema.summary import Seconds
 
 
@@ -63,7 +63,7 @@ def _measured(case: CollectiveCase, row: Collective, session: Session, method: M
     if wrong:
         return _wrong(case, row, wrong, f"after timing: {where}"), None
     burst = timed_call.burst * timed_call.operations
-    found = gathered(times_of(timing.sampling.stamps, session.world, method.clock, burst), session.world)
+    found = gathered(times_of(timing.sampling.stamps, session.world, timing.sampling.clock, burst), session.world)
     seen = _seen_by_all(seen, session.world)
     if found is None:
         return Record(case=case.identity, launch=0, status="ok"), None
@@ -87,6 +87,7 @@ class _Timing:
     contended: bool | None
     notes: tuple[str, ...]
     gpus: tuple[GpuState, ...]
+    clock_error: ClockError | None
 
 
 def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> _Timing:
@@ -101,7 +102,8 @@ def _time(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> _T
     watch.beat(f"{doing}: timing on the device")
     device = device_seconds(timed_call, sampling)
     raise_on_all(session, _trouble(session, doing))
-    return _Timing(sampling, device, contended, notes, gpus)
+    clock_error = None if sampling.clocks is None else sampling.clocks.error
+    return _Timing(sampling, device, contended, notes, gpus, clock_error)
 
 
 def _record(
@@ -123,7 +125,8 @@ def _record(
         driver=timed_call.driver,
         gate=timing.sampling.gate.kind,
         cadence=method.cadence,
-        clock=method.clock,
+        clock=timing.sampling.clock,
+        clock_error=timing.clock_error,
         in_place=timed_call.operation.in_place,
         transport=seen.transport or timed_call.session.transport,
         algorithm=seen.algorithm,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from collbench.bindings.spec import World
 from collbench.collectives.case import CollectiveCase
 from collbench.run.driver import TimedCall
+from collbench.run.host_clocks import doubts
 from collbench.run.samples import Times
 from collbench.run.sampling import Method, Sampling
 from collbench.run.spread import ranks_of
@@ -94,4 +95,6 @@ def fill_results(
         legs = {name: summarise(np.maximum(leg, 1)) for name, leg in zip(stages, times, strict=True)}
     ranks = ranks_of([median * 1e-9 for median in found.p50], method.ranks)
     seconds = summarise(valid)
-    return msgspec.structs.replace(blank, samples=samples, seconds=seconds, ranks=ranks, legs=legs), found.matrix
+    notes = (*blank.notes, *doubts(blank.clock_error, seconds.p50 * blank.burst))
+    filled = msgspec.structs.replace(blank, samples=samples, seconds=seconds, ranks=ranks, legs=legs, notes=notes)
+    return filled, found.matrix

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collbench.bindings.spec import World
+from collbench.schema.case import SampleClock
 from collbench.timing.loop import Stamps
 
 #: Samples that are reduced at once: a message of half a megabyte for an operation of one stage.
 PORTION = 1 << 14
-
-Clock = Literal["common", "local"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Times:
         return self.samples > 0
 
 
-def times_of(stamps: Stamps, world: World, clock: Clock, burst: int = 1) -> Times:
+def times_of(stamps: Stamps, world: World, clock: SampleClock, burst: int = 1) -> Times:
     """The times of one operation, from the stamps of `burst`. Collective; all ranks took as many samples."""
     parts = [_reduced(portion, world, clock) for portion in _portions(stamps)]
     samples, own, legs = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
@@ -53,7 +51,7 @@ def _portions(stamps: Stamps) -> Iterator[Stamps]:
 
 
 def _reduced(
-    stamps: Stamps, world: World, clock: Clock
+    stamps: Stamps, world: World, clock: SampleClock
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Samples, own times and legs of some samples, before a burst is shared out.
 
@@ -83,7 +81,10 @@ def per_operation(times: NDArray[np.int64], burst: int) -> NDArray[np.int64]:
     return signed
 
 
-def left_early(stamps: Stamps, world: World) -> int:
-    """How often a rank left a barrier before the last one had entered, over all samples and ranks. Collective."""
+def left_early(stamps: Stamps, world: World, tolerance: int = 0) -> int:
+    """How often a rank left a barrier more than `tolerance` ns before the last one had entered.
+
+    Over all samples and ranks. Collective.
+    """
     _, entered = world.extremes(stamps.entered)
-    return int(world.total([int(np.count_nonzero(stamps.left < entered))])[0])
+    return int(world.total([int(np.count_nonzero(stamps.left + tolerance < entered))])[0])

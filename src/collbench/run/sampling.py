@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from collbench.errors import Interrupted
 from collbench.machine.confinement import distinct
 from collbench.machine.facts import RankFacts
 from collbench.run.driver import TimedCall
-from collbench.schema.case import Cadence, Gate
+from collbench.run.host_clocks import HostClocks, trusted
+from collbench.schema.case import Cadence, Gate, SampleClock
 from collbench.schema.record import Confinement
 from collbench.timing.gates import GateSetting, announcement_delays
 from collbench.timing.loop import Stamps
@@ -59,12 +60,13 @@ class Method:
     """How all cases of a run are measured. `ranks` are the facts of all ranks, by rank, on rank 0; empty elsewhere.
 
     `gate_may_change`: the user left the gate to us, so a barrier replaces a gate with which most samples are late.
-    A sample is `burst` operations, or `launches` of a graph that holds as many.
+    A sample is `burst` operations, or `launches` of a graph that holds as many. `clocks` are those of several hosts,
+    where they can be synchronised.
     """
 
     gate: Gate
     gate_may_change: bool
-    clock: Literal["common", "local"]
+    clock: SampleClock
     stop: StopRule
     warmup: int
     check: int
@@ -73,6 +75,7 @@ class Method:
     oversubscribed: bool
     burst: int = 1
     launches: int = 1
+    clocks: HostClocks | None = None
 
     @cached_property
     def confinement(self) -> tuple[Confinement, ...]:
@@ -103,7 +106,7 @@ class Decision(NamedTuple):
 
 @dataclass
 class Sampling:
-    """A rank's samples of one case as they grow. `notes` are for the record."""
+    """A rank's samples of one case as they grow. `notes` are for the record; `clocks` of hosts are kept up with."""
 
     timed_call: TimedCall
     method: Method
@@ -112,10 +115,29 @@ class Sampling:
     began: int = 0
     done: list[Stamps] = field(default_factory=list)
     hopeless: int = 0
+    clocks: HostClocks | None = None
 
     @property
     def stamps(self) -> Stamps:
         return Stamps.concatenate(self.done)
+
+    @property
+    def clock(self) -> SampleClock:
+        """That of the stamps."""
+        return "synced" if self.clocks is not None else "common" if self.method.clock == "common" else "local"
+
+    def take(self, n: int) -> None:
+        """Take a batch of `n` samples. Collective.
+
+        Raises:
+            LibraryError: the library returned an error on this rank.
+        """
+        stamps = self.timed_call.run(self.gate, n)
+        if self.clocks is not None:
+            self.clocks.synchronise()
+            stamps = self.clocks.common(stamps)
+            self.gate = replace(self.gate, line=self.clocks.line)
+        self.done.append(stamps)
 
     def agree(self, watch: Watch) -> int:
         """Let rank 0 decide from the reports of all ranks. Returns the size of the next batch. Collective.
@@ -178,17 +200,24 @@ def sample(timed_call: TimedCall, method: Method, watch: Watch, doing: str) -> S
         LibraryError: the library returned an error on this rank.
     """
     session = timed_call.session
-    gate = GateSetting(method.gate, session.signals)
+    if method.clocks is not None:
+        watch.beat(f"{doing}: comparing the hosts' clocks")
+    why_not = trusted(method.clocks, timed_call, method.gate, method.gate_may_change)
+    clocks = method.clocks if why_not is None else None
+    gate = GateSetting("barrier" if why_not and method.gate_may_change else method.gate, session.signals)
+    if clocks is not None:
+        gate = replace(gate, line=clocks.line)
     if gate.kind == "roundtime":
-        gate = gate.with_slack(_pilot_slack(session))
-    sampling = Sampling(timed_call, method, gate, [] if timed_call.note is None else [timed_call.note])
+        gate = gate.with_slack(_pilot_slack(session, gate))
+    notes = [note for note in (timed_call.note, why_not) if note is not None]
+    sampling = Sampling(timed_call, method, gate, notes, clocks=clocks)
     for n in _portions(method.warmup):
         watch.beat(f"{doing}: warming up")
         timed_call.run(sampling.gate, n)
     sampling.began = session.clock()
     while (n := sampling.agree(watch)) > 0:
         watch.beat(f"{doing}: timing")
-        sampling.done.append(timed_call.run(sampling.gate, n))
+        sampling.take(n)
     return sampling
 
 
@@ -198,8 +227,8 @@ def _portions(n: int) -> Iterator[int]:
         yield min(FIRST_BATCH, n - start)
 
 
-def _pilot_slack(session: Session) -> int:
+def _pilot_slack(session: Session, gate: GateSetting) -> int:
     """Twice the ninth decile of the announcement's delay on the slowest rank, in ns."""
-    delays = announcement_delays(session.signals, session.clock, PILOT_ANNOUNCEMENTS)
+    delays = announcement_delays(gate, session.clock, PILOT_ANNOUNCEMENTS)
     _, slowest = session.world.extremes([int(np.quantile(delays[PILOT_ANNOUNCEMENTS // 3 :], 0.9))])
     return max(2 * int(slowest[0]), SMALLEST_SLACK)

@@ -78,14 +78,25 @@ def _received(case: CollectiveCase, row: Collective, rank: int) -> int:
 
 
 def _checked_barrier(timed_call: TimedCall, method: Method) -> tuple[int | None, str]:
-    """How many ranks left a barrier before the last one entered; None without a common clock, which shows it."""
-    session, early = timed_call.session, 0
+    """How many ranks left a barrier before the last one entered; None where no clock shows it.
+
+    On synchronised clocks by more than they may differ, and the last one enters that much later.
+    """
+    session, early, clocks, bound = timed_call.session, 0, method.clocks, 0
     for last in (session.world.size - 1, 0):
+        if clocks is not None:
+            clocks.begin()
+            session.signals.barrier()
+            bound = clocks.bound
         if session.world.rank == last:
-            until = session.clock() + BARRIER_DELAY
+            until = session.clock() + BARRIER_DELAY + 4 * bound
             while session.clock() < until:
                 pass
-        early += left_early(timed_call.once(), session.world)
+        stamps = timed_call.once()
+        if clocks is not None:
+            clocks.synchronise()
+            stamps = clocks.common(stamps)
+        early += left_early(stamps, session.world, 2 * bound)
     if method.clock == "local":
         return None, ""
     return early, f"{early} ranks left before the last one entered"

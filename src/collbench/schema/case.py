@@ -15,6 +15,7 @@ from collbench.units import format_size
 
 Gate = Literal["roundtime", "barrier", "none"]
 Cadence = Literal["isolated", "streaming"]
+SampleClock = Literal["common", "synced", "local"]
 
 GATES: tuple[Gate, ...] = get_args(Gate)
 CADENCES: tuple[Cadence, ...] = get_args(Cadence)

@@ -66,7 +66,7 @@ class Plan(AxisKeys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     The keys of axes are those of the table (`schema.axes`), and are read as `plan["drivers"]`. Without `sizes`
     collectives have 8 B to 4 MiB. A benchmark is its name, or a table with its `name` and values of its parameters: a
     list is an axis. Those that work in files make theirs in `folder`; where that is empty, in the current one.
-    `gate` auto is `roundtime` where all ranks share a clock and each has a core, else `barrier`.
+    `gate` auto is `roundtime` where all ranks have one time and each has a core, else `barrier`.
     `iters` fixes the number of samples; without it a time `budget` per case decides, within `floor` and `cap` samples.
     With cadence `streaming` a sample is `burst` operations back to back. `cudagraph` is how often a captured graph is
     launched (0: no graph). `share_gpu` allows several ranks on one GPU, for tests of function. `unusable` says what

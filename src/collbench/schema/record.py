@@ -10,7 +10,7 @@ import msgspec
 from collbench.errors import RunReadError
 from collbench.schema.axes import Driver
 from collbench.schema.bounds import Amount, Burst, Count, Figure, Launch, Name, Rank, RankCount, Size
-from collbench.schema.case import Cadence, Case, Gate, refuse_odd
+from collbench.schema.case import Cadence, Case, Gate, SampleClock, refuse_odd
 from collbench.schema.gpu import Reading
 from collbench.schema.migration import to_5
 from collbench.schema.ranks import Ranks
@@ -70,6 +70,18 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     file: str | None = None
 
 
+class ClockError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far the clocks of `hosts` hosts differed from the first one's at most (s).
+
+    `bound` is guaranteed when they were synchronised, whatever the messages took; `seen` is the largest difference
+    between what was expected of a clock, or of two, and what was measured.
+    """
+
+    bound: Time
+    seen: Time
+    hosts: RankCount
+
+
 class GpuState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A GPU just before and just after the samples were taken, as NVML sees it."""
 
@@ -107,7 +119,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One case, one launch. Optional parts are None where the case was skipped or failed before they existed.
 
     `driver`, `gate`, `cadence` and `in_place` say what was really in force; `case` says what was asked for.
-    `clock` says what a sample is: `common` is last rank out minus first rank in, `local` the largest local time.
+    `clock` says what a sample is: `common` is last rank out minus first rank in, `synced` the same on clocks of several
+    hosts, which differ by `clock_error`, `local` the largest local time.
     `confinement` has an entry for each set of ranks that are confined alike. `contended` is None where the kernel does
     not tell. `notes` are facts that a reader of the number must know.
     A sample is the time of `burst` operations, divided by their number. `legs` are the parts of a sample that are told
@@ -129,7 +142,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     driver: Driver | None = None
     gate: Gate | None = None
     cadence: Cadence | None = None
-    clock: Literal["common", "local"] | None = None
+    clock: SampleClock | None = None
+    clock_error: ClockError | None = None
     in_place: bool | None = None
     transport: str | None = None
     confinement: tuple[Confinement, ...] = ()
@@ -163,7 +177,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 #: From schema version N to N + 1, on plain decoded JSON. The first three added what can be left out: 2 confinement and
 #: experiment, 3 everything about GPUs, 4 the step of a host's clock; so did 6, what programs are compared by,
-#: 7, what trainings are compared by, and 8, what large worlds are summed up by.
+#: 7, what trainings are compared by, and 8, what large worlds are summed up by, and clocks of several hosts.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda document: document | {"schema": 2},
     2: lambda document: document | {"schema": 3},

@@ -87,12 +87,18 @@ static int borrow(PyObject *from, Py_buffer *view, Py_ssize_t length, const char
 
 static int read_gate(PyObject *tuple, gate *g, Py_buffer *start) {
     PyObject *barrier, *announce, *buffer;
-    long long slack, tolerance;
-    if (!PyArg_ParseTuple(tuple, "iOOOpLL;gate: (kind, barrier, announce, start, announces, slack, tolerance)",
-                          &g->kind, &barrier, &announce, &buffer, &g->announces, &slack, &tolerance))
+    long long slack, tolerance, offset = 0, origin = 0;
+    g->slope = 0;
+    if (!PyArg_ParseTuple(tuple,
+                          "iOOOpLL|LdL;gate: (kind, barrier, announce, start, announces, slack, tolerance[, offset,"
+                          " slope, origin])",
+                          &g->kind, &barrier, &announce, &buffer, &g->announces, &slack, &tolerance, &offset, &g->slope,
+                          &origin))
         return -1;
     g->slack = slack;
     g->tolerance = tolerance;
+    g->offset = offset;
+    g->origin = origin;
     if (read_invocation(barrier, &g->barrier, "barrier") || read_invocation(announce, &g->announce, "announce"))
         return -1;
     if (g->kind < GATE_NONE || g->kind > GATE_ROUNDTIME || (g->kind >= GATE_BARRIER && g->barrier.words < 0) ||
@@ -181,6 +187,43 @@ release:
     return result;
 }
 
+PyDoc_STRVAR(exchange_doc,
+             "exchange(send, receive, cell, n, before, theirs, after) -> (done, code)\n\n"
+             "Exchange clocks with another rank n times. send and receive are calls that move the 8 bytes of the\n"
+             "writable buffer cell. Who asks gives three writable buffers of n int64: its CLOCK_MONOTONIC in ns before\n"
+             "each question, the other's in between, its own after the answer; who answers gives None three times.\n"
+             "Stops at the first call that returns other than 0: code. The interpreter lock is released meanwhile.");
+
+static PyObject *exchange(PyObject *module, PyObject *args) {
+    PyObject *send_words, *receive_words, *given[4];
+    invocation send, receive;
+    Py_buffer view[4] = {{0}};
+    long long n;
+    int64_t done = 0;
+    int code = 0;
+    PyObject *result = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOOLOOO:exchange", &send_words, &receive_words, &given[0], &n, &given[1], &given[2],
+                          &given[3]) ||
+        read_invocation(send_words, &send, "send") || read_invocation(receive_words, &receive, "receive"))
+        return NULL;
+    for (int i = 0; i < 4; i++)
+        if (borrow(given[i], &view[i], (i ? n : 1) * (Py_ssize_t)sizeof(int64_t), i ? "times" : "cell")) goto release;
+    if (send.words < 0 || receive.words < 0 || !view[0].buf || !view[1].buf != !view[2].buf ||
+        !view[1].buf != !view[3].buf) {
+        PyErr_SetString(PyExc_ValueError, "exchange: needs send, receive and cell, and all three times or none");
+        goto release;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    done = exchange_clocks(&send, &receive, view[0].buf, n, view[1].buf, view[2].buf, view[3].buf, &code);
+    Py_END_ALLOW_THREADS
+    result = Py_BuildValue("Li", (long long)done, code);
+release:
+    for (int i = 0; i < 4; i++)
+        if (view[i].obj) PyBuffer_Release(&view[i]);
+    return result;
+}
+
 /* A time limit for C calls that hold the interpreter lock, as MPI_Init does: a thread that needs no interpreter. */
 typedef struct {
     int generation;
@@ -239,6 +282,7 @@ static PyObject *lift_limit(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {{"measure", measure, METH_VARARGS, measure_doc},
+                                {"exchange", exchange, METH_VARARGS, exchange_doc},
                                 {"set_limit", set_limit, METH_VARARGS, set_limit_doc},
                                 {"lift_limit", lift_limit, METH_NOARGS, lift_limit_doc},
                                 {NULL, NULL, 0, NULL}};

@@ -1,7 +1,7 @@
 from typing_extensions import Buffer
 
 Words = tuple[int, ...]
-GateFields = tuple[int, Words | None, Words | None, Buffer, bool, int, int]
+GateFields = tuple[int, Words | None, Words | None, Buffer, bool, int, int, int, float, int]
 
 def measure(
     stages: tuple[tuple[Words, ...], ...],
@@ -16,5 +16,14 @@ def measure(
     device: Buffer | None,
     halt: Buffer,
 ) -> tuple[int, int, int]: ...
+def exchange(
+    send: Words,
+    receive: Words,
+    cell: Buffer,
+    n: int,
+    before: Buffer | None,
+    theirs: Buffer | None,
+    after: Buffer | None,
+) -> tuple[int, int]: ...
 def set_limit(seconds: float, text: str, code: int) -> None: ...
 def lift_limit() -> None: ...

@@ -70,12 +70,14 @@ typedef struct {
     int announces;
     int64_t slack;
     int64_t tolerance;
-    volatile int64_t *start; /* what the announcement carries */
+    volatile int64_t *start; /* what the announcement carries, on the root's clock */
+    int64_t offset, origin;  /* this rank's clock is ahead by offset when the root's shows origin, by slope more per ns */
+    double slope;
     invocation barrier;
     invocation announce;
 } gate;
 
-/* Returns the library's error code. After a round-time gate *target is the announced start, else 0. */
+/* Returns the library's error code. After a round-time gate *target is the announced start on this clock, else 0. */
 static inline int pass(const gate *g, int64_t *target) {
     int code;
     *target = 0;
@@ -83,7 +85,7 @@ static inline int pass(const gate *g, int64_t *target) {
     if ((code = invoke(&g->barrier)) || g->kind == GATE_BARRIER) return code;
     if (g->announces) *g->start = now() + g->slack;
     if ((code = invoke(&g->announce))) return code;
-    *target = *g->start;
+    *target = *g->start + g->offset + (int64_t)(g->slope * (double)(*g->start - g->origin));
     while (now() < *target) {
     }
     return 0;
@@ -153,4 +155,23 @@ static void measure_samples(const gate *g, const operation *o, const invocation 
         if ((r->code = invoke(reading))) return;
         r->device[i] = *elapsed;
     }
+}
+
+/* n messages of 8 bytes there and back between two ranks; returns how many went well, and the error of the next. With
+ * `before` this rank asks, and keeps its clock before and after and the other's in between; without it, it answers. */
+static int64_t exchange_clocks(const invocation *send, const invocation *receive, volatile int64_t *cell, int64_t n,
+                               int64_t *before, int64_t *theirs, int64_t *after, int *code) {
+    for (int64_t i = 0; i < n; i++) {
+        if (before) {
+            before[i] = now();
+            if ((*code = invoke(send)) || (*code = invoke(receive))) return i;
+            after[i] = now();
+            theirs[i] = *cell;
+        } else {
+            if ((*code = invoke(receive))) return i;
+            *cell = now();
+            if ((*code = invoke(send))) return i;
+        }
+    }
+    return n;
 }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from collbench.schema.case import Gate
 from collbench.timing.call import Words
+from collbench.timing.clocks import SAME, Line
 
 #: A rank that enters this much after the announced start is late (ns): a few reads of the clock.
 TOLERANCE_NATIVE = 200
@@ -27,12 +28,30 @@ _KIND: dict[Gate, int] = {"none": 0, "barrier": 1, "roundtime": 2}
 
 
 @dataclass(frozen=True)
+class Messages:
+    """Messages of 8 bytes between two ranks, by which hosts compare their clocks: `send` and `receive` block.
+
+    `cell` is the int64 [1] that is sent, and into which is received. The native forms are the same as words of C calls,
+    `explain` turns their error codes into the library's text, and `keep` is what they need alive.
+    """
+
+    cell: NDArray[np.int64]
+    send: Callable[[int], object]
+    receive: Callable[[int], object]
+    native_send: Callable[[int], Words | None] = lambda rank: None
+    native_receive: Callable[[int], Words | None] = lambda rank: None
+    explain: Callable[[int], str] | None = None
+    keep: object = None
+
+
+@dataclass(frozen=True)
 class Signals:
     """What a backend provides for gates: a barrier, and a broadcast of the root's 8 bytes, in Python and as words.
 
     `start` is the int64 [1] that `announce` broadcasts, in nanoseconds of the ranks' clock; `announces` is true on the
     root. `relax` is called while a rank spins: a library whose own threads finish the broadcast needs the core for
-    them. `explain` turns an error code of the words into the library's text.
+    them. `explain` turns an error code of the words into the library's text. Without `messages` ranks on several hosts
+    have no common time.
     """
 
     barrier: Callable[[], object]
@@ -43,21 +62,26 @@ class Signals:
     native_barrier: Words | None = None
     native_announce: Words | None = None
     explain: Callable[[int], str] | None = None
+    messages: Messages | None = None
 
 
 @dataclass(frozen=True)
 class GateSetting:
-    """A gate ready to use: its kind, and how far in the future (ns) the root announces the start."""
+    """A gate ready to use: its kind, and how far in the future (ns) the root announces the start.
+
+    The start is announced on the root's clock; `line` makes it one of this rank's.
+    """
 
     kind: Gate
     signals: Signals
     slack: int = 0
+    line: Line = SAME
 
-    def native_fields(self) -> tuple[int, Words | None, Words | None, NDArray[np.int64], bool, int, int]:
+    def native_fields(self) -> tuple[object, ...]:
         """The gate as an argument of the native loop."""
-        s = self.signals
-        kind = _KIND[self.kind]
-        return (kind, s.native_barrier, s.native_announce, s.start, s.announces, self.slack, TOLERANCE_NATIVE)
+        s, line = self.signals, self.line
+        calls = (_KIND[self.kind], s.native_barrier, s.native_announce)
+        return (*calls, s.start, s.announces, self.slack, TOLERANCE_NATIVE, line.offset, line.slope, line.origin)
 
     @property
     def has_native(self) -> bool:
@@ -70,7 +94,7 @@ class GateSetting:
         return None not in needed[self.kind]
 
     def wait(self, clock: Callable[[], int]) -> int:
-        """Pass the gate from Python. Returns the announced start, or 0 for the other kinds."""
+        """Pass the gate from Python. Returns the announced start on this rank's clock, or 0 for the other kinds."""
         if self.kind == "none":
             return 0
         self.signals.barrier()
@@ -79,7 +103,7 @@ class GateSetting:
         if self.signals.announces:
             self.signals.start[0] = clock() + self.slack
         self.signals.announce()
-        target = int(self.signals.start[0])
+        target = self.line.local(int(self.signals.start[0]))
         relax = self.signals.relax
         while clock() < target:
             if relax is not None:
@@ -91,13 +115,13 @@ class GateSetting:
         return replace(self, slack=min(slack, LARGEST_SLACK))
 
 
-def announcement_delays(signals: Signals, clock: Callable[[], int], repetitions: int) -> NDArray[np.int64]:
-    """Time from the root's stamp to this rank's receipt, [repetitions] in ns. Collective; the ranks share a clock."""
-    delays = np.empty(repetitions, np.int64)
+def announcement_delays(gate: GateSetting, clock: Callable[[], int], repetitions: int) -> NDArray[np.int64]:
+    """Time from the root's stamp to this rank's receipt, [repetitions] in ns. Collective."""
+    signals, delays = gate.signals, np.empty(repetitions, np.int64)
     for i in range(repetitions):
         signals.barrier()
         if signals.announces:
             signals.start[0] = clock()
         signals.announce()
-        delays[i] = clock() - int(signals.start[0])
+        delays[i] = clock() - gate.line.local(int(signals.start[0]))
     return delays

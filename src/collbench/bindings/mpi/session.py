@@ -15,7 +15,10 @@ from collbench.bindings.spec import Backend, HostSession, Operation, World
 from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Collective
 from collbench.schema.axes import ThreadLevel
-from collbench.timing.gates import Signals
+from collbench.timing.gates import Messages, Signals
+
+#: Of messages that compare clocks.
+CLOCK_TAG = 11
 
 
 class MpiSession(HostSession):
@@ -59,4 +62,19 @@ def signals_of(mpi: Any) -> Signals:
         native_barrier=to_words(mpi, "MPI_Barrier", (comm,)),
         native_announce=to_words(mpi, "MPI_Bcast", (start, 1, mpi.INT64_T, 0, comm)),
         explain=mpi.Get_error_string,
+        messages=messages_of(mpi),
+    )
+
+
+def messages_of(mpi: Any) -> Messages:
+    """Messages of 8 bytes over MPI_COMM_WORLD."""
+    comm, cell, status, one = mpi.COMM_WORLD, np.zeros(1, np.int64), mpi.Status(), mpi.INT64_T
+    return Messages(
+        cell=cell,
+        send=lambda rank: comm.Send([cell, one], rank, CLOCK_TAG),
+        receive=lambda rank: comm.Recv([cell, one], rank, CLOCK_TAG, status),
+        native_send=lambda rank: to_words(mpi, "MPI_Send", (cell, 1, one, rank, CLOCK_TAG, comm)),
+        native_receive=lambda rank: to_words(mpi, "MPI_Recv", (cell, 1, one, rank, CLOCK_TAG, comm, status)),
+        explain=mpi.Get_error_string,
+        keep=status,
     )

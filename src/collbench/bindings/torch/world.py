@@ -20,7 +20,7 @@ from collbench.bindings.spec import Backend, HostBackend, HostSession, Options, 
 from collbench.errors import LostRankError, RequestError, WorldMismatch
 from collbench.machine import launcher
 from collbench.schema.axes import ThreadLevel
-from collbench.timing.gates import Signals
+from collbench.timing.gates import Messages, Signals
 
 _LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|Connection refused|Timed out|timed out", re.IGNORECASE)
 
@@ -67,12 +67,15 @@ class TorchSession(HostSession):
         dist = self._torch.distributed
         start = np.zeros(1, np.int64)
         tensor = self._torch.from_numpy(start)
+        cell = np.zeros(1, np.int64)
+        sent = self._torch.from_numpy(cell)
         return Signals(
             barrier=dist.barrier,
             announce=lambda: dist.broadcast(tensor, 0),
             start=start,
             announces=self.world.rank == 0,
             relax=os.sched_yield,
+            messages=Messages(cell, lambda rank: dist.send(sent, rank), lambda rank: dist.recv(sent, rank)),
         )
 
     def is_lost_rank(self, error: BaseException) -> bool:

@@ -1,0 +1,165 @@
+"""The clocks of hosts that share none, synchronised while cases are measured: who asks whom, and how good it is.
+
+One rank of each host, its reader, exchanges with the readers of other hosts along a tree (timing/clocks.py). Rank 0
+gathers what they found, and tells all ranks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collbench.bindings.spec import Session
+from collbench.machine.facts import RankFacts
+from collbench.run.driver import TimedCall
+from collbench.schema.case import Gate
+from collbench.schema.record import ClockError
+from collbench.timing.clocks import (
+    BASELINE,
+    Line,
+    Offset,
+    Synchronisation,
+    direct_pairs,
+    line_of,
+    on_rank_0s_clock,
+    partners,
+    recent,
+    surprise,
+    synchronisation,
+)
+from collbench.timing.exchange import answer, ask
+from collbench.timing.gates import GateSetting
+from collbench.timing.loop import Stamps
+
+#: Clocks are good enough for a common start if they differ, as seen, by at most this share of the operation's time, or
+#: by at most this (ns).
+GOOD_SHARE, GOOD = 0.05, 200
+
+#: Operations behind a barrier, from which the operation's time is known well enough for that.
+PILOT = 10
+
+DIFFER = f"as seen, the hosts' clocks differ by more than {GOOD_SHARE:.0%} of the operation and than {GOOD} ns"
+
+
+class HostClocks:
+    """Synchronisations of a world's clocks. Every method but `common` is collective.
+
+    `seen` and `bound` (ns) are of the case that was begun last: how far clocks were from where they were expected, or a
+    direct measurement of two hosts from that of the tree; and how far they can have been, whatever the paths took.
+    """
+
+    def __init__(self, session: Session, readers: Mapping[str, int], clock_id: str) -> None:
+        """`readers` are the first rank of each clock, rank 0's first; `clock_id` names the clock of this rank."""
+        self.session = session
+        self.readers = list(readers.values())
+        self.host = list(readers).index(clock_id)
+        self.past: list[Synchronisation] = []
+        self.seen = self.bound = 0
+
+    @property
+    def line(self) -> Line:
+        """The clock of this rank from now on, as a function of rank 0's."""
+        return line_of(self.host, self.past)
+
+    @property
+    def error(self) -> ClockError:
+        """For the record."""
+        return ClockError(bound=self.bound * 1e-9, seen=self.seen * 1e-9, hosts=len(self.readers))
+
+    def begin(self) -> None:
+        """Synchronise before a case. For the first one twice, so that there is a rate."""
+        if not self.past:
+            self.synchronise()
+            if self.session.clock is time.monotonic_ns:
+                time.sleep(1.25e-9 * BASELINE)
+        self.synchronise()
+        self.seen, self.bound = self.past[-1].crossed, int(self.past[-1].half.max())
+
+    def synchronise(self) -> None:
+        """Measure all offsets anew, and see how far they are from what was expected.
+
+        Raises:
+            LibraryError: the library returned an error on this rank.
+        """
+        world = self.session.world
+        mine = self._exchanged() if world.rank == self.readers[self.host] else []
+        gathered = world.gather(mine)
+        found: Synchronisation = world.bcast(None if gathered is None else self._assembled(gathered))
+        if self.past:
+            self.seen = max(self.seen, found.crossed, surprise(found, self.past))
+        self.bound = max(self.bound, int(found.half.max()))
+        self.past = recent([*self.past, found])
+
+    def _exchanged(self) -> list[Offset]:
+        """Against the parent in the tree, then, where this host is the second of a direct pair, against the first."""
+        session, hosts = self.session, len(self.readers)
+        messages, clock = session.signals.messages, session.clock
+        assert messages is not None
+        asked = [(pair[0], True) for pair in direct_pairs(hosts) if pair[1] == self.host]
+        answered = [(pair[1], False) for pair in direct_pairs(hosts) if pair[0] == self.host]
+        found = []
+        for other, asks in (*partners(self.host, hosts), *asked, *answered):
+            if asks:
+                found.append(ask(messages, self.readers[other], clock))
+            else:
+                answer(messages, self.readers[other], clock)
+        return found if self.host else [Offset(clock(), 0, 0)]
+
+    def _assembled(self, gathered: list[list[Offset]]) -> Synchronisation:
+        by_host = [gathered[reader] for reader in self.readers]
+        direct = [(asked, asks, by_host[asks][1]) for asked, asks in direct_pairs(len(by_host))]
+        return synchronisation([found[0] for found in by_host], direct)
+
+    def common(self, stamps: Stamps) -> Stamps:
+        """Stamps of this rank between the last two synchronisations, on rank 0's clock."""
+
+        def moved(times: NDArray[np.int64]) -> NDArray[np.int64]:
+            return on_rank_0s_clock(times, self.host, *self.past[-2:])
+
+        return replace(stamps, entered=moved(stamps.entered), left=moved(stamps.left), marks=moved(stamps.marks))
+
+
+def readers_of(clock_ids: Iterable[str]) -> dict[str, int]:
+    """The first rank of each clock, of the clocks of all ranks."""
+    readers: dict[str, int] = {}
+    for rank, clock_id in enumerate(clock_ids):
+        readers.setdefault(clock_id, rank)
+    return readers
+
+
+def host_clocks(session: Session, ranks: Sequence[RankFacts], clock_id: str) -> HostClocks | None:
+    """None where all ranks read one clock, or where a backend has no messages between two ranks. Collective.
+
+    Rank 0 alone needs the facts of all ranks; `clock_id` is this rank's own.
+    """
+    readers: dict[str, int] = session.world.bcast(readers_of(rank.clock_id for rank in ranks))
+    if len(readers) == 1 or session.signals.messages is None:
+        return None
+    return HostClocks(session, readers, clock_id)
+
+
+def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_change: bool) -> str | None:
+    """Synchronise before a case. Why its samples cannot be taken on these clocks; None where they can. Collective.
+
+    A round-time gate that was asked for is taken whatever the clocks are like.
+    """
+    if clocks is None:
+        return None
+    world, signals = timed_call.session.world, timed_call.session.signals
+    clocks.begin()
+    pilot = timed_call.run(GateSetting("barrier", signals), PILOT)
+    clocks.synchronise()
+    medians = world.gather(float(np.median(pilot.left - pilot.entered)))
+    good: bool = world.bcast(None if medians is None else clocks.seen <= max(GOOD, GOOD_SHARE * max(medians)))
+    if good or (gate == "roundtime" and not may_change):
+        return None
+    return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
+
+
+def doubts(error: ClockError | None, sample: float) -> tuple[str, ...]:
+    """A note on samples of this length (s) whose clocks turned out worse than they may be."""
+    return () if error is None or error.seen <= max(GOOD * 1e-9, GOOD_SHARE * sample) else (DIFFER,)

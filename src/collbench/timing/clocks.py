@@ -1,0 +1,162 @@
+"""Clocks of hosts that share none: offsets by intervals, a tree of hosts, a model between two synchronisations. Pure.
+
+A host asks another one for its clock, many times. The answer was stamped after the question was sent and before the
+answer arrived, so that every exchange bounds the offset on both sides, whatever the two ways took (Cristian,
+"Probabilistic clock synchronization", Distributed Computing 3, 1989). Of all exchanges the largest lower and the
+smallest upper bound count (the intersection of Marzullo and Owicki, "Maintaining the time in a distributed system",
+PODC 1983). No path needs to be symmetric, and nothing is learned of a clock's rate: between two synchronisations an
+offset is interpolated.
+
+All times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Questions to another host in one synchronisation.
+EXCHANGES = 50
+
+#: By how much the rates of two clocks may differ: the kernel lets NTP correct a rate by 500 ppm (adjtimex(2)).
+LARGEST_RATE = 5e-4
+
+#: A rate is taken from synchronisations that lie at least this far apart: over less, their errors would be a rate.
+BASELINE = 200_000_000
+
+#: Most pairs of hosts that compare their clocks directly in a synchronisation.
+MOST_PAIRS = 3
+
+
+class Offset(NamedTuple):
+    """How far a clock is ahead of another one: within `half` of `offset`, when it shows `at` itself."""
+
+    at: int
+    offset: int
+    half: int
+
+
+def interval(before: NDArray[np.int64], theirs: NDArray[np.int64], after: NDArray[np.int64]) -> Offset:
+    """From exchanges [n]: this clock before a question was sent, the other's in between, this one after the answer.
+
+    A bound of an earlier exchange is as much looser as the clocks may have run apart since (`LARGEST_RATE`).
+    """
+    at = int(after[-1])
+    apart = np.ceil((at - before) * LARGEST_RATE).astype(np.int64)
+    lower = int((before - theirs - apart).max())
+    upper = int((after - theirs + apart).min())
+    return Offset(at, (lower + upper) // 2, (abs(upper - lower) + 1) // 2)
+
+
+def partners(host: int, hosts: int) -> Iterator[tuple[int, bool]]:
+    """With whom a host exchanges, in this order, and whether it asks: a binomial tree in log2(hosts) rounds.
+
+    A host's parent has its lowest set bit cleared. It first answers its children, and then asks its parent.
+    """
+    bit = 1
+    while bit < hosts:
+        if host & bit:
+            yield host - bit, True
+            return
+        if host + bit < hosts:
+            yield host + bit, False
+        bit <<= 1
+
+
+def direct_pairs(hosts: int) -> tuple[tuple[int, int], ...]:
+    """At most three pairs of hosts that are not parent and child; no host is in two of them. The second asks."""
+    pairs = [(host, host + 1) for host in range(1, hosts - 1, 2)]
+    if len(pairs) <= MOST_PAIRS:
+        return tuple(pairs)
+    return (pairs[0], pairs[len(pairs) // 2], pairs[-1])
+
+
+@dataclass(frozen=True)
+class Synchronisation:
+    """All hosts' clocks against rank 0's, each [hosts]: `offset` ahead of it within `half`, when they showed `at`.
+
+    `crossed` is the largest difference between an offset that was measured directly and that of the tree.
+    """
+
+    at: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    half: NDArray[np.int64]
+    crossed: int = 0
+
+    @property
+    def when(self) -> NDArray[np.int64]:
+        """[hosts]: the time of each on rank 0's clock."""
+        return self.at - self.offset
+
+
+def synchronisation(to_parent: Sequence[Offset], direct: Sequence[tuple[int, int, Offset]] = ()) -> Synchronisation:
+    """Sums along the tree. `to_parent` [hosts] is each host against its parent; the first's is 0, within 0.
+
+    A parent's own offset was measured at another moment, since when the clocks may have run apart (`LARGEST_RATE`).
+    `direct` are pairs (asked, asks, the second against the first).
+    """
+    hosts = len(to_parent)
+    offset, half = np.zeros(hosts, np.int64), np.zeros(hosts, np.int64)
+    for host in range(1, hosts):
+        parent = host & (host - 1)
+        found = to_parent[host]
+        apart = abs(found.at - found.offset - to_parent[parent].at) if parent else 0
+        offset[host] = found.offset + offset[parent]
+        half[host] = found.half + half[parent] + math.ceil(apart * LARGEST_RATE)
+    crossed = [abs(found.offset - int(offset[asks] - offset[asked])) for asked, asks, found in direct]
+    return Synchronisation(np.array([found.at for found in to_parent], np.int64), offset, half, max(crossed, default=0))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A clock as a function of rank 0's: ahead by `offset` when rank 0's shows `origin`, and by `slope` more per ns."""
+
+    offset: int = 0
+    slope: float = 0.0
+    origin: int = 0
+
+    def local(self, first: int) -> int:
+        """What this clock shows when rank 0's shows `first`."""
+        return first + self.offset + int(self.slope * (first - self.origin))
+
+
+#: The line of rank 0's own clock.
+SAME = Line()
+
+
+def line_of(host: int, past: Sequence[Synchronisation]) -> Line:
+    """From the last synchronisation on; the rate is that since the last one that lies far enough back, else 0."""
+    last = past[-1]
+    now = int(last.when[host])
+    earlier = [found for found in past[:-1] if now - int(found.when[host]) >= BASELINE]
+    slope = 0.0
+    if earlier:
+        slope = int(last.offset[host] - earlier[-1].offset[host]) / (now - int(earlier[-1].when[host]))
+    return Line(int(last.offset[host]), slope, now)
+
+
+def recent(past: Sequence[Synchronisation]) -> list[Synchronisation]:
+    """Those that `line_of` may need from now on."""
+    far = [n for n, found in enumerate(past) if int(past[-1].when[0] - found.when[0]) >= BASELINE]
+    return list(past[max(far, default=0) :])
+
+
+def surprise(found: Synchronisation, past: Sequence[Synchronisation]) -> int:
+    """How far the clocks are from where the synchronisations before said that they would be, on the worst host."""
+    hosts = range(len(found.offset))
+    return max(abs(int(found.at[host]) - line_of(host, past).local(int(found.when[host]))) for host in hosts)
+
+
+def on_rank_0s_clock(
+    times: NDArray[np.int64], host: int, before: Synchronisation, after: Synchronisation
+) -> NDArray[np.int64]:
+    """Times of a host's clock as rank 0's clock shows them, interpolated between two synchronisations."""
+    begin, gained = int(before.at[host]), int(after.offset[host] - before.offset[host])
+    rate = gained / max(int(after.at[host]) - begin, 1)
+    moved: NDArray[np.int64] = times - (int(before.offset[host]) + np.rint((times - begin) * rate).astype(np.int64))
+    return moved
