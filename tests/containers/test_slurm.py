@@ -120,6 +120,7 @@ def test_both_libraries_over_two_nodes(cluster: Cluster) -> None:
     assert [(r.status, r.case.where.engine, r.case.where.hosts, r.case.where.policy) for r in records] == [
         ("ok", "slurm", 2, "host")
     ] * 2
+    assert [host.name for host in read_run(cluster.share / "run").manifest.hosts] == ["n0", "n1"]
     assert all(record.transport and "tcp" in record.transport for record in records)
     assert cluster.left() == ""
 

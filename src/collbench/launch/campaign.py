@@ -129,7 +129,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         thread_level={"requested": plan["thread_level"]},
         launcher="collbench launch",
         libraries=tuple(libraries),
-        hosts=(facts.host(range(ranks)),),
+        hosts=stacks.hosts or (facts.host(range(ranks)),),
         environment=facts.environment(backends.variables()),
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,

@@ -14,17 +14,21 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.probe import Contents
 from collbench.launch.starters.starter import PROCESS
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.manifest import Image, Library
+from collbench.schema.manifest import Host, Image, Library
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """By engine and image what to start; and what the manifest says of images, environments and their differences."""
+    """By engine and image what to start; and what the manifest says of images, environments and their differences.
+
+    `hosts` are the machines that ranks run on; none: the driver's.
+    """
 
     start: dict[tuple[str, str], Stack]
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
+    hosts: tuple[Host, ...] = ()
 
     def of(self, cell: LaunchCell) -> Stack:
         return self.start[cell.engine, cell.image]
@@ -41,10 +45,12 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     plan, vendors, remarks = expanded.plan, dict[str, str](), list[str]()
     by_engine: dict[str, dict[str, Look]] = {}
     beneath: dict[str, Mapping[str, str]] = {}
+    hosts: list[Host] = []
     for name in sorted(sessions, key=lambda name: name == engines.HOST):
         looks = sessions[name].look(plan, expanded.placements_on(name), vendors)
         by_engine[name], beneath[name] = dict(looks.by_image), looks.beneath
         remarks += looks.remarks
+        hosts += looks.hosts
         for image, look in looks.by_image.items():
             refuse_missing(plan, image, look)
             vendors.setdefault(image, look.contents.vendor)
@@ -63,7 +69,7 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     ]
     images = tuple(_image(image, look) for image, look in inside)
     environments = tuple(_image(image, look) for image, look in host.items())
-    return Stacks(start, images, environments, (*differences, *remarks))
+    return Stacks(start, images, environments, (*differences, *remarks), tuple(hosts))
 
 
 def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:

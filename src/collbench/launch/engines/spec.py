@@ -23,6 +23,7 @@ from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import Storage
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.manifest import Host
 
 
 @dataclass(frozen=True)
@@ -128,11 +129,13 @@ class Look:
 class Looks:
     """What is known of each image, and remarks on what the engine cannot give, for readers of the numbers.
 
-    `beneath`: by storage, the file system and device that the engine keeps it on.
+    `beneath`: by storage, the file system and device that the engine keeps it on. `hosts` are the machines that ranks
+    will run on; none: the driver's.
     """
 
     by_image: dict[str, Look]
     remarks: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
     beneath: Mapping[str, str] = field(default_factory=dict)
 
 

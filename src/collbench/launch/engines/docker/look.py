@@ -82,7 +82,7 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
         engine.check()
         looks[name] = _look(engine, name, image, contents[name], shared, grants)
     remarks = tuple(remark for name, remark in _NOT_GRANTED.items() if name not in grants)
-    return Looks(looks, remarks, _beneath(engine, plan, placements))
+    return Looks(looks, remarks, beneath=_beneath(engine, plan, placements))
 
 
 def _beneath(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,9 +20,10 @@ from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
-from collbench.launch.starters.starter import PROCESS
+from collbench.launch.starters.starter import PROCESS, Argv
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.manifest import Host
 
 #: Longest wait for an answer (s): a runtime may unpack an image first.
 ANSWER = 600.0
@@ -48,7 +50,25 @@ def look_at(
         looks[name] = seen.get(True) or seen[False]
         if len(seen) == 2:
             remarks += _differences(name, seen[False].contents, seen[True].contents, communicates(plan))
-    return Looks(looks, tuple(remarks))
+    return Looks(looks, tuple(remarks), hosts=_hosts(job, site, placements, check))
+
+
+def _hosts(
+    job: SlurmJob, site: SlurmSite, placements: Mapping[LaunchCell, Placement], check: StopCheck
+) -> tuple[Host, ...]:
+    """The nodes of the job, each as it describes itself."""
+    most = max(placements, key=lambda cell: cell.hosts)
+    cell = replace(most, ranks=most.hosts, servers=0)
+    boxes = tuple(replace(placements[most].boxes[0], ranks=(rank,), slots=placements[most].boxes[0].slots[:1])
+                  for rank in range(cell.ranks))  # fmt: skip
+    argv = (python_of(cell, site), "-m", "collbench.launch.node")
+    lines = _answer(job, StepOf(f"nodes-{job.steps}", cell, replace(placements[most], boxes=boxes), PROCESS, {}), site,
+                    argv, check)  # fmt: skip
+    found = []
+    for line in lines:
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(line, type=Host))
+    return tuple(sorted(found, key=lambda host: host.name))
 
 
 def _differences(name: str, bare: Contents, inside: Contents, communicate: bool) -> list[str]:
@@ -66,26 +86,37 @@ def _contents(
     alone = replace(placement, boxes=(replace(placement.boxes[0], ranks=(0,), slots=placement.boxes[0].slots[:1]),))
     torch = ("--torch",) if library_of(cell.image, site, plan) == "torch" else ()
     argv = (python_of(cell, site), "-m", "collbench.launch.probe", *torch, *workloads.uses(plan.benchmarks))
-    name = f"look-{cell.image}-{job.steps}"
+    step = StepOf(f"look-{cell.image}-{job.steps}", one, alone, PROCESS, {})
+    return _decoded(cell, site, _answer(job, step, site, argv, check))
+
+
+def _answer(job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: StopCheck) -> tuple[str, ...]:
+    """What a step prints, to its end.
+
+    Raises:
+        ImageMissing: nothing comes.
+    """
     log = Log()
-    step = job.start(step_script(StepOf(name, one, alone, PROCESS, {}), site, argv), name, log)
+    step = job.start(step_script(asked, site, argv), asked.name, log)
     deadline = time.monotonic() + ANSWER
     try:
         while step.code is None:
             check()
             state = job.look()
             if not state.alive or time.monotonic() > deadline:
-                raise ImageMissing(f"image {cell.image}: nothing comes from the node (job {job.number}: {state.text}).")
+                raise ImageMissing(
+                    f"image {asked.cell.image}: nothing comes from the node (job {job.number}: {state.text})."
+                )
             time.sleep(0.05)
     finally:
         step.end()
-    return _decoded(cell, site, log)
+    return log.lines
 
 
-def _decoded(cell: LaunchCell, site: SlurmSite, log: Log) -> Contents:
+def _decoded(cell: LaunchCell, site: SlurmSite, lines: tuple[str, ...]) -> Contents:
     what = f"image {cell.image} ({site.images.get(cell.image)})" if cell.isolation else (
         f"environment {site.environments.get(cell.image) or 'on PATH'} for {cell.image}")  # fmt: skip
-    for line in reversed(log.lines):
+    for line in reversed(lines):
         try:
             contents = msgspec.json.decode(line, type=Contents)
         except msgspec.DecodeError:
@@ -93,7 +124,7 @@ def _decoded(cell: LaunchCell, site: SlurmSite, log: Log) -> Contents:
         if contents.another is not None:
             raise ImageMissing(f"{what}: {contents.another}. Make it again with this collbench.")
         return contents
-    said = next((line for line in reversed(log.lines) if line.strip()), "nothing was printed")
+    said = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
     raise ImageMissing(
         f"{what}: does not say what it holds ({said[:200]}). Name one that holds collbench in the site file."
     )
