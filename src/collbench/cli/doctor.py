@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from collbench.cli.engine_option import docker_host, engine
+from collbench.cli.engine_option import docker_host, engine, site
 from collbench.errors import RequestError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _NARROWEST, _WIDEST = 60, 120
     "--without", multiple=True, default=None, metavar="CHECK", help="Omit a check; may be given several times."
 )
 @engine
+@site
 @docker_host
 def command(
     as_json: bool,
@@ -42,17 +44,23 @@ def command(
     isolation: str,
     without: tuple[str, ...],
     engine: str | None,
+    site: str | None,
     docker_host: str | None,
 ) -> None:
     """Look for what would spoil a measurement on this machine: cause, effect, and the command that fixes it.
 
-    Under mpirun ranks and binding are examined too. Exit code 1 when a check failed; warnings do not count.
+    Under mpirun ranks and binding are examined too; with --on slurm the cluster of a site file, instead of this machine. Exit code 1 when a check failed; warnings do not count.
     """
     if image is None and (policy, isolation) != ("single", "strict"):
         raise RequestError("doctor: --policy and --isolation describe a container; add --image NAME.")
     if image is not None:
         where = (image, policy, isolation, engine or "docker")
         raise click.exceptions.Exit(_inside(where, docker_host or "", without, as_json))
+    if engine == "slurm":
+        from collbench.doctor.cluster.slurm import examine
+
+        _show(((name, finding) for name, finding in examine(site or "") if name not in without), 7, as_json, None)
+        return
     from collbench.machine import launcher
 
     started_by = launcher.detect()
@@ -65,9 +73,12 @@ def _here(without: tuple[str, ...], as_json: bool, colour: bool | None) -> None:
     from collbench import doctor
     from collbench.doctor.parts.machine import here
 
+    _show(doctor.examine(here(), without), max(map(len, doctor.names())), as_json, colour)
+
+
+def _show(found: Iterable[tuple[str, Finding]], name_width: int, as_json: bool, colour: bool | None) -> None:
     findings: dict[str, Finding] = {}
-    name_width = max(map(len, doctor.names()))
-    for name, finding in doctor.examine(here(), without):
+    for name, finding in found:
         findings[name] = finding
         if not as_json:
             click.echo(describe(name.ljust(name_width), finding, _width()), color=colour)
