@@ -39,8 +39,8 @@ folder = "/shared/collbench"
 cores = 1
 runtime = "{runtime}"
 images = {{ openmpi = "/shared/img/openmpi" }}
-environments = {{ openmpi = "/opt/collbench", mpich = "/opt/collbench", torch = "/opt/collbench" }}
-time = "{time}"
+environments = {{ openmpi = "{openmpi}", mpich = "/opt/collbench", torch = "/opt/collbench" }}
+time = "10"
 options = {options}
 {more}
 """
@@ -66,8 +66,8 @@ class Cluster(ToySlurm):
         given = {"image": image, "policies": policies, "backend": backend, "launches": launches, "iters": iters}
         self.write("plan.toml", PLAN.format(timeout=timeout, **given))
 
-    def site(self, runtime: str = "none", time: str = "10", options: str = "[]", more: str = "") -> None:
-        self.write("site.toml", SITE.format(runtime=runtime, time=time, options=options, more=more))
+    def site(self, runtime: str = "none", options: str = "[]", more: str = "", openmpi: str = "/opt/collbench") -> None:
+        self.write("site.toml", SITE.format(runtime=runtime, options=options, more=more, openmpi=openmpi))
 
     def launch(self, *flags: str) -> subprocess.CompletedProcess[str]:
         return self.user("collbench", "launch", "plan.toml", "--on", "slurm", "--site", "site.toml", *flags)
@@ -151,6 +151,36 @@ def test_containers_of_a_runtime(cluster: Cluster) -> None:
     nodes = ("n0", "n1")  # they are containers themselves
     found = {name: record.ranks.container for name, record in by_policy.items() if record.ranks is not None}
     assert found == {"host": nodes, "multi": ("c0", "c1"), "single": ("c0", "c1")}
+
+
+#: A Python whose ranks but the first are in a time namespace: their monotonic clock is ahead by 12345 s.
+OTHER_CLOCK = """\
+#!/bin/sh
+[ "${SLURM_PROCID:-0}" = 0 ] && exec /opt/collbench/bin/python "$@"
+exec unshare --user --map-current-user --time --fork --monotonic 12345 --boottime 777 -- /opt/collbench/bin/python "$@"
+"""
+
+
+def test_nodes_whose_clocks_differ_are_synchronised(cluster: Cluster) -> None:
+    python = cluster.share / "other/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(OTHER_CLOCK)
+    python.chmod(0o755)
+    cluster.plan(iters=200)
+    cluster.site(openmpi="/shared/other")
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    (record,) = cluster.records()
+    assert record.clock == "synced", record.notes
+    assert record.clock_error is not None and record.clock_error.hosts == 2
+    assert record.seconds is not None and record.seconds.p50 < 1.0, "the clocks are 12345 s apart"
+
+
+def test_doctor_examines_the_cluster(cluster: Cluster) -> None:
+    cluster.site()
+    done = cluster.user("collbench", "doctor", "--on", "slurm", "--site", "site.toml")
+    assert done.returncode == 0 and "22.05" in done.stdout, done.stdout + done.stderr
+    assert "1 task on a node" in done.stdout
 
 
 def test_an_interrupted_launch_is_resumed_and_leaves_no_job(cluster: Cluster) -> None:
