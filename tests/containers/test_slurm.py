@@ -184,7 +184,7 @@ def test_doctor_examines_the_cluster(cluster: Cluster) -> None:
 
 
 def test_an_interrupted_launch_is_resumed_and_leaves_no_job(cluster: Cluster) -> None:
-    cluster.plan(launches=30)
+    cluster.plan(launches=8)
     cluster.site()
     process = cluster.start()
     lines = cluster.share / "run/records.jsonl"
@@ -195,13 +195,15 @@ def test_an_interrupted_launch_is_resumed_and_leaves_no_job(cluster: Cluster) ->
     assert cluster.left() == ""
     before = len(cluster.records())
     cluster.write(
-        "plan.toml", (cluster.share / "plan.toml").read_text().replace("launches = 30", f"launches = {before + 1}")
+        "plan.toml", (cluster.share / "plan.toml").read_text().replace("launches = 8", f"launches = {before + 1}")
     )
     refused = cluster.launch("--resume", "run")
     assert refused.returncode == 2 and "another plan" in refused.stderr
-    cluster.plan(launches=30)
-    again = cluster.launch("--resume", "run", "--dry-run")
-    assert again.returncode == 0
+    cluster.plan(launches=8)
+    again = cluster.launch("--resume", "run")
+    assert again.returncode == 0, again.stderr
+    assert sorted(record.launch for record in cluster.records()) == list(range(8))
+    assert cluster.left() == ""
 
 
 def test_a_node_that_dies_fails_its_launch_and_ends_the_experiment(cluster: Cluster) -> None:

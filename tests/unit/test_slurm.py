@@ -214,6 +214,38 @@ def test_output_of_a_step_is_followed_to_its_end(programs: Path, tmp_path: Path)
     assert step.how == "srun ended with exit code 2: error: task 0: no such file"
 
 
+def test_a_job_that_does_not_end_is_cancelled(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself it ends when it sees the file; one that does not is cancelled, and so is one at a second Ctrl-C."""
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.BY_ITSELF", 0.3)
+    state = "[ -e cancelled ] && s=CANCELLED || s=RUNNING; echo JobId=7 JobState=$s Reason=None"
+    monkeypatch.chdir(tmp_path)
+    play(programs, "scontrol", state)
+    play(programs, "scancel", "touch cancelled")
+    folder = tmp_path / "job"
+    folder.mkdir()
+    SlurmJob("7", folder).end()
+    assert (tmp_path / "cancelled").exists() and not folder.exists()
+    (tmp_path / "cancelled").unlink()
+    folder.mkdir()
+    monkeypatch.setattr("time.sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        SlurmJob("7", folder).end()
+    assert (tmp_path / "cancelled").exists() and "was cancelled" in interrupted.value.__notes__[0]
+
+
+def test_a_controller_that_restarts_spoils_nothing(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(programs, "scontrol", "echo JobId=7 JobState=RUNNING Reason=None")
+    job = SlurmJob("7", tmp_path)
+    assert job.look(at_once=True).state == "RUNNING"
+    play(programs, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert job.look(at_once=True).state == "RUNNING"
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.SILENT", -1.0)
+    with pytest.raises(EngineError, match="Unable to contact slurm controller"):
+        job.look(at_once=True)
+
+
 def test_the_job_performs_steps_and_ends_without_its_driver(tmp_path: Path, programs: Path) -> None:
     """The script itself, under bash."""
     play(programs, "scontrol", "echo n0; echo n1")

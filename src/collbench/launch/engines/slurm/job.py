@@ -19,6 +19,9 @@ from collbench.launch.stopping import StopCheck
 #: Interval (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
 ASK, SIGN = 2.0, 15.0
 
+#: How long Slurm may be silent (s).
+SILENT = 300.0
+
 #: Longest wait for a cancelled step or job to be gone (s): ranks end within moments, Slurm kills them after KillWait.
 GONE = 90.0
 
@@ -41,18 +44,28 @@ class SlurmJob:
     state: JobState = field(default_factory=lambda: JobState("PENDING"))
     steps: int = 0
     _asked: float = 0.0
+    _answered: float = field(default_factory=time.monotonic)
     _signed: float = 0.0
     _signs: int = 0
 
     def look(self, at_once: bool = False) -> JobState:
-        """The state of the job; Slurm is asked at most every 2 s."""
+        """The state of the job; Slurm is asked at most every 2 s.
+
+        Raises:
+            EngineError: it has not answered for minutes. A controller that restarts does not spoil an experiment.
+        """
         now = time.monotonic()
         if now - self._signed > SIGN:
             self._signed, self._signs = now, self._signs + 1
             with contextlib.suppress(OSError):
                 (self.folder / "driver").write_text(f"{self._signs}\n", encoding="ascii")
         if at_once or now - self._asked > ASK:
-            self._asked, self.state = now, client.state_of(self.number)
+            self._asked = now
+            try:
+                self._answered, self.state = now, client.state_of(self.number)
+            except EngineError:
+                if now - self._answered > SILENT:
+                    raise
         return self.state
 
     def start(self, text: str, name: str, log: Log) -> SlurmStep:
@@ -72,13 +85,22 @@ class SlurmJob:
         return step
 
     def end(self) -> None:
-        """Cancel it, wait until it is gone, and remove its folder.
+        """End it, wait until it is gone, and remove its folder.
 
         Raises:
             EngineError: it is still there.
         """
         with contextlib.suppress(OSError):
             (self.folder / "end").touch()
+        try:
+            self._wait_for_end()
+        except KeyboardInterrupt as error:
+            client.cancel(self.number)
+            error.add_note(f" Slurm job {self.number} was cancelled; its folder may be left: {self.folder}")
+            raise
+        remove_folder(self.folder)
+
+    def _wait_for_end(self) -> None:
         began, cancelled = time.monotonic(), False
         while self.look(at_once=True).alive or self.state.state == "COMPLETING":
             waited = time.monotonic() - began
@@ -90,7 +112,6 @@ class SlurmJob:
                     f"engine slurm: job {self.number} is still {self.state.text}. End it: scancel {self.number}"
                 )
             time.sleep(0.2)
-        remove_folder(self.folder)
 
 
 @dataclass
