@@ -23,8 +23,8 @@ from collbench.launch.stopping import StopCheck
 #: Interval (s) at which Kubernetes is asked, and progress is copied.
 ASK, PROGRESS = 1.0, 5.0
 
-#: Longest wait for the last lines of a launch that has ended (s).
-LAST_LINES = 2.0
+#: Wait for the last lines of a launch that has ended (s).
+LAST_LINES = 0.5
 
 
 def wait_for_pods(
