@@ -73,6 +73,10 @@ def selected(words: list[str]) -> dict[str, str]:
     return {key: value for key, _, value in (pair.partition("=") for pair in text.split(",") if pair)}
 
 
+def become(*argv: str) -> None:
+    os.execvp(argv[0], argv)  # noqa: S606 - kubectl is ended by a signal, and so this is
+
+
 def main(words: list[str]) -> None:
     says = json.loads((HERE / "says").read_text()) if (HERE / "says").exists() else {}
     with (HERE / "asked").open("a") as asked:
@@ -90,10 +94,11 @@ def main(words: list[str]) -> None:
         delete(selected(words))
     elif words[0] == "logs":
         name = selected(words).get("collbench/launch") or words[1].removesuffix("-0-x")
-        os.execvp("tail", ["tail", *(["-f"] if "--follow" in words else []), "-n", "+1", str(HERE / f"log-{name}")])
+        follow = ("-f",) if "--follow" in words else ()
+        become("tail", *follow, "-n", "+1", str(HERE / f"log-{name}"))
     elif words[0] == "exec":
         script = words[-1].replace("/results", str(HERE / "results"))
-        os.execvp("sh", ["sh", "-c", script])
+        become("sh", "-c", script)
 
 
 if __name__ == "__main__":

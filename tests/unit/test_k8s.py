@@ -66,7 +66,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "mpich",
         {"images": ("mpich",), "policies": ("multi",), "ranks": (4,), "isolation": ("files",)},
-        {"queue": "team"},
+        {"queue": "a"},
     ),
     ("packed", {"policies": ("packed:2",), "ranks": (4,), "hosts": (1,), "isolation": ("limits",)}, {}),
     ("torch", TORCH, {"node_selector": {"pool": "h100"}, "variables": {"GLOO_SOCKET_IFNAME": "eth0"}}),

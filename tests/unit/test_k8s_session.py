@@ -107,7 +107,7 @@ def test_a_launch_that_fails_is_a_record_with_its_last_lines(
 
 
 REFUSED = [
-    ({"apply": "Error from server (Forbidden): User cannot create jobs"}, "kubectl apply says: User cannot create jobs"),
+    ({"apply": "Error from server (Forbidden): User cannot create jobs"}, "apply says: User cannot create jobs"),
     ({"apply": 'error: no matches for kind "MPIJob" in version "kubeflow.org/v2beta1"'}, "has no MPI Operator"),
     ({"get": "Unable to connect to the server: dial tcp: i/o timeout"}, "kubectl get says: Unable to connect"),
     (
@@ -185,11 +185,13 @@ def test_what_a_dead_driver_left_is_swept(cluster: Path) -> None:
 def test_what_cannot_be_deleted_is_said(cluster: Path) -> None:
     says(cluster, delete="Error from server (Forbidden): User cannot delete jobs")
     ours = session()
-    with pytest.raises(
-        EngineError, match=r"cannot delete jobs.* Delete what is left: kubectl delete .*-l collbench/run"
+    with (
+        pytest.raises(
+            EngineError, match=r"cannot delete jobs.* Delete what is left: kubectl delete .*-l collbench/run"
+        ),
+        ours.cleaned(),
     ):
-        with ours.cleaned():
-            ours._made = True
+        ours._made = True
 
 
 def test_a_copy_without_a_run_is_none(cluster: Path, tmp_path: Path) -> None:
