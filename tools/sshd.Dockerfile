@@ -9,5 +9,5 @@ RUN apt-get update && apt-get install -y --no-install-recommends openssh-server 
  && printf '%s\n' 'Port 2222' 'HostKey /home/collbench/.ssh/id_rsa' 'PidFile none' 'StrictModes no' 'UsePAM no' \
     'PasswordAuthentication no' 'LogLevel ERROR' > /etc/ssh/collbench_sshd_config \
  && printf '%s\n' 'Host *' ' Port 2222' ' StrictHostKeyChecking no' ' UserKnownHostsFile /dev/null' ' LogLevel ERROR' \
-    > /etc/ssh/ssh_config.d/collbench.conf
+    ' ConnectionAttempts 10' > /etc/ssh/ssh_config.d/collbench.conf
 USER collbench

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -167,10 +168,10 @@ def test_an_interrupted_launch_leaves_nothing_and_is_resumed(
     assert left(cluster) == []
 
 
-def made(cluster: Path, run: str, driver: str) -> None:
-    one = {"metadata": {"name": f"{run}-0", "labels": {RUN: run, "collbench/launch": f"{run}-0"},
-                        "annotations": {DRIVER: driver}}}  # fmt: skip
-    (cluster / f"Job-{run}-0").write_text(json.dumps(one))
+def made(cluster: Path, run: str, driver: str, kind: str = "Job", created: str = "2026-01-01T00:00:00Z") -> None:
+    labels = {RUN: run, "collbench/launch": f"{run}-0"}
+    metadata = {"name": f"{run}-0", "labels": labels, "annotations": {DRIVER: driver}, "creationTimestamp": created}
+    (cluster / f"{kind}-{run}-0").write_text(json.dumps({"kind": kind, "metadata": metadata}))
 
 
 def test_what_a_dead_driver_left_is_swept(cluster: Path) -> None:
@@ -180,6 +181,16 @@ def test_what_a_dead_driver_left_is_swept(cluster: Path) -> None:
         made(cluster, run, driver)
     assert session().sweep() == (["collbench-b-0"], ["collbench-a-0", "collbench-c-0"])
     assert left(cluster) == ["Job-collbench-a-0", "Job-collbench-c-0"]
+
+
+def test_of_a_driver_on_another_machine_what_cannot_run_is_swept(cluster: Path) -> None:
+    """Kubernetes has ended its Jobs long ago, and keeps the rest."""
+    elsewhere = "/".join(("another-boot", *driver_identity().split("/")[1:]))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    made(cluster, "collbench-a", elsewhere)
+    made(cluster, "collbench-b", elsewhere, "ConfigMap")
+    made(cluster, "collbench-c", elsewhere, "ConfigMap", now)
+    assert session().sweep() == (["collbench-b-0"], ["collbench-a-0", "collbench-c-0"])
 
 
 def test_what_cannot_be_deleted_is_said(cluster: Path) -> None:

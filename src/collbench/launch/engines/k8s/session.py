@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 
 from collbench.errors import EngineError
@@ -17,13 +19,15 @@ from collbench.launch.engines.k8s.pods import DRIVER, LAUNCH, RUN, Launchable, O
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.k8s.world import K8sWorld
 from collbench.launch.engines.spec import Looks, WorldSpec
-from collbench.launch.folders.sweep import is_dead, locks
+from collbench.launch.folders.sweep import YOUNG, is_dead, locks
 from collbench.launch.placing import Placement
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
 #: Begins the names of everything.
 PREFIX = "collbench-"
+
+_LONG_AGO = "1970-01-01T00:00:00Z"
 
 
 @dataclass
@@ -107,9 +111,10 @@ class K8sSession:
         except BaseException:
             with contextlib.suppress(Exception):
                 opened.collect()
+            with contextlib.suppress(EngineError):  # what is left then, the end of the run deletes or names
+                opened.close()
             raise
-        finally:
-            opened.close()
+        opened.close()
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Delete what dead drivers left: names of what was deleted, and of what remains."""
@@ -117,12 +122,18 @@ class K8sSession:
         for one in self.client.get(self.kinds, {RUN: ""}):
             by_run.setdefault(one["metadata"]["labels"][RUN], []).append(one)
         held, removed, kept = locks(), list[str](), list[str]()
-        for run, made in by_run.items():
+        for run, made in sorted(by_run.items()):
             driver = str((made[0]["metadata"].get("annotations") or {}).get(DRIVER, ""))
             names = [str(one["metadata"]["labels"].get(LAUNCH, one["metadata"]["name"])) for one in made]
-            if is_dead(driver, held.get(driver), busy=True):
+            if is_dead(driver, held.get(driver), any(map(_may_run, made))):
                 self.client.delete(self.kinds, {RUN: run})
                 removed += dict.fromkeys(names)
             else:
                 kept += dict.fromkeys(names)
         return removed, kept
+
+
+def _may_run(one: Object) -> bool:
+    """Whether its ranks may still run, or are just being started; by this machine's clock."""
+    created = datetime.fromisoformat(str(one["metadata"].get("creationTimestamp", _LONG_AGO)))
+    return one.get("kind") in ("Job", "MPIJob") or time.time() - created.timestamp() < YOUNG
