@@ -1,4 +1,4 @@
-"""Plays kubectl and a cluster of one node: a Job's only pod is a process of this machine. For tests.
+"""Plays kubectl and a cluster of one node, node-7: a Job's only pod is a process of this machine. For tests.
 
 What it was asked is in `asked` of the folder PLAYED, and what tests want it to say
 instead in `says`: by the first word of the command a message that it fails with, and `pods`: what it says of pods.
@@ -17,6 +17,8 @@ HERE = Path(os.environ["PLAYED"])
 
 
 def apply(text: str) -> None:
+    with (HERE / "applied").open("a") as applied:
+        applied.write(f"{text}\n---\n")
     for document in text.split("\n---\n"):
         one = json.loads(document)
         name = one["metadata"]["name"]
@@ -38,7 +40,7 @@ def start(name: str, template: dict[str, Any]) -> None:
     with (HERE / f"log-{name}").open("w") as log:
         process = subprocess.Popen(words, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)
     pod = {"metadata": {"name": f"{name}-0-x", "labels": template["metadata"]["labels"]},
-           "status": {"containerStatuses": [{"state": {"running": {}}}]}}  # fmt: skip
+           "spec": {"nodeName": "node-7"}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}  # fmt: skip
     (HERE / f"pod-{name}").write_text(json.dumps(pod | {"pid": process.pid}))
 
 

@@ -15,15 +15,22 @@ from tests.unit.k8s_objects import check
 
 from collbench.errors import PlanError
 from collbench.launch.engines.k8s import ENGINE, states
+from collbench.launch.engines.k8s.objects import manifests
+from collbench.launch.engines.k8s.pods import Launchable
 from collbench.launch.engines.k8s.results import unpack
 from collbench.launch.engines.k8s.site import read
+from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.shapes import starter_of
 from collbench.schema.launch_plan import LaunchPlan
 
 SITE: dict[str, Any] = {
     "cores": 8, "objects": "mpijob", "namespace": "bench",
     "images": {name: f"registry/{name}:1" for name in ("openmpi", "mpich", "torch")},
 }  # fmt: skip
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Golden = Callable[[str, str], None]
 
@@ -106,6 +113,19 @@ def test_hosts_and_their_pods(tmp_path: Path) -> None:
     assert (
         "affinity" not in of_kind(printed(tmp_path, {"policies": ("multi",), "hosts": (1,)}), "Job")["spec"]["template"]
     )
+
+
+def test_later_launches_have_the_nodes_of_the_first(tmp_path: Path) -> None:
+    done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path)))
+    ((cell, placement),) = done.placements.items()
+    stack = Stack(starter_of("openmpi", {}, done.plan), "")
+    world = WorldSpec("run", "run-1", "", cell, placement, stack, folders_in(tmp_path), (0, 0))
+    _, job = manifests(Launchable(world, read(done.plan.site), "{}", ("a", "b")))
+    check(job)
+    pods = job["spec"]["mpiReplicaSpecs"]
+    terms = pods["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [term["matchFields"][0]["values"] for term in terms] == [["a"], ["b"]]
+    assert "affinity" not in pods["Launcher"]["template"]["spec"]
 
 
 def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:

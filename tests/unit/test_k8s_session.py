@@ -89,6 +89,8 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
     }  # fmt: skip
     assert run.manifest.experiment is not None and run.manifest.experiment.engine == "kubernetes v1.34.1"
     assert left(cluster) == []
+    jobs = [text for text in (cluster / "applied").read_text().split("\n---\n") if '"kind": "Job"' in text]
+    assert ["node-7" in text for text in jobs] == [False, False, True]  # a look, and two launches on one node
     asked = (cluster / "asked").read_text()
     assert "delete configmaps,services,jobs --selector=collbench/run=" in asked  # the run, after its launches
 
@@ -149,7 +151,7 @@ def test_pods_that_nobody_may_make(cluster: Path) -> None:
     assert Client(session().site).warning("run-1") == ""
 
 
-def test_an_interrupted_launch_leaves_nothing_and_is_resumed(
+def test_an_interrupted_launch_leaves_nothing(
     cluster: Path, tmp_path: Path, collbench: Collbench, bare_environment: dict[str, str]
 ) -> None:
     (tmp_path / "plan.toml").write_text(PLAN.replace("iters = 3", "iters = 25600"))

@@ -67,11 +67,15 @@ for rank in $started; do wait $rank || code=$?; done
 
 @dataclass(frozen=True)
 class Launchable:
-    """A launch as Kubernetes is given it. `inner` is the plan of its ranks, as JSON."""
+    """A launch as Kubernetes is given it. `inner` is the plan of its ranks, as JSON.
+
+    `nodes` are those that it is to have; empty: any.
+    """
 
     world: WorldSpec
     site: K8sSite
     inner: str
+    nodes: tuple[str, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -127,17 +131,22 @@ def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
         spec |= {"hostNetwork": True, "hostIPC": True, "hostPID": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if launch.shares_pod:
         spec["shareProcessNamespace"] = True
-    if part == "ranks" and launch.pods > 1:
-        spec["affinity"] = _affinity(launch)
+    if part == "ranks" and (affinity := _affinity(launch)):
+        spec["affinity"] = affinity
     return {"metadata": {"labels": launch.labels | {PART: part}}, "spec": spec}
 
 
 def _affinity(launch: Launchable) -> Object:
-    """All on one node, or each on a node of its own."""
+    """All on one node, or each on a node of its own; and on which."""
+    chosen = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in launch.nodes]
+    on_nodes = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": chosen}}
+    affinity: Object = {"nodeAffinity": on_nodes} if chosen else {}
+    if launch.pods == 1:
+        return affinity
     term = {"labelSelector": {"matchLabels": {LAUNCH: launch.world.name, PART: "ranks"}},
             "topologyKey": "kubernetes.io/hostname"}  # fmt: skip
     kind = "podAffinity" if launch.world.cell.hosts == 1 else "podAntiAffinity"
-    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return affinity | {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def _volumes(launch: Launchable, part: str) -> list[Object]:

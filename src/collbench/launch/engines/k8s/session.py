@@ -12,6 +12,7 @@ from functools import cached_property
 
 from collbench.errors import EngineError
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.k8s import states
 from collbench.launch.engines.k8s.client import Client
 from collbench.launch.engines.k8s.ladder import refuse
 from collbench.launch.engines.k8s.look import look_at
@@ -32,12 +33,16 @@ _LONG_AGO = "1970-01-01T00:00:00Z"
 
 @dataclass
 class K8sSession:
-    """A cluster, as its site file describes it. `check` raises when we are to stop."""
+    """A cluster, as its site file describes it. `check` raises when we are to stop.
+
+    `nodes` are those that the first launch over so many hosts got. All others over as many must have them too.
+    """
 
     site: K8sSite
     check: StopCheck
     run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
     folder: None = None
+    nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _held: int = 0
     _made: bool = False
 
@@ -104,10 +109,13 @@ class K8sSession:
         """The pods of a launch, which begin with its command; then they are copied from, and deleted."""
         self._made = True
         inner = world.folders.plan.read_text(encoding="utf-8")
-        opened = K8sWorld(Launchable(world, self.site, inner), self.client, self.check)
+        hosts = world.cell.hosts
+        launch = Launchable(world, self.site, inner, self.nodes.get(hosts, ()))
+        opened = K8sWorld(launch, self.client, self.check)
         try:
             yield opened
             opened.collect()
+            self.nodes.setdefault(hosts, states.nodes(opened.pods))
         except BaseException:
             with contextlib.suppress(Exception):
                 opened.collect()

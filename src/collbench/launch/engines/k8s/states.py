@@ -66,8 +66,9 @@ def writer(pods: Sequence[Object]) -> str | None:
 
 
 def nodes(pods: Sequence[Object]) -> tuple[str, ...]:
-    """Nodes of the pods with ranks, in order."""
-    return tuple(str(pod.get("spec", {}).get("nodeName", "?")) for pod in _in_order(pods) if _part(pod) == "ranks")
+    """Nodes of the pods with ranks, each once, in order."""
+    named = (pod.get("spec", {}).get("nodeName") for pod in _in_order(pods) if _part(pod) == "ranks")
+    return tuple(dict.fromkeys(str(name) for name in named if name))
 
 
 def _in_order(pods: Sequence[Object]) -> list[Object]:
