@@ -106,6 +106,8 @@ def test_a_launch_that_fails_is_a_record_with_its_last_lines(
     assert "rank 0 was to have 256 cores" in done.stderr
     record = read_run(tmp_path / "run").records[0]
     assert record.status == "failed" and str(record.reason).startswith("rank 0 ended with exit code 2"), record.reason
+    deleted = [line for line in (cluster / "asked").read_text().splitlines() if "delete" in line]
+    assert len(deleted) == 3 and "collbench/launch=collbench-" in deleted[1]  # the look, the launch, the run
     assert left(cluster) == []
 
 
@@ -116,7 +118,7 @@ REFUSED = [
     (
         {"pods": [{"metadata": {"name": "look-0-x"}, "status": {"containerStatuses": [
             {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}}]},
-        "look-0-x: ImagePullBackOff: no such image",
+        "engine k8s: look-0-x: ImagePullBackOff: no such image",
     ),
     (
         {"pods": [{"metadata": {"name": "look-0-x"}, "status": {"phase": "Pending", "conditions": [
