@@ -17,11 +17,12 @@ from collbench.report import new_style
 from collbench.schema.axes import OPS
 from collbench.schema.store import read_run
 
-#: Flags in the manual of other programs: mpirun, torchrun, Slurm, pytest, mypy, bench/; and of the axis that
-#: extending.md adds.
+#: Flags in the manual that belong to other programs: mpirun, torchrun, Slurm, docker, pytest, mypy, bench/; and of the
+#: axis that extending.md adds.
 FOREIGN = {
     "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
     "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--no-requeue", "--join",
+    "--hostfile",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 

@@ -18,6 +18,8 @@ CHANGES = {
     "analysis/sample_index.py": {"_Files"},
     "launch/engines/docker/streams.py": {"Execution"},
     "launch/engines/fake.py": {"FakeCommand", "FakeWorld", "FakeSession"},
+    "launch/engines/k8s/session.py": {"K8sSession"},
+    "launch/engines/k8s/world.py": {"K8sWorld", "K8sRanks"},
     "launch/engines/slurm/job.py": {"SlurmJob", "SlurmStep"},
     "launch/engines/slurm/session.py": {"SlurmSession"},
     "launch/processes.py": {"HostProcess"},

@@ -14,7 +14,7 @@ from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.run import binding, shape
 from collbench.run.shape import Seat, compared
-from collbench.schema.place import SHAPE, Shape
+from collbench.schema.place import HOST, SHAPE, Boxes, Shape
 from collbench.schema.place import shape as planned_shape
 
 #: Two hosts with two ranks each, of two cores.
@@ -48,6 +48,8 @@ def changed(rank: int, **fields: Any) -> tuple[Seat, ...]:
          "ranks 0 to 1 of a host were planned in one place, and are in 2 mount namespaces"),
         (msgspec.structs.replace(PLANNED, boxes="rank"), SEATS,
          "ranks 0 to 1 of a host were planned each in a container of its own, and are in 1 mount namespace"),
+        (msgspec.structs.replace(PLANNED, boxes=1), SEATS,
+         "ranks 0 to 1 of a host were planned each in a container of its own, and are in 1 mount namespace"),
         (PLANNED, tuple(replace(seat, gpu=f"GPU-{number // 2}") for number, seat in enumerate(SEATS)),
          "ranks 0 and 1 share GPU GPU-0"),
     ],
@@ -72,22 +74,29 @@ def test_all_ranks_hear_of_a_difference(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("mask", "cores", "taken"),
+    ("mask", "each", "boxes", "taken"),
     [
-        ({0, 1, 2, 3}, 2, {2, 3}),  # one mask for both ranks of the node: the second half
-        ({6, 7}, 2, {6, 7}),  # a mask of its own
-        ({4, 5, 6}, 2, {4, 5}),
+        ({0, 1, 2, 3}, 2, "none", {2, 3}),  # one mask for both ranks of the node: the second half
+        ({6, 7}, 2, "none", {6, 7}),  # a mask of its own
+        ({4, 5, 6}, 2, "none", {4, 5}),
+        ({4, 5, 6, 7}, 4, 2, {6, 7}),  # one mask for a container with two of the node's four ranks
     ],
 )
 def test_a_rank_takes_its_part_of_the_cores(
-    monkeypatch: pytest.MonkeyPatch, mask: set[int], cores: int, taken: set[int]
+    monkeypatch: pytest.MonkeyPatch, mask: set[int], each: int, boxes: Boxes, taken: set[int]
 ) -> None:
     asked: list[set[int]] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
-    text = msgspec.json.encode(Shape(hosts=2, each=2, cores=cores)).decode()
+    text = msgspec.json.encode(Shape(hosts=2, each=each, cores=2, boxes=boxes)).decode()
     binding.bind(SRUN | {SHAPE: text})
     assert asked == [taken]
+
+
+def test_a_pod_is_on_the_node_that_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = shape.seat().host
+    monkeypatch.setenv(HOST, "node-7")
+    assert shape.seat().host == f"node-7 {own.split()[1]}" != own
 
 
 def test_too_few_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from collbench.errors import EngineError, PlanError
 from collbench.launch.engines.slurm import ENGINE, client
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
-from collbench.launch.engines.slurm.script import shape_of
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.log import Log
+from collbench.launch.shapes import shape_of
 from collbench.schema.launch_plan import LaunchPlan
 
 SITE: dict[str, Any] = {

@@ -10,14 +10,14 @@ from collbench.schema.launch_plan import LaunchPlan
 
 engine = click.option(
     "--on", "--engine", "engine", default=None, metavar="NAME",
-    help="The engine: docker, podman, slurm.  [default: the plan's, or docker]",
+    help="The engine: docker, podman, slurm, k8s.  [default: the plan's, or docker]",
 )  # fmt: skip
 
 site = click.option(
     "--site",
     default=None,
     metavar="FILE",
-    help="What slurm is to know of the cluster (docs/cluster.md).  [default: the plan's]",
+    help="What slurm or k8s is to know of the cluster (docs/cluster.md).  [default: the plan's]",
 )
 
 docker_host = click.option(

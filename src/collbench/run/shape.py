@@ -12,7 +12,7 @@ from collbench.bindings.spec import World
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import format_cores, machine_id
-from collbench.schema.place import Shape, shape
+from collbench.schema.place import HOST, Shape, shape
 from collbench.units import counted
 
 
@@ -40,7 +40,8 @@ def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
         raise WorldMismatch(
             f"rank {us.rank} was to have {counted(planned.cores, 'core')}, and may use {format_cores(usable)}."
         )
-    first = us.local_rank * planned.cores if len(usable) >= planned.each * planned.cores else 0
+    together = planned.boxes if isinstance(planned.boxes, int) else planned.each
+    first = us.local_rank * planned.cores if len(usable) >= together * planned.cores else 0
     if planned.crowded:
         first = us.local_rank * planned.cores % len(usable)
     os.sched_setaffinity(0, [usable[(first + i) % len(usable)] for i in range(planned.cores)])
@@ -59,7 +60,8 @@ def difference(world: World, gpu: str | None = None) -> str | None:
 
 def seat(gpu: str | None = None) -> Seat:
     """Of this rank."""
-    return Seat(f"{os.uname().nodename} {machine_id()}", frozenset(os.sched_getaffinity(0)), _mounts(), gpu)
+    name = os.environ.get(HOST) or os.uname().nodename
+    return Seat(f"{name} {machine_id()}", frozenset(os.sched_getaffinity(0)), _mounts(), gpu)
 
 
 def _mounts() -> str:
@@ -113,11 +115,13 @@ def _containers(planned: Shape, seats: Sequence[Seat]) -> str | None:
     by_host: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for rank, seat in enumerate(seats):
         by_host[seat.host].append((rank, seat.files))
+    together = planned.boxes if isinstance(planned.boxes, int) else 1 if planned.boxes == "rank" else planned.each
+    was = {1: "each in a container of its own", planned.each: "in one place"}.get(
+        together, f"{together} to a container"
+    )
     for ranks in by_host.values():
         found = {files for _, files in ranks}
-        expected = len(ranks) if planned.boxes == "rank" else 1
-        if len(found) != expected:
+        if len(found) != -(-len(ranks) // together):
             those = f"ranks {ranks[0][0]} to {ranks[-1][0]} of a host"
-            was = "each in a container of its own" if planned.boxes == "rank" else "in one place"
             return f"{those} were planned {was}, and are in {counted(len(found), 'mount namespace')}"
     return None

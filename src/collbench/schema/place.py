@@ -40,8 +40,11 @@ def planned(environ: Mapping[str, str] = os.environ) -> tuple[Place, ...] | None
 #: Set in place of COLLBENCH_PLACEMENT where a resource manager chooses machines and cores: JSON, one `Shape`.
 SHAPE = "COLLBENCH_SHAPE"
 
-#: Which ranks share a container: none is in one, those of a host do, every rank has its own.
-Boxes = Literal["none", "host", "rank"]
+#: Which ranks share a container: none is in one, those of a host do, every rank has its own, or so many share one.
+Boxes = Literal["none", "host", "rank"] | int
+
+#: The machine that a rank is on, where its hostname is that of a pod.
+HOST = "COLLBENCH_HOST"
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,12 @@ def across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
     return ("mpiexec", "-launcher", "manual", "-genvnone", "-bind-to", "none", "-hosts", listed, "-n", total, *program)
 
 
+def over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
+    """Proxies call the launcher back by its address, which Kubernetes puts here: its name may not be known yet."""
+    return ("mpiexec", "-launcher", "ssh", "-hostfile", hostfile, "-localhost", "$(POD_IP)", "-bind-to", "none",
+            "-n", str(ranks), *program)  # fmt: skip
+
+
 def asks(line: str, hosts: tuple[str, ...]) -> Request | None:
     """The proxy with number N belongs on the N-th host."""
     match = _LAUNCH.match(line)
@@ -53,6 +59,8 @@ STARTER = Starter(
     local=local,
     across=across,
     asks=asks,
+    over_ssh=over_ssh,
+    operator="MPICH",
     environment={"UCX_LOG_LEVEL": "info"},
     shm_per_rank=int(5.2 * 2**20),  # 10 MiB for 2 ranks to 82 MiB for 16 (5.0.2)
     attach=frozenset({"process_vm_readv"}),

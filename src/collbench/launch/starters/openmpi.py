@@ -26,6 +26,12 @@ def across(hosts: tuple[tuple[str, int], ...], program: Argv) -> Argv:
     return ("mpirun", "--host", listed, "--map-by", "slot", "--bind-to", "none", "-n", total, *program)
 
 
+def over_ssh(hostfile: str, ranks: int, program: Argv) -> Argv:
+    """The file is named here: Open MPI 5 does not read the variable by which the MPI Operator names it (orte's)."""
+    return ("mpirun", "--hostfile", hostfile, "--prtemca", "plm_ssh_agent", "ssh", "--map-by", "slot", "--bind-to",
+            "none", "-n", str(ranks), *program)  # fmt: skip
+
+
 def transport(log: Iterable[str], boxes: tuple[int, ...]) -> str | None:
     """The point-to-point layer and the transports it chose for other ranks: `ob1: sm`, `ob1: tcp`."""
     pml, btls = None, dict[str, None]()
@@ -47,6 +53,8 @@ STARTER = Starter(
     local=local,
     across=across,
     relays=True,
+    over_ssh=over_ssh,
+    operator="OpenMPI",
     environment={
         "PRTE_MCA_plm_ssh_agent": "collbench-relay",
         "OMPI_MCA_bml_base_verbose": "20",

@@ -29,7 +29,8 @@ class Starter:
     hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
     rank of a box. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
     is what each of them runs. `pmi` is the type that srun is asked for, and `task` what each of its tasks sets for its
-    rank, as a shell expands it.
+    rank, as a shell expands it. `over_ssh(hostfile, ranks, program)` starts ranks on the hosts of a file, by ssh alone,
+    and `operator` is the library's name to Kubernetes' MPI Operator; empty: it needs none.
     """
 
     vendor: str
@@ -48,6 +49,8 @@ class Starter:
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
     pmi: str = "none"
     task: Mapping[str, str] = field(default_factory=dict)
+    over_ssh: Callable[[str, int, Argv], Argv] = lambda hostfile, ranks, program: program
+    operator: str = ""
 
 
 #: One process, without a launcher or a library: what programs that are measured on one rank need.

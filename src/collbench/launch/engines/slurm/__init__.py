@@ -15,7 +15,6 @@ from collbench.launch.engines.slurm.script import (
     program_of,
     refuse,
     resources_of,
-    starter_of,
     step_script,
     variables_of,
 )
@@ -24,6 +23,7 @@ from collbench.launch.engines.slurm.site import SlurmSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.placing import Placement
+from collbench.launch.shapes import starter_of
 from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan
@@ -78,7 +78,7 @@ def _step(
     plan: LaunchPlan, launch: Launch, placements: Mapping[LaunchCell, Placement], site: SlurmSite, folder: Path
 ) -> str:
     cell, placement = launch.cell, placements[launch.cell]
-    name, starter = f"collbench-RUN-{launch.sequence}", starter_of(cell, site, plan)
+    name, starter = f"collbench-RUN-{launch.sequence}", starter_of(cell.image, site.libraries, plan)
     at = folders_in(folder / str(launch.sequence))
     world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(starter, ""), at, (0, 0))
     variables = variables_of(cell, placement, starter, site)

@@ -14,12 +14,13 @@ from collbench.errors import ImageMissing
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell, communicates
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.script import StepOf, library_of, python_of, step_script
+from collbench.launch.engines.slurm.script import StepOf, python_of, step_script
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
+from collbench.launch.shapes import library_of
 from collbench.launch.starters.starter import PROCESS, Argv
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
@@ -84,7 +85,7 @@ def _contents(
     """What one task on one node prints of itself."""
     one = replace(cell, ranks=1, hosts=1, servers=0)
     alone = replace(placement, boxes=(replace(placement.boxes[0], ranks=(0,), slots=placement.boxes[0].slots[:1]),))
-    torch = ("--torch",) if library_of(cell.image, site, plan) == "torch" else ()
+    torch = ("--torch",) if library_of(cell.image, site.libraries, plan) == "torch" else ()
     argv = (python_of(cell, site), "-m", "collbench.launch.probe", *torch, *workloads.uses(plan.benchmarks))
     step = StepOf(f"look-{cell.image}-{job.steps}", one, alone, PROCESS, {})
     return _decoded(cell, site, _answer(job, step, site, argv, check))
@@ -133,7 +134,7 @@ def _decoded(cell: LaunchCell, site: SlurmSite, lines: tuple[str, ...]) -> Conte
 def _refuse_other_library(site: SlurmSite, plan: LaunchPlan, name: str, title: str, contents: Contents) -> None:
     if not communicates(plan):
         return
-    expected = library_of(name, site, plan)
+    expected = library_of(name, site.libraries, plan)
     if contents.vendor != expected:
         raise ImageMissing(
             f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "

@@ -15,15 +15,15 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import PlanError
-from collbench.launch import starters
-from collbench.launch.cells import LaunchCell, communicates
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm.runtimes import RUNTIMES, WITHOUT_PROC_LINKS
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Placement
-from collbench.launch.starters.starter import PROCESS, Argv, Starter
+from collbench.launch.shapes import cores_of, each_of, shape_of
+from collbench.launch.starters.starter import Argv, Starter
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import SHAPE, Boxes, Shape
+from collbench.schema.place import SHAPE
 
 #: A job without a sign of its driver ends after so long (s): folders over a network show changes late.
 ABANDONED = 300
@@ -69,16 +69,6 @@ def resources_of(placements: Iterable[tuple[LaunchCell, Placement]]) -> Resource
         for cell, placement in placements
     ]
     return Resources(*(max(numbers) for numbers in zip(*worlds, strict=True)))
-
-
-def each_of(cell: LaunchCell) -> int:
-    """Ranks of a cell on each host."""
-    return cell.ranks // cell.hosts
-
-
-def cores_of(placement: Placement) -> int:
-    """Of each rank: the fewest, where they differ."""
-    return min(len(slot.cores) for slot in placement.slots)
 
 
 def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> str:
@@ -137,38 +127,12 @@ def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
     return lines
 
 
-def shape_of(cell: LaunchCell, placement: Placement) -> Shape:
-    """What its ranks compare with what they find."""
-    boxes: Boxes = "none" if cell.isolation is None else "host" if cell.policy == "multi" else "rank"
-    return Shape(
-        hosts=cell.hosts, each=each_of(cell), cores=cores_of(placement), boxes=boxes, crowded=placement.crowded
-    )
-
-
 def variables_of(cell: LaunchCell, placement: Placement, starter: Starter, site: SlurmSite) -> dict[str, str]:
     """What every rank shares."""
     shape = msgspec.json.encode(shape_of(cell, placement)).decode()
     apart = cell.policy == "single" and each_of(cell) > 1
     return {SHAPE: shape, "OMP_NUM_THREADS": "1", **starter.environment, **(WITHOUT_PROC_LINKS if apart else {}),
             **site.variables}  # fmt: skip
-
-
-def library_of(image: str, site: SlurmSite, plan: LaunchPlan) -> str:
-    """The library that an image stands for: as the site file says, or its name.
-
-    Raises:
-        PlanError: neither says it.
-    """
-    named = site.libraries.get(image) or next((name for name in starters.names() if name in image), "")
-    if not named and communicates(plan):
-        raise PlanError(f"image {image}: its name does not say which library it holds. Say it in the site file: "
-                        f"libraries = {{ {image} = \"openmpi\" }} ({', '.join(starters.names())}).")  # fmt: skip
-    return named
-
-
-def starter_of(cell: LaunchCell, site: SlurmSite, plan: LaunchPlan) -> Starter:
-    """How srun starts the ranks of a cell, before its image was seen."""
-    return starters.get(library_of(cell.image, site, plan), cell.image) if communicates(plan) else PROCESS
 
 
 def python_of(cell: LaunchCell, site: SlurmSite) -> str:

@@ -1,0 +1,83 @@
+"""Engine `k8s`: worlds in pods of a Kubernetes cluster, as Jobs, and as MPIJobs of the MPI Operator."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collbench.launch.cells import Launch, LaunchCell, inner_plan
+from collbench.launch.engines.k8s.ladder import LADDER, refuse
+from collbench.launch.engines.k8s.objects import manifests
+from collbench.launch.engines.k8s.pods import Launchable, Object
+from collbench.launch.engines.k8s.session import PREFIX, K8sSession
+from collbench.launch.engines.k8s.site import K8sSite, read
+from collbench.launch.engines.ladder import Ladder
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.placing import Placement
+from collbench.launch.shapes import starter_of
+from collbench.launch.stopping import StopCheck
+from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.schema.launch_plan import LaunchPlan
+
+
+@dataclass(frozen=True)
+class K8sEngine:
+    """A cluster to which kubectl has access. Its address is a site file."""
+
+    name: str = "k8s"
+    ladder: Ladder = LADDER
+    starts_ranks: bool = True
+    bare: bool = True  # a world without containers is refused in words of its own
+    start_seconds: tuple[float, float] = (10.0, 0.5)  # an estimate: pods took 6 s with their ranks on one node
+
+    def address(self, plan: LaunchPlan) -> str:
+        return plan.site
+
+    def machine(self, address: str = "") -> Topology:
+        """A node as the site file describes it: its processors are numbered, which of them pods get it decides."""
+        site = read(address)
+        gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(site.gpus))
+        return Topology(tuple(Core(number) for number in range(site.cores)), gpus)
+
+    def container(self, box: str) -> str | None:
+        return box
+
+    def user(self) -> tuple[int, int]:
+        """The driver's: results are copied by it."""
+        return os.getuid(), os.getgid()
+
+    def render(self, world: WorldSpec) -> tuple[str, ...]:
+        """Nothing: a launch is objects (`script`)."""
+        return ()
+
+    def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> str:
+        """The objects of every launch, in their order, as kubectl takes them."""
+        site = read(plan.site)
+        refuse(plan, placements, site)
+        lines = []
+        for launch in order:
+            lines.append(f"# launch {launch.sequence}: {launch.cell.title}\n")
+            lines += [f"---\n{json.dumps(one, indent=1)}\n" for one in _objects(plan, launch, placements, site)]
+        return "".join(lines)
+
+    def connect(self, address: str, check: StopCheck) -> K8sSession:
+        return K8sSession(read(address), check)
+
+
+def _objects(
+    plan: LaunchPlan, launch: Launch, placements: Mapping[LaunchCell, Placement], site: K8sSite
+) -> tuple[Object, ...]:
+    cell = launch.cell
+    stack = Stack(starter_of(cell.image, site.libraries, plan), "")
+    name, at = f"{PREFIX}RUN-{launch.sequence}".lower(), folders_in(Path(PREFIX))
+    world = WorldSpec(f"{PREFIX}run", name, "driver", cell, placements[cell], stack, at, (0, 0))
+    return manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))
+
+
+ENGINE = K8sEngine()

@@ -1,0 +1,235 @@
+"""The pods of a launch, as Kubernetes' objects. Pure.
+
+Every command ends by writing its exit code, and then waits, so that what the ranks wrote can still be copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from collbench.launch.engines.k8s.ladder import LARGE_SHM
+from collbench.launch.engines.k8s.site import K8sSite
+from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.placing import Box
+from collbench.launch.shapes import cores_of, shape_of
+from collbench.launch.starters.starter import Argv
+from collbench.schema.place import HOST, SHAPE
+
+Object = dict[str, Any]
+
+#: Labels and the annotation of everything that is made: the experiment, the launch, what a pod is of it, its driver.
+RUN, LAUNCH, PART, DRIVER = "collbench/run", "collbench/launch", "collbench/part", "collbench/driver"
+
+#: Where containers find the inner plan, and where they write.
+PLAN, RESULTS = "/collbench/plan.json", "/results"
+
+#: The user of collbench's images, by number: Kubernetes believes no name.
+USER = 1000
+
+#: How long (s) a launch that has ended waits to be copied, and how long a pod has to end when it is deleted.
+KEPT, GRACE = 600, 2
+
+#: The rest of every script: what it ran has ended with `$code`.
+_KEEP = f'echo "$code" > {RESULTS}/code.part; mv {RESULTS}/code.part {RESULTS}/code; exec sleep {KEPT}'
+
+#: The environment of a container, for the ranks that ssh starts there: sshd gives them none.
+_ENVIRONMENT = f"export -p > {RESULTS}/environment"
+
+#: What stands before a rank that was started by ssh.
+RANK: Argv = ("sh", "-c", f'. {RESULTS}/environment; exec "$@"', "rank")
+
+_WORKER = (
+    f"export COLLBENCH_CONTAINER=c${{POD_NAME##*-}}; {_ENVIRONMENT}; "
+    "exec /usr/sbin/sshd -De -f /etc/ssh/collbench_sshd_config"
+)
+
+_LAUNCHER = f'export COLLBENCH_CONTAINER=launcher; {_ENVIRONMENT}; "$@"; code=$?; {_KEEP}'
+
+_ALONE = f'export COLLBENCH_CONTAINER=c0; "$@"; code=$?; {_KEEP}'
+
+#: The last line that a look at an image prints.
+END = "collbench: end"
+
+_LOOK = f'"$@" 2>&1; echo "{END}"; exec sleep {KEPT}'
+
+#: Ranks that need no launcher: all of a container are started here, numbered from those of the containers before.
+_DIRECT = """\
+export COLLBENCH_CONTAINER=c$((JOB_COMPLETION_INDEX * {boxes} + {box})); code=0; i=0
+while [ $i -lt {ranks} ]; do
+  RANK=$((JOB_COMPLETION_INDEX * {each} + {before} + i)) LOCAL_RANK=$i "$@" & started="$started $!"; i=$((i + 1))
+done
+for rank in $started; do wait $rank || code=$?; done
+"""
+
+
+@dataclass(frozen=True)
+class Launchable:
+    """A launch as Kubernetes is given it. `inner` is the plan of its ranks, as JSON.
+
+    `nodes` are those that it is to have; empty: any.
+    """
+
+    world: WorldSpec
+    site: K8sSite
+    inner: str
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {RUN: self.world.run, LAUNCH: self.world.name}
+
+    @property
+    def shares_pod(self) -> bool:
+        """Whether the containers of a host are in one pod."""
+        return self.world.cell.isolation in ("net", "visible")
+
+    @property
+    def pods(self) -> int:
+        """Pods with ranks."""
+        return self.world.cell.hosts if self.shares_pod else len(self.world.placement.boxes)
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """Those of the first pod; all others are like it."""
+        every = self.world.placement.boxes
+        return every[: len(every) // self.pods]
+
+    @property
+    def by_ssh(self) -> bool:
+        """Whether a launcher starts the ranks of several pods."""
+        return bool(self.world.stack.starter.operator) and self.pods > 1
+
+
+def program() -> Argv:
+    """The command of a rank."""
+    return ("python", "-m", "collbench", "run", PLAN, "--out", f"{RESULTS}/out", "--style", "csv")
+
+
+def plain_pod(site: K8sSite, seccomp: str = "RuntimeDefault") -> Object:
+    """What every pod has: no rights, no token, the nodes of the site."""
+    spec: Object = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE,
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "seccompProfile": {"type": seccomp},
+        },
+    }  # fmt: skip
+    return spec | ({"nodeSelector": dict(site.node_selector)} if site.node_selector else {})
+
+
+def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
+    """A pod template. Its requests are its limits, so that a node with the static policy gives it whole cores."""
+    cell = launch.world.cell
+    spec = plain_pod(launch.site, "Unconfined" if cell.seccomp == "unconfined" else "RuntimeDefault")
+    spec |= {"containers": containers, "volumes": _volumes(launch, part)}
+    if cell.isolation == "files" and part != "launcher":
+        spec |= {"hostNetwork": True, "hostIPC": True, "hostPID": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    if launch.shares_pod:
+        spec["shareProcessNamespace"] = True
+    if part == "ranks" and (affinity := _affinity(launch)):
+        spec["affinity"] = affinity
+    return {"metadata": {"labels": launch.labels | {PART: part}}, "spec": spec}
+
+
+def _affinity(launch: Launchable) -> Object:
+    """All on one node, or each on a node of its own; and on which."""
+    chosen = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in launch.nodes]
+    on_nodes = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": chosen}}
+    affinity: Object = {"nodeAffinity": on_nodes} if chosen else {}
+    if launch.pods == 1:
+        return affinity
+    term = {"labelSelector": {"matchLabels": {LAUNCH: launch.world.name, PART: "ranks"}},
+            "topologyKey": "kubernetes.io/hostname"}  # fmt: skip
+    kind = "podAffinity" if launch.world.cell.hosts == 1 else "podAntiAffinity"
+    return affinity | {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _volumes(launch: Launchable, part: str) -> list[Object]:
+    volumes: list[Object] = [
+        {"name": "plan", "configMap": {"name": launch.world.name}},
+        {"name": "results", "emptyDir": {}},
+    ]
+    if _has_large_shm(launch, part):
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(LARGE_SHM)}})
+    return volumes
+
+
+def _has_large_shm(launch: Launchable, part: str) -> bool:
+    return launch.world.cell.isolation in ("limits", "net") and part == "ranks"
+
+
+def rank_container(launch: Launchable, box: Box, name: str, command: Argv, more: dict[str, str]) -> Object:
+    """A container with ranks: cores, memory and GPUs are its own."""
+    cell, placement = launch.world.cell, launch.world.placement
+    resources = {"cpu": str(cores_of(placement) * len(box.ranks)), "memory": launch.site.memory}
+    if box.gpus:
+        resources["nvidia.com/gpu"] = str(len(box.gpus))
+    added = {"limits": ["SYS_NICE"], "net": ["SYS_NICE", "SYS_PTRACE"]}.get(cell.isolation or "", [])
+    made = _container(launch, name, command, resources, variables(launch) | more)
+    if added:
+        made["securityContext"]["capabilities"]["add"] = added
+    if _has_large_shm(launch, "ranks"):
+        made["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - in the container
+    return made
+
+
+def launcher_container(launch: Launchable, command: Argv) -> Object:
+    """The container that starts the ranks of other pods."""
+    return _container(launch, "launcher", command, {"cpu": "1", "memory": "1Gi"}, variables(launch))
+
+
+def _container(
+    launch: Launchable, name: str, command: Argv, resources: dict[str, str], environment: dict[str, str]
+) -> Object:
+    fields = {HOST: "spec.nodeName", "POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
+    listed = [{"name": key, "value": value} for key, value in environment.items()]
+    of_pod = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
+    return {
+        "name": name,
+        "image": launch.site.images.get(launch.world.cell.image, ""),
+        "command": list(command),
+        "env": [*of_pod, *listed],
+        "resources": {"requests": dict(resources), "limits": dict(resources)},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "plan", "mountPath": "/collbench"}, {"name": "results", "mountPath": RESULTS}],
+    }
+
+
+def variables(launch: Launchable) -> dict[str, str]:
+    """What every rank shares."""
+    world = launch.world
+    shape = msgspec.json.encode(shape_of(world.cell, world.placement)).decode()
+    return {SHAPE: shape, "OMP_NUM_THREADS": "1", **world.stack.starter.environment, **launch.site.variables}
+
+
+def script_alone(argv: Argv) -> Argv:
+    """A command in the only container with ranks."""
+    return ("sh", "-c", _ALONE, "launch", *argv)
+
+
+def script_launcher(argv: Argv) -> Argv:
+    """A command that starts ranks in other pods."""
+    return ("sh", "-c", _LAUNCHER, "launch", *argv)
+
+
+def script_worker() -> Argv:
+    """A pod in which a launcher starts ranks."""
+    return ("sh", "-c", _WORKER)
+
+
+def script_direct(boxes: tuple[Box, ...], box: int, argv: Argv) -> Argv:
+    """All ranks of one of the boxes of a pod."""
+    before, each = sum(len(one.ranks) for one in boxes[:box]), sum(len(one.ranks) for one in boxes)
+    ranks = len(boxes[box].ranks)
+    text = _DIRECT.format(boxes=len(boxes), box=box, ranks=ranks, each=each, before=before)
+    return ("sh", "-c", text + (_KEEP if box == 0 else f"exec sleep {KEPT}"), "launch", *argv)
+
+
+def script_look(argv: Argv) -> Argv:
+    """A command whose output is read as long as the pod is there."""
+    return ("sh", "-c", _LOOK, "look", *argv)

@@ -1,0 +1,196 @@
+"""The pods of an MPIJob, played by containers: the operator's key, hostfile and variables, and our own commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tools.toy_slurm import BUILD, OUTSIDE, docker
+
+from collbench.launch.cells import inner_plan
+from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, manifests
+from collbench.launch.engines.k8s.pods import Launchable, Object
+from collbench.launch.engines.k8s.site import K8sSite
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.expansion import expand
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.shapes import starter_of
+from collbench.schema.launch_plan import LaunchPlan
+from tests.containers.conftest import Started
+from tests.containers.test_launch import need
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.docker
+
+#: What the MPI Operator sets in the launcher, by library; and a line of its hostfile.
+OPERATOR = {
+    "openmpi": {
+        "OMPI_MCA_orte_default_hostfile": HOSTFILE, "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+        "OMPI_MCA_orte_set_default_slots": "1", "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
+    },
+    "mpich": {"HYDRA_HOST_FILE": HOSTFILE, "HYDRA_LAUNCH_EXTRA_ARGS": "-o ConnectionAttempts=10"},
+}  # fmt: skip
+LINE = {"openmpi": "{host} slots={slots}\n", "mpich": "{host}:{slots}\n"}
+
+
+@dataclass
+class Pods:
+    """Containers that play the pods of an MPIJob. `folder` holds what the operator and Kubernetes mount."""
+
+    library: str
+    image: str
+    job: Object
+    folder: Path
+    network: str
+    started: list[str] = field(default_factory=list)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.job["spec"]
+        return found
+
+    def name_of(self, worker: int) -> str:
+        return f"{self.job['metadata']['name']}-worker-{worker}"
+
+    def up(self) -> None:
+        """As the operator: a key, a hostfile, a network with the service's names, and the workers."""
+        name, workers = self.job["metadata"]["name"], self.spec["mpiReplicaSpecs"]["Worker"]["replicas"]
+        keys, etc = self.folder / "keys", self.folder / "etc"
+        for folder in (self.folder, keys, etc):
+            folder.mkdir(exist_ok=True)
+        keygen = ("ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", "key")
+        text = docker("run", "--rm", self.image, "sh", "-c", f"cd && {shell(keygen)} && cat key key.pub")
+        private, _, public = text.partition("-----END OPENSSH PRIVATE KEY-----\n")
+        (keys / "id_rsa").write_text(private + "-----END OPENSSH PRIVATE KEY-----\n")
+        for file in ("id_rsa.pub", "authorized_keys"):
+            (keys / file).write_text(public)
+        hosts = [f"{self.name_of(number)}.{name}.{self.job['metadata']['namespace']}.svc" for number in range(workers)]
+        line = LINE[self.library]
+        (etc / "hostfile").write_text(
+            "".join(line.format(host=host, slots=self.spec["slotsPerWorker"]) for host in hosts)
+        )
+        docker("network", "create", "--internal", self.network)
+        for number, host in enumerate(hosts):
+            self.start("Worker", self.name_of(number), ("--network-alias", host, f"--cpuset-cpus={number % 2}"))
+
+    def start(self, part: str, hostname: str, flags: tuple[str, ...], argv: list[str] | None = None) -> str:
+        """A pod, with what its template says that a container can have."""
+        template = self.spec["mpiReplicaSpecs"][part]["template"]["spec"]
+        (container,) = template["containers"]
+        fields = {"spec.nodeName": f"node-of-{hostname}", "metadata.name": hostname}
+        variables = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        of_pod = {
+            one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "value" not in one
+        }
+        variables |= {key: fields[path] for key, path in of_pod.items() if path in fields}
+        variables |= OPERATOR[self.library] if part == "Launcher" else {}
+        variables |= {"PYTHONPATH": "/src"}
+        listed = [word for key, value in variables.items() for word in ("--env", f"{key}={value}")]
+        name = f"{self.network}-{hostname}"
+        self.started.append(name)
+        docker(
+            "run", "-d", "--name", name, "--hostname", hostname, "--network", self.network, *flags, *listed,
+            "--user", str(template["securityContext"]["runAsUser"]), "--cap-drop", "ALL",
+            "--security-opt", "no-new-privileges", "--tmpfs", "/results:mode=1777",
+            "--volume", f"{self.folder / 'keys'}:{KEYS}:ro", "--volume", f"{self.folder / 'etc'}:/etc/mpi:ro",
+            "--volume", f"{self.folder / 'plan'}:/collbench:ro", "--volume", f"{ROOT / 'src'}:/src:ro",
+            self.image, *(argv or container["command"]),
+        )  # fmt: skip
+        return name
+
+    def launch(self, without: tuple[str, ...] = ()) -> tuple[int, str]:
+        """The launcher, to its end: exit code and output. `without`: words that its command lacks."""
+        (container,) = self.spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+        address = "$(hostname -i)"  # Kubernetes knows it
+        argv = [word for word in container["command"] if word not in without]
+        words = " ".join(address if word == "$(POD_IP)" else shell((word,)) for word in argv)
+        name = self.start("Launcher", "launcher", (), ["sh", "-c", f"exec {words}"])
+        end = time.monotonic() + 90
+        while (code := read(name, "/results/code")) == "":
+            assert time.monotonic() < end, docker("logs", name)
+            time.sleep(0.2)
+        done = subprocess.run(("docker", "logs", name), capture_output=True, text=True, check=True)
+        return int(code), done.stdout + done.stderr
+
+    def records(self) -> list[dict[str, Any]]:
+        """What rank 0 wrote, in the pod that the results are copied from."""
+        text = read(f"{self.network}-{self.name_of(0)}", "/results/out/records.jsonl")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def down(self) -> None:
+        if self.started:
+            docker("rm", "-f", *self.started)
+        subprocess.run(("docker", "network", "rm", self.network), capture_output=True, check=False)
+
+
+def shell(words: tuple[str, ...]) -> str:
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+
+
+def read(container: str, path: str) -> str:
+    done = subprocess.run(("docker", "exec", container, "cat", path), capture_output=True, text=True, check=False)
+    return done.stdout
+
+
+def mpi_job(library: str, folder: Path, ranks: int, policy: str) -> Object:
+    """The MPIJob of a launch over two hosts, and its ConfigMap as files."""
+    plan = LaunchPlan(images=(library,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
+                      hosts=(2,), launches=1, iters=5, warmup=1, timeout="40s", engine="k8s")  # fmt: skip
+    site = K8sSite(cores=ranks, images={library: library}, objects="mpijob", namespace="bench")
+    (folder / "site.toml").write_text(
+        f'[k8s]\ncores = {ranks}\nobjects = "mpijob"\nimages = {{ {library} = "{library}" }}\n'
+    )
+    done = expand(msgspec.structs.replace(plan, site=str(folder / "site.toml")))
+    (cell,) = done.cells
+    stack = Stack(starter_of(library, {}, plan), "")
+    world = WorldSpec("cb", "cb-0", "", cell, done.placements[cell], stack, folders_in(Path("x")), (0, 0))
+    config, job = manifests(Launchable(world, site, msgspec.json.encode(inner_plan(plan, cell)).decode()))
+    (folder / "plan").mkdir()
+    (folder / "plan/plan.json").write_text(config["data"]["plan.json"])
+    return job
+
+
+@pytest.fixture
+def pods(request: pytest.FixtureRequest, started: Started, tmp_path: Path) -> Iterator[Pods]:
+    """A rank on each of two workers, with the library that the test names."""
+    library = request.param
+    need(started, library)
+    image = f"toy-sshd/{library}"
+    docker("build", "-q", "-f", str(ROOT / "tools/sshd.Dockerfile"), "--build-arg", f"IMAGE=collbench/{library}",
+           "-t", image, str(ROOT / "tools"), limit=BUILD)  # fmt: skip
+    folder = OUTSIDE / f"cbpods-{time.time_ns() % 10**8}"
+    folder.mkdir()
+    made = Pods(library, image, mpi_job(library, folder, 2, "single"), folder, folder.name)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("pods", ["openmpi", "mpich"], indirect=True)
+def test_a_rank_in_each_worker(pods: Pods) -> None:
+    code, output = pods.launch()
+    assert code == 0, output
+    (record,) = pods.records()
+    assert record["status"] == "ok"
+    assert record["ranks"]["container"] == ["c0", "c1"]
+    manifest = json.loads(read(f"{pods.network}-{pods.name_of(0)}", "/results/out/manifest.json"))
+    assert [host["name"] for host in manifest["hosts"]] == [pods.name_of(0), pods.name_of(1)]
+
+
+@pytest.mark.parametrize("pods", ["openmpi"], indirect=True)
+def test_without_the_hostfile_open_mpi_stays_in_the_launcher_and_the_shape_says_so(pods: Pods) -> None:
+    """What the operator's variables alone do: they are those of an older Open MPI."""
+    code, output = pods.launch(without=("--hostfile", HOSTFILE))
+    assert code != 0
+    assert "2 hosts were planned, and the ranks are on 1 (node-of-launcher)" in output, output

@@ -1,0 +1,107 @@
+"""Plays kubectl and a cluster of one node, node-7: a Job's only pod is a process of this machine. For tests.
+
+What it was asked is in `asked` of the folder PLAYED, and what tests want it to say
+instead in `says`: by the first word of the command a message that it fails with, and `pods`: what it says of pods.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(os.environ["PLAYED"])
+
+
+def apply(text: str) -> None:
+    with (HERE / "applied").open("a") as applied:
+        applied.write(f"{text}\n---\n")
+    for document in text.split("\n---\n"):
+        one = json.loads(document)
+        name = one["metadata"]["name"]
+        (HERE / f"{one['kind']}-{name}").write_text(document)
+        if one["kind"] == "ConfigMap":
+            (HERE / "plan.json").write_text(one["data"]["plan.json"])
+        if one["kind"] == "Job":
+            start(name, one["spec"]["template"])
+
+
+def start(name: str, template: dict[str, Any]) -> None:
+    """The command of a pod, with folders of this machine for those of the container."""
+    (container,) = template["spec"]["containers"]
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    words = [word.replace("/results", str(results)).replace("/collbench/plan.json", str(HERE / "plan.json"))
+             for word in container["command"]]  # fmt: skip
+    own = {one["name"]: one["value"] for one in container.get("env", ()) if "value" in one}
+    with (HERE / f"log-{name}").open("w") as log:
+        process = subprocess.Popen(words, env=os.environ | own, stdout=log, stderr=log, start_new_session=True)
+    pod = {"metadata": {"name": f"{name}-0-x", "labels": template["metadata"]["labels"]},
+           "spec": {"nodeName": "node-7"}, "status": {"containerStatuses": [{"state": {"running": {}}}]}}  # fmt: skip
+    (HERE / f"pod-{name}").write_text(json.dumps(pod | {"pid": process.pid}))
+
+
+def get(kinds: str, labels: dict[str, str], says: dict[str, Any]) -> str:
+    if kinds == "pods" and "pods" in says and labels.get("collbench/launch"):
+        return json.dumps({"items": says["pods"]})
+    if kinds == "events":
+        return json.dumps({"items": says.get("events", [])})
+    found = [json.loads(path.read_text()) for path in HERE.glob("*-*") if matches(path, kinds)]
+    belongs = [one for one in found if all(one["metadata"]["labels"].get(key, "") == value or not value
+                                           for key, value in labels.items())]  # fmt: skip
+    return json.dumps({"items": belongs})
+
+
+def matches(path: Path, kinds: str) -> bool:
+    kind = path.name.partition("-")[0]
+    return kind == "pod" if kinds == "pods" else kind in ("Job", "ConfigMap", "Service", "MPIJob")
+
+
+def delete(labels: dict[str, str]) -> None:
+    for path in [path for path in HERE.glob("*-*") if matches(path, "pods") or matches(path, "all")]:
+        one = json.loads(path.read_text())
+        if any(one["metadata"]["labels"].get(key) != value for key, value in labels.items()):
+            continue
+        if "pid" in one:
+            subprocess.run(("kill", "-9", "--", f"-{one['pid']}"), check=False)
+        path.unlink()
+
+
+def selected(words: list[str]) -> dict[str, str]:
+    text = next((word.partition("=")[2] for word in words if word.startswith("--selector=")), "")
+    return {key: value for key, _, value in (pair.partition("=") for pair in text.split(",") if pair)}
+
+
+def become(*argv: str) -> None:
+    os.execvp(argv[0], argv)  # noqa: S606 - kubectl is ended by a signal, and so this is
+
+
+def main(words: list[str]) -> None:
+    says = json.loads((HERE / "says").read_text()) if (HERE / "says").exists() else {}
+    with (HERE / "asked").open("a") as asked:
+        asked.write(" ".join(words) + "\n")
+    words = [word for word in words if not word.startswith(("--namespace", "--context"))]
+    if words[0] in says:
+        sys.exit(says[words[0]])
+    if words[0] == "version":
+        sys.stdout.write('{"serverVersion": {"gitVersion": "v1.34.1"}}')
+    elif words[0] == "apply":
+        apply(sys.stdin.read())
+    elif words[0] == "get":
+        sys.stdout.write(get(words[1], selected(words), says))
+    elif words[0] == "delete":
+        delete(selected(words))
+    elif words[0] == "logs":
+        name = selected(words).get("collbench/launch") or words[1].removesuffix("-0-x")
+        follow = ("-f",) if "--follow" in words else ()
+        become("tail", *follow, "-n", "+1", str(HERE / f"log-{name}"))
+    elif words[0] == "exec":
+        script = words[-1].replace("/results", str(HERE / "results"))
+        become("sh", "-c", script)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,250 @@
+"""The engine `k8s` without a cluster: site files, objects, what is refused, and what is said of pods."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.k8s_objects import check
+
+from collbench.errors import PlanError
+from collbench.launch.engines.k8s import ENGINE, states
+from collbench.launch.engines.k8s.objects import manifests
+from collbench.launch.engines.k8s.pods import Launchable
+from collbench.launch.engines.k8s.results import unpack
+from collbench.launch.engines.k8s.site import read
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.expansion import expand
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.shapes import starter_of
+from collbench.schema.launch_plan import LaunchPlan
+
+SITE: dict[str, Any] = {
+    "cores": 8, "objects": "mpijob", "namespace": "bench",
+    "images": {name: f"registry/{name}:1" for name in ("openmpi", "mpich", "torch")},
+}  # fmt: skip
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+Golden = Callable[[str, str], None]
+
+PLAN = LaunchPlan(images=("openmpi",), policies=("single",), collectives=("allreduce",), sizes=("8",), ranks=(2,),
+                  hosts=(2,), launches=1, engine="k8s")  # fmt: skip
+
+TORCH = {"images": ("torch",), "backends": ("torch-gloo",)}
+
+
+def toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {toml(inner)}' for name, inner in value.items())} }}"
+    return json.dumps(value)
+
+
+def site_file(where: Path, **changes: Any) -> str:
+    path = where / "site.toml"
+    path.write_text("[k8s]\n" + "".join(f"{name} = {toml(value)}\n" for name, value in (SITE | changes).items()))
+    return str(path)
+
+
+def printed(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> str:
+    done = expand(msgspec.structs.replace(PLAN, site=site_file(folder, **site), **(plan or {})))
+    return ENGINE.script(done.plan, done.order, done.placements)
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """The documents of what is printed, without the comments between them."""
+    documents = ("\n".join(line for line in part.splitlines() if not line.startswith("#"))
+                 for part in text.split("---\n"))  # fmt: skip
+    return [json.loads(document) for document in documents if document.strip()]
+
+
+def of_kind(text: str, kind: str) -> dict[str, Any]:
+    return next(one for one in objects(text) if one["kind"] == kind)
+
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("openmpi", {}, {}),
+    (
+        "mpich",
+        {"images": ("mpich",), "policies": ("multi",), "ranks": (4,), "isolation": ("files",)},
+        {"queue": "a"},
+    ),
+    ("packed", {"policies": ("packed:2",), "ranks": (4,), "hosts": (1,), "isolation": ("limits",)}, {}),
+    ("torch", TORCH, {"node_selector": {"pool": "h100"}, "variables": {"GLOO_SOCKET_IFNAME": "eth0"}}),
+    ("torch-net", TORCH | {"ranks": (4,), "isolation": ("net",)}, {"objects": "job"}),
+    ("one-pod", {"policies": ("multi",), "hosts": (1,), "seccomp": ("unconfined",)}, {"objects": "job"}),
+    ("gpus", {"device": "gpu", "backends": ("nccl",), "policies": ("multi",), "ranks": (4,)}, {"gpus": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "plan", "site"), CASES)
+def test_what_is_given_to_kubernetes(
+    golden: Golden, tmp_path: Path, name: str, plan: dict[str, Any], site: dict[str, Any]
+) -> None:
+    golden(f"k8s-{name}.yaml", printed(tmp_path, plan, **site))
+
+
+@pytest.mark.parametrize(("name", "plan", "site"), CASES)
+def test_kubernetes_knows_every_field(tmp_path: Path, name: str, plan: dict[str, Any], site: dict[str, Any]) -> None:
+    for one in objects(printed(tmp_path, plan, **site)):
+        check(one)
+
+
+def test_a_misspelt_field_is_found(tmp_path: Path) -> None:
+    text = printed(tmp_path, {"isolation": ("limits",)})
+    check(of_kind(text, "MPIJob"))
+    for right, wrong in (("slotsPerWorker", "slotPerWorker"), ("sizeLimit", "sizelimit"), ("OpenMPI", "OpenMPI5")):
+        with pytest.raises(AssertionError, match=wrong):
+            check(of_kind(text.replace(f'"{right}"', f'"{wrong}"'), "MPIJob"))
+
+
+def test_hosts_and_their_pods(tmp_path: Path) -> None:
+    """Pods of one host are on one node, those of several each on their own."""
+    one = of_kind(printed(tmp_path, TORCH | {"hosts": (1,)}), "Job")
+    several = of_kind(printed(tmp_path, TORCH), "Job")
+    assert set(one["spec"]["template"]["spec"]["affinity"]) == {"podAffinity"}
+    assert set(several["spec"]["template"]["spec"]["affinity"]) == {"podAntiAffinity"}
+    assert (
+        "affinity" not in of_kind(printed(tmp_path, {"policies": ("multi",), "hosts": (1,)}), "Job")["spec"]["template"]
+    )
+
+
+def test_later_launches_have_the_nodes_of_the_first(tmp_path: Path) -> None:
+    done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path)))
+    ((cell, placement),) = done.placements.items()
+    stack = Stack(starter_of("openmpi", {}, done.plan), "")
+    world = WorldSpec("run", "run-1", "", cell, placement, stack, folders_in(tmp_path), (0, 0))
+    _, job = manifests(Launchable(world, read(done.plan.site), "{}", ("a", "b")))
+    check(job)
+    pods = job["spec"]["mpiReplicaSpecs"]
+    terms = pods["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [term["matchFields"][0]["values"] for term in terms] == [["a"], ["b"]]
+    assert "affinity" not in pods["Launcher"]["template"]["spec"]
+
+
+def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
+    job = of_kind(printed(tmp_path, {"policies": ("multi",), "ranks": (4,), "cores_per_rank": 2}), "MPIJob")
+    (container,) = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert container["resources"] == {kind: {"cpu": "4", "memory": "4Gi"} for kind in ("requests", "limits")}
+    assert job["spec"]["slotsPerWorker"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"cores": 0}, "cores must be 1 or more"),
+        ({"objects": "pods"}, "Invalid enum value 'pods'"),
+        ({"registry": "x"}, "unknown field `registry`"),
+        ({"timeout": "soon"}, "timeout 'soon': not a duration"),
+    ],
+)
+def test_a_site_file_that_makes_no_sense(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(PlanError, match=r"^site .*site\.toml") as refused:
+        read(site_file(tmp_path, **changes))
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("plan", "site", "says"),
+    [
+        ({"policies": ("host",)}, {}, "policy host: pods are containers. Leave it out"),
+        ({"policies": ("numa",)}, {}, "policy numa: where memory nodes are, only a node knows. Use multi"),
+        ({"isolation": ("ipc",)}, {}, "Kubernetes shares ipc within a pod"),
+        ({"isolation": ("visible",)}, {}, "nvidia.com/gpu gives a GPU to one container"),
+        ({"isolation": ("net",)}, {}, "the MPI Operator starts one container of a pod. Use torch"),
+        ({"affinity": ("far",)}, {}, "affinity far"),
+        ({}, {"objects": "job"}, "openmpi reaches several pods by ssh"),
+        ({"ranks": (4,)}, {}, "cannot be asked for 2 pods on each of 2 hosts"),
+        ({"hosts": (1,), "isolation": ("files",)}, {}, "one port for sshd"),
+        ({"ranks": (32,), "oversubscribe": True}, {}, "oversubscribe: pods have cores of their own"),
+        ({"images": ("openmpi-mine",)}, {}, "does not say where it is. Add it to [k8s.images]"),
+        ({"images": ("mine",)}, {}, "does not say which library"),
+        ({"device": "gpu", "backends": ("nccl",)}, {}, "GPU"),
+    ],
+)
+def test_what_pods_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[str, Any], says: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        printed(tmp_path, plan, **site)
+    assert says in str(refused.value)
+
+
+def pod(name: str = "run-0-0", part: str = "ranks", index: str | None = None, **status: Any) -> dict[str, Any]:
+    annotations = {} if index is None else {"batch.kubernetes.io/job-completion-index": index}
+    return {
+        "metadata": {"name": name, "labels": {"collbench/part": part}, "annotations": annotations},
+        "status": status,
+    }
+
+
+def state(**how: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"state": how}]}
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: cpu."}
+
+
+@pytest.mark.parametrize(
+    ("pods", "running", "waits", "in_vain"),
+    [
+        ([pod(**state(running={}))], True, "", False),
+        ([pod(phase="Pending", conditions=[UNSCHEDULABLE])], False, "run-0-0: Unschedulable: 0/3 nodes: cpu.", False),
+        ([pod(**state(waiting={"reason": "ContainerCreating"}))], False, "run-0-0: ContainerCreating", False),
+        ([pod(**state(waiting={"reason": "ErrImagePull"}))], False, "run-0-0: ErrImagePull", False),
+        ([pod(**state(waiting={"reason": "ImagePullBackOff", "message": "no such image"}))], False,
+         "run-0-0: ImagePullBackOff: no such image", True),
+        ([pod(**state(terminated={"reason": "OOMKilled", "exitCode": 137}))], False,
+         "pod run-0-0 ended: OOMKilled (exit code 137)", True),
+        ([pod(phase="Failed", reason="Evicted", message="low on memory")], False,
+         "pod run-0-0 ended: Evicted: low on memory", True),
+        ([], False, "0 of 1 pods are there", False),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_pods(pods: list[dict[str, Any]], running: bool, waits: str, in_vain: bool) -> None:
+    found = states.standing(pods, 1)
+    assert (found.running, found.waits, found.in_vain) == (running, waits, in_vain)
+
+
+def test_who_writes_the_run_and_who_ends_it() -> None:
+    workers = [pod("job-worker-10"), pod("job-worker-2"), pod("job-worker-0")]
+    launcher = pod("job-launcher-x7", part="launcher")
+    assert states.writer([*workers, launcher]) == "job-worker-0"
+    assert states.head([*workers, launcher]) == "job-launcher-x7"
+    indexed = [pod("job-1-aaaaa", index="1"), pod("job-0-zzzzz", index="0")]
+    assert states.writer(indexed) == states.head(indexed) == "job-0-zzzzz"
+
+
+def archive(*names: str) -> io.BytesIO:
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as made:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            if name.endswith("link"):
+                member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+                made.addfile(member)
+            else:
+                member.size = 4
+                made.addfile(member, io.BytesIO(b"text"))
+    written.seek(0)
+    return written
+
+
+def test_only_files_of_a_run_are_copied(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    unpack(archive("./records.jsonl", "./samples/0.npy", "../manifest.json", "/etc/x", "other", "samples/../up",
+                   "samples/link"), out)  # fmt: skip
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
+        "out/records.jsonl", "out/samples/0.npy"
+    }  # fmt: skip
+
+
+def test_a_copy_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
+    whole = archive("./records.jsonl").getvalue()
+    with pytest.raises(tarfile.TarError):
+        unpack(io.BytesIO(whole[:700]), tmp_path)
