@@ -29,7 +29,7 @@ from collbench.schema.samples import ALL_RANKS_LIMIT
 from collbench.schema.store import Run, RunWriter, read_run
 from collbench.schema.summary import Seconds
 
-whole = st.integers(-(2**63), 2**63 - 1)
+whole = st.integers(-(2**62), 2**62)
 real = st.floats(allow_nan=False, allow_infinity=False)
 amount = st.integers(0, 2**62)
 few = st.integers(1, 2**20)
