@@ -52,6 +52,8 @@ COMMANDS = {
     "compare-zhao2018-ps.txt": "compare results/zhao2018-ps --by policy --style csv",
     "show-ddp-cpu.txt": "show results/ddp-cpu",
     "model-ddp-cpu.txt": "model results/ddp-cpu",
+    "show-slurm-toy.txt": "show results/slurm-toy",
+    "compare-slurm-toy.txt": "compare results/slurm-toy --by policy --style csv",
     "compare-ddp-cpu.txt": "compare results/ddp-cpu --by policy --style csv",
     "compare-storage.txt": "compare results/storage --by storage --given policy=multi --style csv",
 }  # fmt: skip
