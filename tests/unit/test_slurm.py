@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -227,7 +229,12 @@ def test_a_job_that_does_not_end_is_cancelled(programs: Path, tmp_path: Path, mo
     assert (tmp_path / "cancelled").exists() and not folder.exists()
     (tmp_path / "cancelled").unlink()
     folder.mkdir()
-    monkeypatch.setattr("time.sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt)
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.time", clock)
     with pytest.raises(KeyboardInterrupt) as interrupted:
         SlurmJob("7", folder).end()
     assert (tmp_path / "cancelled").exists() and "was cancelled" in interrupted.value.__notes__[0]
