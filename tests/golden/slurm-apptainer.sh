@@ -5,9 +5,9 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --time=2:00:00
 #SBATCH --no-requeue
-#SBATCH --output=/work/collbench/collbench-RUN/job.log
+#SBATCH --output=/lustre/collbench/collbench-RUN/job.log
 #SBATCH --exclusive
-cd /work/collbench/collbench-RUN || exit 72
+cd /lustre/collbench/collbench-RUN || exit 72
 scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
 exec {never}<> <(:)  # a pipe in which nothing comes: a pause without a process
@@ -31,4 +31,4 @@ export OMP_NUM_THREADS=1
 export UCX_LOG_LEVEL=info
 export UCX_POSIX_USE_PROC_LINK=n
 exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmi2 \
-  sh -c 'export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task apptainer exec --bind /work/collbench /img/mpich python -m collbench run /work/collbench/collbench-RUN/0/plan.json --out /work/collbench/collbench-RUN/0/out --style csv
+  sh -c 'export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task apptainer exec --bind /lustre/collbench /img/mpich python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv

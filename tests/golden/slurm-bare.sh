@@ -5,9 +5,9 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --time=2:00:00
 #SBATCH --no-requeue
-#SBATCH --output=/work/collbench/collbench-RUN/job.log
+#SBATCH --output=/lustre/collbench/collbench-RUN/job.log
 #SBATCH --exclusive
-cd /work/collbench/collbench-RUN || exit 72
+cd /lustre/collbench/collbench-RUN || exit 72
 module load openmpi
 scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
@@ -35,7 +35,7 @@ export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 export UCX_TLS=rc,sm
 exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix \
-  sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /work/openmpi/bin/python -m collbench run /work/collbench/collbench-RUN/0/plan.json --out /work/collbench/collbench-RUN/0/out --style csv
+  sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
 
 # step 1: openmpi host, 4 ranks
 export COLLBENCH_SHAPE='{"hosts":1,"each":4,"cores":1,"boxes":"none","crowded":false}'
@@ -46,4 +46,4 @@ export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 export UCX_TLS=rc,sm
 exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1 --mpi=pmix \
-  sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /work/openmpi/bin/python -m collbench run /work/collbench/collbench-RUN/1/plan.json --out /work/collbench/collbench-RUN/1/out --style csv
+  sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/1/plan.json --out /lustre/collbench/collbench-RUN/1/out --style csv

@@ -25,7 +25,7 @@ from collbench.launch.shapes import shape_of
 from collbench.schema.launch_plan import LaunchPlan
 
 SITE: dict[str, Any] = {
-    "folder": "/work/collbench", "cores": 8, "environments": {"openmpi": "/work/openmpi", "torch": "/work/torch"},
+    "folder": "/lustre/collbench", "cores": 8, "environments": {"openmpi": "/lustre/openmpi", "torch": "/lustre/torch"},
     "images": {"openmpi": "/img/openmpi", "mpich": "/img/mpich", "torch": "/img/torch"}, "options": ["--exclusive"],
 }  # fmt: skip
 
