@@ -75,9 +75,8 @@ def prepare(
     refuse_too_large(plan, expanded.cases)
     refuse_unusable_folder(expanded.cells, plan.folder)
     sessions = connect(expanded, check) if sessions is None else sessions
-    if held is not None:
-        held.enter_context(cleaned(sessions))
-    with cleaned(sessions):
+    with contextlib.ExitStack() as until_known:
+        (held or until_known).enter_context(cleaned(sessions))
         stacks = look_at(expanded, sessions)
     return PreparedCampaign(expanded, sessions, stacks)
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-import msgspec
-
-from collbench import workloads
-from collbench.errors import EngineError, ImageMissing
-from collbench.launch import starters
-from collbench.launch.cells import LaunchCell, communicates
+from collbench.errors import EngineError
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s.client import Client, of_launch
 from collbench.launch.engines.k8s.objects import look_job
 from collbench.launch.engines.k8s.pods import END
@@ -18,9 +14,7 @@ from collbench.launch.engines.k8s.world import ASK, on_standard_error, wait_for_
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.folders.signature import driver_identity
 from collbench.launch.placing import Placement
-from collbench.launch.probe import Contents
-from collbench.launch.shapes import library_of
-from collbench.launch.starters.starter import Argv
+from collbench.launch.probed import contents_in, probe_of
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -39,22 +33,16 @@ def look_at(
     """
     looks: dict[str, Look] = {}
     for number, image in enumerate(dict.fromkeys(cell.image for cell in placements)):
-        contents = _contents(client, f"{run}-look-{number}", run, image, plan, check)
         reference, title = client.site.images[image], f"image {image} ({client.site.images[image]})"
-        expected = library_of(image, client.site.libraries, plan)
-        if communicates(plan) and contents.vendor != expected:
-            raise ImageMissing(
-                f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
-                f"{', '.join(starters.names())}. Say in the site file which it is: libraries = {{ {image} = ... }}"
-            )
+        lines = _lines(client, f"{run}-look-{number}", run, image, plan, check)
+        contents = contents_in(lines, title, image, client.site.libraries, plan)
         looks[image] = Look(contents, reference, title, id=reference)
     return Looks(looks)
 
 
-def _contents(client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck) -> Contents:
+def _lines(client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck) -> list[str]:
     """What a pod of an image prints of it."""
-    torch = ("--torch",) if library_of(image, client.site.libraries, plan) == "torch" else ()
-    argv: Argv = ("python", "-m", "collbench.launch.probe", *torch, *workloads.uses(plan.benchmarks))
+    argv = probe_of("python", image, client.site.libraries, plan)
     client.apply((look_job(client.site, run, name, driver_identity(), image, argv),))
     try:
         (pod, *_) = wait_for_pods(client, name, 1, check, on_standard_error)
@@ -63,26 +51,13 @@ def _contents(client: Client, name: str, run: str, image: str, plan: LaunchPlan,
         client.delete("jobs", of_launch(name))
 
 
-def _printed(client: Client, pod: str, image: str, check: StopCheck) -> Contents:
+def _printed(client: Client, pod: str, image: str, check: StopCheck) -> list[str]:
     """Once it has said everything."""
     title, end = f"image {image} ({client.site.images[image]})", time.monotonic() + ANSWER
     while time.monotonic() < end:
         check()
         lines = [line for line in client.ask("logs", pod).splitlines() if line.strip()]
         if lines and lines[-1] == END:
-            return _decoded(title, lines[:-1])
+            return lines[:-1]
         time.sleep(ASK)
     raise EngineError(f"engine k8s: {title}: its pod runs, and says nothing for {ANSWER:g} s.")
-
-
-def _decoded(title: str, lines: list[str]) -> Contents:
-    for line in reversed(lines):
-        try:
-            contents = msgspec.json.decode(line, type=Contents)
-        except msgspec.DecodeError:
-            continue
-        if contents.another is not None:
-            raise ImageMissing(f"{title}: {contents.another}. Make it again with this collbench.")
-        return contents
-    said = lines[-1][:200] if lines else "nothing was printed"
-    raise ImageMissing(f"{title}: does not say what it holds ({said}). Name one that holds collbench in the site file.")

@@ -43,7 +43,6 @@ class K8sSession:
     run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
     folder: None = None
     nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    _held: int = 0
     _made: bool = False
 
     @cached_property
@@ -62,8 +61,7 @@ class K8sSession:
 
     @contextlib.contextmanager
     def cleaned(self) -> Iterator[None]:
-        """The outermost of such contexts deletes all that has the label of this run."""
-        self._held += 1
+        """At the end all is deleted that has the label of this run."""
         try:
             yield
         except BaseException as error:
@@ -73,8 +71,7 @@ class K8sSession:
             self._released(None)
 
     def _released(self, error: BaseException | None) -> None:
-        self._held -= 1
-        if self._held or not self._made:
+        if not self._made:
             return
         try:
             self.client.delete(self.kinds, {RUN: self.run})

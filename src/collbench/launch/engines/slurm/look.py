@@ -9,9 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from collbench import workloads
 from collbench.errors import ImageMissing
-from collbench.launch import starters
 from collbench.launch.cells import LaunchCell, communicates
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import StepOf, python_of, step_script
@@ -20,7 +18,7 @@ from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
-from collbench.launch.shapes import library_of
+from collbench.launch.probed import contents_in, probe_of
 from collbench.launch.starters.starter import PROCESS, Argv
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
@@ -44,9 +42,10 @@ def look_at(
         cells = {cell.isolation is not None: cell for cell in placements if cell.image == name}
         seen = {}
         for contained, cell in sorted(cells.items()):
-            contents = _contents(job, site, plan, cell, placements[cell], check)
-            title = f"image {name}" if contained else f"the environment for {name}"
-            _refuse_other_library(site, plan, name, title, contents)
+            title = _title(cell, site)
+            contents = contents_in(
+                _printed(job, site, plan, cell, placements[cell], check), title, name, site.libraries, plan
+            )
             seen[contained] = Look(contents, site.images.get(name, "") if contained else python_of(cell, site), title)
         looks[name] = seen.get(True) or seen[False]
         if len(seen) == 2:
@@ -79,16 +78,20 @@ def _differences(name: str, bare: Contents, inside: Contents, communicate: bool)
     return [f"{name}: apart from the container, host and image differ: {line}" for line in lines]
 
 
-def _contents(
+def _title(cell: LaunchCell, site: SlurmSite) -> str:
+    if cell.isolation is not None:
+        return f"image {cell.image} ({site.images.get(cell.image)})"
+    return f"environment {site.environments.get(cell.image) or 'on PATH'} for {cell.image}"
+
+
+def _printed(
     job: SlurmJob, site: SlurmSite, plan: LaunchPlan, cell: LaunchCell, placement: Placement, check: StopCheck
-) -> Contents:
+) -> tuple[str, ...]:
     """What one task on one node prints of itself."""
     one = replace(cell, ranks=1, hosts=1, servers=0)
     alone = replace(placement, boxes=(replace(placement.boxes[0], ranks=(0,), slots=placement.boxes[0].slots[:1]),))
-    torch = ("--torch",) if library_of(cell.image, site.libraries, plan) == "torch" else ()
-    argv = (python_of(cell, site), "-m", "collbench.launch.probe", *torch, *workloads.uses(plan.benchmarks))
     step = StepOf(f"look-{cell.image}-{job.steps}", one, alone, PROCESS, {})
-    return _decoded(cell, site, _answer(job, step, site, argv, check))
+    return _answer(job, step, site, probe_of(python_of(cell, site), cell.image, site.libraries, plan), check)
 
 
 def _answer(job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: StopCheck) -> tuple[str, ...]:
@@ -112,31 +115,3 @@ def _answer(job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: St
     finally:
         step.end()
     return log.lines
-
-
-def _decoded(cell: LaunchCell, site: SlurmSite, lines: tuple[str, ...]) -> Contents:
-    what = f"image {cell.image} ({site.images.get(cell.image)})" if cell.isolation else (
-        f"environment {site.environments.get(cell.image) or 'on PATH'} for {cell.image}")  # fmt: skip
-    for line in reversed(lines):
-        try:
-            contents = msgspec.json.decode(line, type=Contents)
-        except msgspec.DecodeError:
-            continue
-        if contents.another is not None:
-            raise ImageMissing(f"{what}: {contents.another}. Make it again with this collbench.")
-        return contents
-    said = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
-    raise ImageMissing(
-        f"{what}: does not say what it holds ({said[:200]}). Name one that holds collbench in the site file."
-    )
-
-
-def _refuse_other_library(site: SlurmSite, plan: LaunchPlan, name: str, title: str, contents: Contents) -> None:
-    if not communicates(plan):
-        return
-    expected = library_of(name, site.libraries, plan)
-    if contents.vendor != expected:
-        raise ImageMissing(
-            f"{title}: stands for {expected}, and holds {contents.vendor or 'no MPI'}; the launcher starts "
-            f"{', '.join(starters.names())}. Say in the site file which it is: libraries = {{ {name} = ... }}"
-        )

@@ -111,8 +111,7 @@ def step_script(step: StepOf, site: SlurmSite, program: Argv) -> str:
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
     of_task = "; ".join((*_of_task(step, site), 'exec "$@"'))
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in step.variables.items())
-    task = (*inside, "sh", "-c", of_task, "task", *program) if not runtime.prefix("", "", 1) or not contained else (
-        "sh", "-c", of_task, "task", *inside, *program)  # fmt: skip
+    task = ("sh", "-c", of_task, "task", *inside, *program)
     return f"{exports}exec {shlex.join(srun)} \\\n  {shlex.join(task)}\n"
 
 

@@ -47,7 +47,6 @@ class SlurmSession:
     check: StopCheck
     run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
     job: SlurmJob | None = None
-    _held: int = 0
 
     @cached_property
     def title(self) -> str:
@@ -62,8 +61,7 @@ class SlurmSession:
 
     @contextlib.contextmanager
     def cleaned(self) -> Iterator[None]:
-        """The outermost of such contexts cancels the job."""
-        self._held += 1
+        """At the end the job is cancelled."""
         try:
             yield
         except BaseException as error:
@@ -73,8 +71,7 @@ class SlurmSession:
             self._released(None)
 
     def _released(self, error: BaseException | None) -> None:
-        self._held -= 1
-        if self._held or self.job is None:
+        if self.job is None:
             return
         try:
             self.job.end()
