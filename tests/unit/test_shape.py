@@ -9,20 +9,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from collbench.bindings.simulation import FakeWorld, Hub, run_ranks
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
+from collbench.machine.facts import RankFacts, host, rank_facts
 from collbench.run import binding, shape
-from collbench.run.shape import Seat, compared
+from collbench.run.shape import compared
 from collbench.schema.place import HOST, SHAPE, Boxes, Shape
 from collbench.schema.place import shape as planned_shape
+from collbench.schema.record import Confinement
+
+
+def in_files(number: int) -> Confinement:
+    """That of a rank in the mount namespace of this number."""
+    return msgspec.structs.replace(rank_facts().confinement, namespaces={"mnt": number})
+
 
 #: Two hosts with two ranks each, of two cores.
 PLANNED = Shape(hosts=2, each=2, cores=2)
-SEATS = (
-    Seat("n0 boot", frozenset({0, 1}), "mnt:[1]"), Seat("n0 boot", frozenset({2, 3}), "mnt:[1]"),
-    Seat("n1 boot", frozenset({0, 1}), "mnt:[2]"), Seat("n1 boot", frozenset({2, 3}), "mnt:[2]"),
-)  # fmt: skip
+SEATS = tuple(
+    replace(rank_facts(), host=host, kernel_id="boot", cores=frozenset(cores), gpu=None, confinement=in_files(files))
+    for host, cores, files in (("n0", (0, 1), 1), ("n0", (2, 3), 1), ("n1", (0, 1), 2), ("n1", (2, 3), 2))
+)
 
 SRUN = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}
 
@@ -31,7 +38,7 @@ def test_a_world_as_planned() -> None:
     assert compared(PLANNED, SEATS) is None
 
 
-def changed(rank: int, **fields: Any) -> tuple[Seat, ...]:
+def changed(rank: int, **fields: Any) -> tuple[RankFacts, ...]:
     return tuple(replace(seat, **fields) if number == rank else seat for number, seat in enumerate(SEATS))
 
 
@@ -39,12 +46,12 @@ def changed(rank: int, **fields: Any) -> tuple[Seat, ...]:
     ("planned", "seats", "says"),
     [
         (PLANNED, SEATS[:3], "4 ranks were planned, and 3 met"),
-        (PLANNED, tuple(replace(seat, host="n0 boot") for seat in SEATS),
+        (PLANNED, tuple(replace(seat, host="n0") for seat in SEATS),
          "2 hosts were planned, and the ranks are on 1 (n0)"),
-        (PLANNED, changed(2, host="n0 boot"), "2 ranks were planned on each host, and n0 has 3"),
+        (PLANNED, changed(2, host="n0"), "2 ranks were planned on each host, and n0 has 3"),
         (PLANNED, changed(1, cores=frozenset({1, 2})), "ranks 0 and 1 share core 1 of n0"),
         (PLANNED, changed(3, cores=frozenset({2})), "rank 3 was to have 2 cores, and may use 2"),
-        (PLANNED, changed(1, files="mnt:[9]"),
+        (PLANNED, changed(1, confinement=in_files(9)),
          "ranks 0 to 1 of a host were planned in one place, and are in 2 mount namespaces"),
         (msgspec.structs.replace(PLANNED, boxes="rank"), SEATS,
          "ranks 0 to 1 of a host were planned each in a container of its own, and are in 1 mount namespace"),
@@ -54,7 +61,7 @@ def changed(rank: int, **fields: Any) -> tuple[Seat, ...]:
          "ranks 0 and 1 share GPU GPU-0"),
     ],
 )  # fmt: skip
-def test_what_differs_is_said(planned: Shape, seats: tuple[Seat, ...], says: str) -> None:
+def test_what_differs_is_said(planned: Shape, seats: tuple[RankFacts, ...], says: str) -> None:
     assert compared(planned, seats) == says
 
 
@@ -62,15 +69,10 @@ def test_ranks_may_share_cores_where_the_plan_says_so() -> None:
     assert compared(msgspec.structs.replace(PLANNED, crowded=True), changed(1, cores=frozenset({0, 1}))) is None
 
 
-def test_all_ranks_hear_of_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SHAPE, msgspec.json.encode(PLANNED).decode())
-    hub, found = Hub(3, 5.0), [""] * 3
-
-    def body(rank: int) -> None:
-        found[rank] = str(shape.difference(FakeWorld(hub, rank)))
-
-    run_ranks(hub, body, 5.0)
-    assert found == ["4 ranks were planned, and 3 met"] * 3
+def test_where_a_shape_was_planned_it_is_compared() -> None:
+    planned = {SHAPE: msgspec.json.encode(PLANNED).decode()}
+    assert binding.difference(SEATS, planned) is None
+    assert binding.difference(SEATS[:3], planned) == "4 ranks were planned, and 3 met"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +96,10 @@ def test_a_rank_takes_its_part_of_the_cores(
 
 
 def test_a_pod_is_on_the_node_that_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = shape.seat().host
+    own = rank_facts()
     monkeypatch.setenv(HOST, "node-7")
-    assert shape.seat().host == f"node-7 {own.split()[1]}" != own
+    assert replace(rank_facts(), host=own.host) == own
+    assert rank_facts().host == host().name == "node-7" != own.host
 
 
 def test_too_few_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

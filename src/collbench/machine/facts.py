@@ -13,6 +13,7 @@ from collbench.machine.confinement import confinement
 from collbench.machine.mounts import disks
 from collbench.machine.own_variables import own_names
 from collbench.schema.manifest import Gpu, Host
+from collbench.schema.place import HOST
 from collbench.schema.record import Confinement
 from collbench.timing.resolution import clock_step
 
@@ -103,6 +104,11 @@ def boot_id() -> str | None:
     return _read("/proc/sys/kernel/random/boot_id")
 
 
+def host_name() -> str:
+    """Of the machine that this process is on: as its launcher says, where its own hostname is that of a pod."""
+    return os.environ.get(HOST) or os.uname().nodename
+
+
 def machine_id() -> str:
     """Equal for processes on one machine, whatever container they are in."""
     return boot_id() or os.uname().nodename
@@ -113,7 +119,7 @@ def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
     boot = machine_id()
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
     return RankFacts(
-        host=os.uname().nodename,
+        host=host_name(),
         kernel_id=boot,
         clock_id=clock or f"{boot} {offsets}",
         cores=frozenset(os.sched_getaffinity(0)),
@@ -177,7 +183,7 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
     """Of this machine, for the manifest; `ranks` run on it and use `gpus`."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Host(
-        name=os.uname().nodename,
+        name=host_name(),
         ranks=tuple(ranks),
         kernel=os.uname().release,
         cpu=_cpu_model(),

@@ -35,6 +35,8 @@ def bind(environ: Mapping[str, str] = os.environ) -> None:
 
 def difference(ranks: tuple[RankFacts, ...], environ: Mapping[str, str] = os.environ) -> str | None:
     """How the world differs from the plan: in size, or in a rank's container, cores or GPU. None where it does not."""
+    if (of_world := place.shape(environ)) is not None:
+        return shape.compared(of_world, ranks)
     places = planned(environ)
     if places is None:
         return None

@@ -31,7 +31,7 @@ from collbench.errors import (
 )
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, have_common_clock, rank_facts
-from collbench.run import binding, describe, shape
+from collbench.run import binding, describe
 from collbench.run.choosing import chosen_backends, roles_of
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
@@ -204,8 +204,6 @@ def _measure_backend(
     facts = rank_facts(None if session.gpu is None else session.gpu.uuid, session.clock_id)
     ranks, messages = facts_of_all(session.world, facts), session.signals.messages is not None
     raise_on_all(session, _refuse(experiment, ranks, messages) if session.world.rank == 0 else None)
-    if (differs := shape.difference(session.world, session.gpu.uuid if session.gpu else None)) is not None:
-        raise AgreedError(WorldMismatch(f"{differs}."))
     programs = tuple(case for case in cases if isinstance(case, ProgramCase))
     raise_on_all(session, programs_do_not_fit(programs, ranks_here(session.world, ranks)))
     collective = tuple(case for case in cases if isinstance(case, CollectiveCase))

@@ -5,25 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from collbench.bindings.spec import World
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
-from collbench.machine.facts import format_cores, machine_id
-from collbench.schema.place import HOST, Shape, shape
+from collbench.machine.facts import RankFacts, format_cores
+from collbench.schema.place import Shape
 from collbench.units import counted
-
-
-@dataclass(frozen=True)
-class Seat:
-    """Where a rank is: its machine, the cores that it may use, its files (the mount namespace), and its GPU (UUID)."""
-
-    host: str
-    cores: frozenset[int]
-    files: str
-    gpu: str | None = None
 
 
 def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
@@ -47,81 +34,62 @@ def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
     os.sched_setaffinity(0, [usable[(first + i) % len(usable)] for i in range(planned.cores)])
 
 
-def difference(world: World, gpu: str | None = None) -> str | None:
-    """How the world differs from the shape that was planned for it; None: it does not, or none was. Collective.
-
-    `gpu` is the UUID of this rank's GPU.
-    """
-    planned = shape()
-    seats = world.gather(seat(gpu))
-    found: str | None = world.bcast(None if seats is None or planned is None else compared(planned, seats))
-    return found
-
-
-def seat(gpu: str | None = None) -> Seat:
-    """Of this rank."""
-    name = os.environ.get(HOST) or os.uname().nodename
-    return Seat(f"{name} {machine_id()}", frozenset(os.sched_getaffinity(0)), _mounts(), gpu)
-
-
-def _mounts() -> str:
-    try:
-        return str(Path("/proc/self/ns/mnt").readlink())
-    except OSError:
-        return ""
-
-
-def compared(planned: Shape, seats: Sequence[Seat]) -> str | None:
-    """The first difference between a shape and the seats of all ranks, in words.
+def compared(planned: Shape, ranks: Sequence[RankFacts]) -> str | None:
+    """The first difference between a shape and where the ranks of a world are, in words; None: there is none.
 
     Time and memory grow with the ranks, not with their square.
     """
-    if len(seats) != planned.hosts * planned.each:
-        return f"{counted(planned.hosts * planned.each, 'rank')} were planned, and {len(seats)} met"
-    ranks = Counter(seat.host for seat in seats)
-    names = ", ".join(sorted(host.split()[0] for host in ranks)[:4])
-    if len(ranks) != planned.hosts:
-        return f"{counted(planned.hosts, 'host')} were planned, and the ranks are on {len(ranks)} ({names})"
-    for host, number in ranks.items():
+    if len(ranks) != planned.hosts * planned.each:
+        return f"{counted(planned.hosts * planned.each, 'rank')} were planned, and {len(ranks)} met"
+    hosts = Counter(map(_machine, ranks))
+    if len(hosts) != planned.hosts:
+        names = ", ".join(sorted(name for name, _ in hosts)[:4])
+        return f"{counted(planned.hosts, 'host')} were planned, and the ranks are on {len(hosts)} ({names})"
+    for (name, _), number in hosts.items():
         if number != planned.each:
-            return f"{counted(planned.each, 'rank')} were planned on each host, and {host.split()[0]} has {number}"
-    return _cores(planned, seats) or _gpus(seats) or _containers(planned, seats)
+            return f"{counted(planned.each, 'rank')} were planned on each host, and {name} has {number}"
+    return _cores(planned, ranks) or _gpus(ranks) or _containers(planned, ranks)
 
 
-def _cores(planned: Shape, seats: Sequence[Seat]) -> str | None:
-    owner: dict[tuple[str, int], int] = {}
-    for rank, seat in enumerate(seats):
-        if len(seat.cores) != planned.cores:
-            return f"rank {rank} was to have {counted(planned.cores, 'core')}, and may use {format_cores(seat.cores)}"
+def _machine(rank: RankFacts) -> tuple[str, str]:
+    """Its name, and what tells two of one name apart."""
+    return rank.host, rank.kernel_id
+
+
+def _cores(planned: Shape, ranks: Sequence[RankFacts]) -> str | None:
+    owner: dict[tuple[tuple[str, str], int], int] = {}
+    for number, rank in enumerate(ranks):
+        if len(rank.cores) != planned.cores:
+            return f"rank {number} was to have {counted(planned.cores, 'core')}, and may use {rank.binding}"
         if planned.crowded:
             continue
-        for core in sorted(seat.cores):
-            other = owner.setdefault((seat.host, core), rank)
-            if other != rank:
-                return f"ranks {other} and {rank} share core {core} of {seat.host.split()[0]}"
+        for core in sorted(rank.cores):
+            other = owner.setdefault((_machine(rank), core), number)
+            if other != number:
+                return f"ranks {other} and {number} share core {core} of {rank.host}"
     return None
 
 
-def _gpus(seats: Sequence[Seat]) -> str | None:
+def _gpus(ranks: Sequence[RankFacts]) -> str | None:
     owner: dict[str, int] = {}
-    for rank, seat in enumerate(seats):
-        if seat.gpu is not None and owner.setdefault(seat.gpu, rank) != rank:
-            return f"ranks {owner[seat.gpu]} and {rank} share GPU {seat.gpu}"
+    for number, rank in enumerate(ranks):
+        if rank.gpu is not None and owner.setdefault(rank.gpu, number) != number:
+            return f"ranks {owner[rank.gpu]} and {number} share GPU {rank.gpu}"
     return None
 
 
-def _containers(planned: Shape, seats: Sequence[Seat]) -> str | None:
+def _containers(planned: Shape, ranks: Sequence[RankFacts]) -> str | None:
     """By the mount namespaces, which every container has of its own."""
-    by_host: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for rank, seat in enumerate(seats):
-        by_host[seat.host].append((rank, seat.files))
+    by_host: dict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)
+    for number, rank in enumerate(ranks):
+        by_host[_machine(rank)].append((number, rank.confinement.namespaces.get("mnt")))
     together = planned.boxes if isinstance(planned.boxes, int) else 1 if planned.boxes == "rank" else planned.each
     was = {1: "each in a container of its own", planned.each: "in one place"}.get(
         together, f"{together} to a container"
     )
-    for ranks in by_host.values():
-        found = {files for _, files in ranks}
-        if len(found) != -(-len(ranks) // together):
-            those = f"ranks {ranks[0][0]} to {ranks[-1][0]} of a host"
+    for members in by_host.values():
+        found = {files for _, files in members}
+        if len(found) != -(-len(members) // together):
+            those = f"ranks {members[0][0]} to {members[-1][0]} of a host"
             return f"{those} were planned {was}, and are in {counted(len(found), 'mount namespace')}"
     return None
