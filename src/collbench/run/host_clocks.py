@@ -1,7 +1,7 @@
 """The clocks of hosts that share none, synchronised while cases are measured: who asks whom, and how good it is.
 
-One rank of each host, its reader, exchanges with the readers of other hosts along a tree (timing/clocks.py). Rank 0
-gathers what they found, and tells all ranks.
+One rank of each host, its reader, exchanges with the readers of other hosts along a tree (timing/clocks.py). A
+reduction tells all ranks what they found.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ from collbench.timing.loop import Stamps
 #: Clocks are good enough for a common start if they differ, as seen, by at most this share of the operation's time, or
 #: by at most this (ns).
 GOOD_SHARE, GOOD = 0.05, 200
+
+#: In the place of what another host measures: less than any time.
+UNKNOWN = -(2**62)
 
 #: Operations behind a barrier, from which the operation's time is known well enough for that.
 PILOT = 10
@@ -86,9 +89,11 @@ class HostClocks:
             LibraryError: the library returned an error on this rank.
         """
         world = self.session.world
-        mine = self._exchanged() if world.rank == self.readers[self.host] else []
-        gathered = world.gather(mine)
-        found: Synchronisation = world.bcast(None if gathered is None else self._assembled(gathered))
+        table = np.full((len(self.readers), 2, len(Offset._fields)), UNKNOWN)
+        if world.rank == self.readers[self.host]:
+            for row, offset in zip(table[self.host], self._exchanged(), strict=False):
+                row[:] = offset
+        found = _assembled(world.extremes(table.ravel())[1].reshape(table.shape))
         if self.past:
             self.seen = max(self.seen, found.crossed, surprise(found, self.past))
         self.bound = max(self.bound, int(found.half.max()))
@@ -109,11 +114,6 @@ class HostClocks:
                 answer(messages, self.readers[other], clock)
         return found if self.host else [Offset(clock(), 0, 0)]
 
-    def _assembled(self, gathered: list[list[Offset]]) -> Synchronisation:
-        by_host = [gathered[reader] for reader in self.readers]
-        direct = [(asked, asks, by_host[asks][1]) for asked, asks in direct_pairs(len(by_host))]
-        return synchronisation([found[0] for found in by_host], direct)
-
     def common(self, stamps: Stamps) -> Stamps:
         """Stamps of this rank between the last two synchronisations, on rank 0's clock."""
 
@@ -121,6 +121,12 @@ class HostClocks:
             return on_rank_0s_clock(times, self.host, *self.past[-2:])
 
         return replace(stamps, entered=moved(stamps.entered), left=moved(stamps.left), marks=moved(stamps.marks))
+
+
+def _assembled(table: NDArray[np.int64]) -> Synchronisation:
+    """From what each host found [hosts, 2, fields of an `Offset`]: against its parent, and against a direct partner."""
+    to_parent, to_partner = ([Offset(*map(int, row)) for row in table[:, n]] for n in range(2))
+    return synchronisation(to_parent, [(asked, asks, to_partner[asks]) for asked, asks in direct_pairs(len(table))])
 
 
 def readers_of(clock_ids: Iterable[str]) -> dict[str, int]:
@@ -153,9 +159,8 @@ def trusted(clocks: HostClocks | None, timed_call: TimedCall, gate: Gate, may_ch
     clocks.begin()
     pilot = timed_call.run(GateSetting("barrier", signals), PILOT)
     clocks.synchronise()
-    medians = world.gather(float(np.median(pilot.left - pilot.entered)))
-    good: bool = world.bcast(None if medians is None else clocks.seen <= max(GOOD, GOOD_SHARE * max(medians)))
-    if good or (gate == "roundtime" and not may_change):
+    longest = world.extremes([int(np.median(pilot.left - pilot.entered))])[1][0]
+    if clocks.seen <= max(GOOD, GOOD_SHARE * longest) or (gate == "roundtime" and not may_change):
         return None
     return f"{'gate barrier, ' if may_change else ''}largest local time: {DIFFER}"
 
