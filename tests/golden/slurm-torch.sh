@@ -1,4 +1,3 @@
-#!/bin/bash
 #SBATCH --job-name=collbench-RUN
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=2
@@ -7,23 +6,6 @@
 #SBATCH --no-requeue
 #SBATCH --output=/lustre/collbench/collbench-RUN/job.log
 #SBATCH --exclusive
-cd /lustre/collbench/collbench-RUN || exit 72
-scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
-export FIRST_NODE=$(head -n 1 nodes)
-exec {never}<> <(:)  # a pipe in which nothing comes: a pause without a process
-n=0
-while [ ! -e end ]; do
-  if [ -e step-$n ]; then
-    bash step-$n > log-$n 2>&1
-    echo $? > code-$n.part; mv code-$n.part code-$n
-    n=$((n + 1)); alive=$SECONDS
-  else
-    read -r sign < driver
-    [ "$sign" = "$last" ] || { last=$sign; alive=$SECONDS; }
-    [ $((SECONDS - alive)) -lt 300 ] || exit 75
-    read -r -t 0.1 -u $never
-  fi
-done
 
 # step 0: torch host, 4 ranks on 2 hosts
 export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"none","crowded":false}'
