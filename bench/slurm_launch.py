@@ -3,7 +3,7 @@
     python bench/slurm_launch.py
 
 Needs Docker and the images openmpi and mpich: the cluster is two containers of them (tools/toy_slurm.py). A launch
-costs what an experiment takes longer with ten launches more, each of two ranks on two nodes with one case of one sample.
+costs what an experiment takes longer with ten launches more: two ranks on two nodes, one case of one sample.
 """
 
 from __future__ import annotations
