@@ -21,8 +21,8 @@ from collbench.schema.store import read_run
 #: axis that extending.md adds.
 FOREIGN = {
     "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
-    "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--container-unshare", "--no-requeue", "--join", "--wait",
-    "--hostfile",
+    "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--container-unshare", "--no-requeue",
+    "--join", "--wait", "--hostfile",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
