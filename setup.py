@@ -8,7 +8,7 @@ from setuptools.command.build import build
 #: What an installed collbench needs beside its code: launch plans, Dockerfiles, and what installs it in an image.
 SHIPPED = (
     "LICENSE", "README.md", "constraints.txt", "pyproject.toml", "setup.py",
-    "launch/*.toml", "containers/*.Dockerfile", "containers/site/README.md",
+    "launch/*.toml", "containers/*.Dockerfile", "containers/with/*.Dockerfile", "containers/site/README.md",
 )  # fmt: skip
 
 FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"]

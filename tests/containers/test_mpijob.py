@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tools.toy_slurm import BUILD, OUTSIDE, docker
+from tools.toy_slurm import OUTSIDE, docker
 
 from collbench.launch.cells import inner_plan
+from collbench.launch.engines.docker import images
+from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.k8s.objects import HOSTFILE, KEYS, manifests
 from collbench.launch.engines.k8s.pods import Launchable, Object
 from collbench.launch.engines.k8s.site import K8sSite
@@ -23,6 +25,7 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.shapes import starter_of
+from collbench.launch.stopping import Stopping
 from collbench.schema.launch_plan import LaunchPlan
 from tests.containers.conftest import Started
 from tests.containers.test_launch import need
@@ -163,9 +166,9 @@ def pods(request: pytest.FixtureRequest, started: Started, tmp_path: Path) -> It
     """A rank on each of two workers, with the library that the test names."""
     library = request.param
     need(started, library)
-    image = f"toy-sshd/{library}"
-    docker("build", "-q", "-f", str(ROOT / "tools/sshd.Dockerfile"), "--build-arg", f"IMAGE=collbench/{library}",
-           "-t", image, str(ROOT / "tools"), limit=BUILD)  # fmt: skip
+    made_of = images.prepare_with("sshd", library, Recipe())
+    images.build(started.engine, made_of, lambda line: None, Stopping())
+    image = f"collbench/{library}-sshd"
     folder = OUTSIDE / f"cbpods-{time.time_ns() % 10**8}"
     folder.mkdir()
     made = Pods(library, image, mpi_job(library, folder, 2, "single"), folder, folder.name)
@@ -185,7 +188,7 @@ def test_a_rank_in_each_worker(pods: Pods) -> None:
     assert record["status"] == "ok"
     assert record["ranks"]["container"] == ["c0", "c1"]
     manifest = json.loads(read(f"{pods.network}-{pods.name_of(0)}", "/results/out/manifest.json"))
-    assert [host["name"] for host in manifest["hosts"]] == [pods.name_of(0), pods.name_of(1)]
+    assert [host["name"] for host in manifest["hosts"]] == [f"node-of-{pods.name_of(number)}" for number in range(2)]
 
 
 @pytest.mark.parametrize("pods", ["openmpi"], indirect=True)
@@ -194,3 +197,21 @@ def test_without_the_hostfile_open_mpi_stays_in_the_launcher_and_the_shape_says_
     code, output = pods.launch(without=("--hostfile", HOSTFILE))
     assert code != 0
     assert "2 hosts were planned, and the ranks are on 1 (node-of-launcher)" in output, output
+
+
+#: Whatever may be a key, in the image or in a host's folder of them.
+KEYS_IN_IMAGE = ("find", "/", "-xdev", "(", "-name", "ssh_host_*", "-o", "-name", "id_*", "-path", "*ssh*", "-o",
+                 "-name", "authorized_keys*", ")", "-type", "f")  # fmt: skip
+
+
+@pytest.mark.parametrize("pods", ["openmpi"], indirect=True)
+def test_who_has_no_key_of_the_operators_does_not_get_in(pods: Pods) -> None:
+    """A container of the same image on the same network: there is no key in it, and nothing but a key counts."""
+    found = docker("run", "--rm", "--user", "0", pods.image, *KEYS_IN_IMAGE)
+    assert found.split() == []
+    host = pods.name_of(0)
+    stranger = ("run", "--rm", "--network", pods.network, pods.image, "ssh", "-o", "BatchMode=yes")
+    done = subprocess.run(
+        ("docker", *stranger, f"{pods.network}-{host}", "true"), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Permission denied (publickey)." in done.stderr) == (255, True), done.stderr

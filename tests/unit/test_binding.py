@@ -6,23 +6,18 @@ import os
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from collbench.errors import WorldMismatch
 from collbench.machine.facts import RankFacts, rank_facts
 from collbench.run.binding import bind, difference
-from collbench.schema.place import VARIABLE, Place
+from collbench.schema.place import GPU, Place
 
 PLACES = (Place(container="box-0", cores="0-1", gpu="GPU-a"), Place(container="box-1", cores="2,3", gpu="GPU-b"))
 CAME_TRUE = tuple(
     replace(rank_facts(gpu), container=container, cores=frozenset(cores))
     for container, cores, gpu in (("box-0", (0, 1), "GPU-a"), ("box-1", (2, 3), "GPU-b"))
 )
-
-
-def told(places: tuple[Place, ...] = PLACES) -> dict[str, str]:
-    return {VARIABLE: msgspec.json.encode(places).decode()}
 
 
 def of_openmpi(rank: int) -> dict[str, str]:
@@ -39,14 +34,26 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, frozenset[int]]]:
 
 @pytest.mark.parametrize(("rank", "cores"), [(0, {0, 1}), (1, {2, 3})])
 def test_a_rank_binds_itself_to_its_own_cores(bound: list[Any], rank: int, cores: set[int]) -> None:
-    bind(told() | of_openmpi(rank))
+    environment = of_openmpi(rank)
+    bind(PLACES, environment)
     assert bound == [(0, cores)]
+    assert environment[GPU] == PLACES[rank].gpu
 
 
-@pytest.mark.parametrize("environment", [{}, of_openmpi(1), told() | of_openmpi(2)])
-def test_who_has_no_place_is_not_bound(bound: list[Any], environment: dict[str, str]) -> None:
-    bind(environment)
-    assert bound == []
+@pytest.mark.parametrize(
+    ("places", "environment"), [(None, {}), (None, of_openmpi(1)), (PLACES, of_openmpi(2)), ((), {})]
+)
+def test_who_has_no_place_is_not_bound(
+    bound: list[Any], places: tuple[Place, ...] | None, environment: dict[str, str]
+) -> None:
+    bind(places, environment)
+    assert (bound, GPU in environment) == ([], False)
+
+
+def test_programs_of_a_rank_without_a_gpu_are_told_so(bound: list[Any]) -> None:
+    environment = {GPU: "GPU-of-the-program-that-started-this-launch"}
+    bind((Place(container=None, cores="0"),), environment)
+    assert environment == {GPU: ""}
 
 
 def test_cores_that_a_rank_may_not_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,17 +63,17 @@ def test_cores_that_a_rank_may_not_use_are_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {4, 5, 6})
     with pytest.raises(WorldMismatch, match=r"rank 1 was to run on cores 2,3, and may use 4-6\."):
-        bind(told() | of_openmpi(1))
+        bind(PLACES, of_openmpi(1))
 
 
 def test_a_world_as_planned_does_not_differ() -> None:
-    assert difference(CAME_TRUE, told()) is None
+    assert difference(CAME_TRUE, PLACES) is None
     without_gpus = tuple(replace(rank, gpu=None) for rank in CAME_TRUE)
-    assert difference(without_gpus, told()) is None, "a backend that uses no GPU may leave it alone"
+    assert difference(without_gpus, PLACES) is None, "a backend that uses no GPU may leave it alone"
 
 
 def test_a_world_that_nobody_planned_does_not_differ() -> None:
-    assert difference(CAME_TRUE, {}) is None
+    assert difference(CAME_TRUE, None, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -81,15 +88,15 @@ def test_a_world_that_nobody_planned_does_not_differ() -> None:
 def test_a_rank_elsewhere_is_named(rank: int, change: dict[str, Any], said: str) -> None:
     ranks = list(CAME_TRUE)
     ranks[rank] = replace(ranks[rank], **change)
-    assert difference(tuple(ranks), told()) == said
+    assert difference(tuple(ranks), PLACES) == said
 
 
 def test_what_was_planned_on_the_host_or_without_a_gpu_is_said_so() -> None:
     place = Place(container=None, cores="0-1")
-    assert difference((CAME_TRUE[0],), told((place,))) == "rank 0 was planned in no container, and is in box-0"
+    assert difference((CAME_TRUE[0],), (place,)) == "rank 0 was planned in no container, and is in box-0"
     outside: RankFacts = replace(CAME_TRUE[0], container=None)
-    assert difference((outside,), told((place,))) == "rank 0 was planned on GPU (none), and uses GPU-a"
+    assert difference((outside,), (place,)) == "rank 0 was planned on GPU (none), and uses GPU-a"
 
 
 def test_another_number_of_ranks_is_said() -> None:
-    assert difference(CAME_TRUE[:1], told()) == "2 ranks were planned and 1 met"
+    assert difference(CAME_TRUE[:1], PLACES) == "2 ranks were planned and 1 met"

@@ -26,6 +26,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def saying(code: int, *lines: str) -> Play:
     def play(command: FakeCommand) -> Playing:
+        assert command.world.folders.placement.exists(), "engines mount it into every container"
         for line in lines:
             yield
             command.log.add(False, line)
@@ -49,7 +50,7 @@ def test_the_command_runs_in_the_first_container_and_nothing_is_left(temporary: 
     ((command,),) = (opened.commands for opened in session.worlds)
     assert command.host == "cbfake-0-c0"
     assert command.argv == ("collbench", "doctor", "--without", "cma"), "it is alone there"
-    assert command.environment == {"COLLBENCH_PLACEMENT": ""}
+    assert command.environment == {}, "it is no rank: nothing binds it"
     assert (session.left, session.cleanings, list(temporary.iterdir())) == ([], 1, [])
 
 

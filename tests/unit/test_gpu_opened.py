@@ -24,21 +24,17 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupy_device, "visible", lambda: ("GPU-0", "GPU-1"))
     monkeypatch.setattr(cupy_device, "CupyDevice", str)
     monkeypatch.setattr(opened, "CupyCompute", lambda device: f"compute on {device}")
-    monkeypatch.delenv(place.VARIABLE, raising=False)
+    monkeypatch.delenv(place.GPU, raising=False)
     monkeypatch.setattr(sys, "argv", ["program", "--side", "7", "--times", "3"])
-
-
-def planned(monkeypatch: pytest.MonkeyPatch, gpu: str | None) -> None:
-    monkeypatch.setenv(place.VARIABLE, json.dumps([{"container": None, "cores": "0", "gpu": gpu}]))
 
 
 def test_the_first_gpu_or_the_one_that_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened.opened() == OpenGpu("GPU-0", "compute on GPU-0")  # type: ignore[arg-type]
-    planned(monkeypatch, None)
+    monkeypatch.setenv(place.GPU, "")
     assert str(opened.opened().device) == "GPU-0"
-    planned(monkeypatch, "GPU-1")
+    monkeypatch.setenv(place.GPU, "GPU-1")
     assert str(opened.opened().device) == "GPU-1"
-    planned(monkeypatch, "GPU-7")
+    monkeypatch.setenv(place.GPU, "GPU-7")
     with pytest.raises(BackendUnavailable, match="GPU GPU-7 was planned, and this process sees GPU-0, GPU-1"):
         opened.opened()
 

@@ -63,6 +63,41 @@ def test_a_dockerfile_without_cuda_refuses_one(tmp_path: Path) -> None:
     assert images.prepare(str(file), Recipe()).arguments == {}
 
 
+def test_a_layer_is_put_on_the_image_that_is_there() -> None:
+    made = images.prepare_with("sshd", "openmpi-cuda", Recipe(no_cache=True))
+    assert images.command_of(made) == (
+        "docker", "build", "--file", "containers/sshd.Dockerfile", "--tag", "collbench/openmpi-cuda-sshd",
+        "--build-arg", "BASE=collbench/openmpi-cuda", "--no-cache", "-",
+    )  # fmt: skip
+    assert (list(made.files), made.on) == (["containers/sshd.Dockerfile"], "openmpi-cuda")
+    assert images.prepare("openmpi-cuda", Recipe()).on is None
+
+
+@pytest.mark.parametrize("name", ["torch", "tools"])
+def test_an_image_without_an_mpi_needs_no_sshd(name: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        images.prepare_with("sshd", name, Recipe())
+    able = "mpich, openmpi, openmpi-cuda"
+    assert str(caught.value) == f"image {name}: has no MPI, and sshd is for those that have one: {able}."
+
+
+@pytest.mark.parametrize("recipe", [Recipe(base="debian:13"), Recipe(cuda="12"), Recipe(arguments=("A=b",))])
+def test_a_layer_does_not_build_what_it_is_put_on(recipe: Recipe) -> None:
+    with pytest.raises(RequestError, match=r"is put on the image mpich as it is.*image build mpich --with sshd"):
+        images.prepare_with("sshd", "mpich", recipe)
+
+
+def test_a_layer_on_an_image_that_is_not_there_is_not_looked_for_in_a_registry(tmp_path: Path) -> None:
+    def nothing(method: str, path: str) -> tuple[int, Any] | None:
+        return (404, {"message": "No such image"}) if path.startswith("/images/") else building(method, path)
+
+    with made_engine(tmp_path, nothing) as made:
+        wanted = images.prepare_with("sshd", "mpich", Recipe())
+        with pytest.raises(ImageMissing, match=r"collbench/mpich: not on .*Build it: collbench image build mpich$"):
+            images.build(Docker(made.host), wanted, lambda line: None, Stopping())
+        assert asked(made, "POST", "/build") == []
+
+
 def test_what_only_this_site_has_is_in_the_context(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").touch()
     (tmp_path / "b.whl").touch()

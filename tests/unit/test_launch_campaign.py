@@ -25,6 +25,7 @@ from collbench.machine.facts import container
 from collbench.schema.axes import STEPS
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
+from collbench.schema.place import Place, read_places
 
 PLAN = LaunchPlan(
     collectives=("bcast",), images=("openmpi",), policies=("single",), sizes=("8", "16"), launches=2, timeout="5s",
@@ -91,6 +92,17 @@ def test_every_launch_is_opened_measured_and_closed(temporary: Path) -> None:
     ]  # fmt: skip
     assert (session.readied, session.left, session.cleanings) == (2, [], 2)
     assert list(temporary.iterdir()) == []
+
+
+def test_ranks_find_their_places_in_a_file_beside_their_plan() -> None:
+    found: list[tuple[Place, ...]] = []
+
+    def look(command: FakeCommand) -> int:
+        found.append(read_places(command.world.folders.placement))
+        return leave(command)
+
+    carried_out(look)
+    assert found == [(Place(container="c0", cores="0"), Place(container="c1", cores="1"))] * 2
 
 
 def ask_for(host: str) -> Play:
@@ -272,7 +284,12 @@ def test_a_collective_needs_an_image_with_a_library() -> None:
 
 def test_an_engine_that_starts_the_ranks_needs_no_launcher(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake, "ENGINE", replace(fake.ENGINE, starts_ranks=True))
-    heard, session = carried_out(leave)
+
+    def anywhere(command: FakeCommand) -> int:
+        assert not command.world.folders.placement.exists(), "nobody knows where ranks will be"
+        return leave(command)
+
+    heard, session = carried_out(anywhere)
     assert [status for _, _, status in heard.found] == ["ok"] * 4
     for opened in session.worlds:
         (command,) = opened.commands

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +34,6 @@ from collbench.launch.stacks import Stacks, differences_of, refuse_missing
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Library
-from collbench.schema.place import VARIABLE
 from collbench.schema.plan import load_plan
 from collbench.schema.record import SCHEMA
 from collbench.schema.sizes import sizes_in_bytes
@@ -155,14 +156,15 @@ def shown(plan: LaunchPlan) -> dict[str, list[str]]:
 def test_a_dry_run_says_who_gets_which_gpu() -> None:
     plan = load_launch_plan(ROOT / "launch" / "choi2021-gpu.toml")
     found = shown(plan)
-    _, inner, network, server, first, second, *rest = found["mpich single strict, 1 server and 2 workers"]
+    _, inner, places, network, server, first, second, *rest = found["mpich single strict, 1 server and 2 workers"]
     assert '"backends": ["mpi-staged", "nccl"]' in inner
     assert '"staging": ["pinned"]' in inner
     assert network == f"docker network create --internal --opt {INHIBIT_ADDRESS}=true {network.split()[-1]}"
     assert "--gpus" not in server and "nvidia.com" not in server
     for line, gpu in ((first, "GPU-a"), (second, "GPU-b")):
         assert f"""'--gpus="device={gpu}","capabilities=gpu,compute,utility"'""" in line
-        assert '"gpu":"GPU-b"' in line  # every rank knows every rank's
+        assert "target=/collbench/placement.json,readonly" in line
+    assert [one["gpu"] for one in json.loads(shlex.split(places)[2])] == [None, "GPU-a", "GPU-b"]
     assert not any("NCCL_" in line for line in (server, first, second, *rest))
 
 
@@ -177,7 +179,7 @@ def test_a_dry_run_of_each_library() -> None:
     assert [line.split("MASTER_ADDR=")[1].split()[0][-2:] for line in torch if "MASTER_ADDR=" in line] == ["c0"] * 3
     host = found["torch host, 2 ranks"][-1]
     assert "torchrun --standalone --nproc-per-node 2" in host
-    assert VARIABLE in host
+    assert "/placement.json --out " in host
 
 
 # Images ---------------------------------------------------------------------------------------------------------------

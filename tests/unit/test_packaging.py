@@ -124,6 +124,14 @@ def test_an_image_is_built_from_what_is_installed(installed: Path, tmp_path: Pat
         "docker build --file containers/openmpi.Dockerfile --tag collbench/openmpi "
         "--build-arg BASE=debian:bookworm-slim -"
     )
+    _, file, _, command = told(
+        installed, tmp_path, "image", "build", "openmpi", "--with", "sshd", "--dry-run"
+    ).splitlines()
+    assert file.split() == ["containers/sshd.Dockerfile", str(package / "source_tree/containers/with/sshd.Dockerfile")]
+    assert command == (
+        "docker build --file containers/sshd.Dockerfile --tag collbench/openmpi-sshd "
+        "--build-arg BASE=collbench/openmpi -"
+    )
 
 
 def context_of(installed: Path, into: Path) -> Path:

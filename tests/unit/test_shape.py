@@ -71,8 +71,8 @@ def test_ranks_may_share_cores_where_the_plan_says_so() -> None:
 
 def test_where_a_shape_was_planned_it_is_compared() -> None:
     planned = {SHAPE: msgspec.json.encode(PLANNED).decode()}
-    assert binding.difference(SEATS, planned) is None
-    assert binding.difference(SEATS[:3], planned) == "4 ranks were planned, and 3 met"
+    assert binding.difference(SEATS, None, planned) is None
+    assert binding.difference(SEATS[:3], None, planned) == "4 ranks were planned, and 3 met"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_rank_takes_its_part_of_the_cores(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
     text = msgspec.json.encode(Shape(hosts=2, each=each, cores=2, boxes=boxes)).decode()
-    binding.bind(SRUN | {SHAPE: text})
+    binding.bind(None, SRUN | {SHAPE: text})
     assert asked == [taken]
 
 

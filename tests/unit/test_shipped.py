@@ -15,7 +15,7 @@ from collbench.errors import PlanError, RequestError
 from collbench.launch import shipped
 from collbench.launch.engines.docker import images
 from collbench.launch.engines.docker.build_context import Recipe, pack
-from collbench.launch.shipped import dockerfiles, find_dockerfile, find_plan, plans
+from collbench.launch.shipped import dockerfiles, find_dockerfile, find_layer, find_plan, plans
 
 Collbench = Callable[..., CompletedProcess[str]]
 
@@ -34,6 +34,9 @@ def test_in_a_clone_names_are_those_of_its_folders() -> None:
     assert find_dockerfile("mpich") == ("mpich", ROOT / "containers" / "mpich.Dockerfile")
     assert list(plans()) == sorted(path.stem for path in (ROOT / "launch").iterdir())
     assert list(dockerfiles()) == ["mpich", "openmpi", "openmpi-cuda", "tools", "torch"]
+    assert find_layer("sshd") == ROOT / "containers" / "with" / "sshd.Dockerfile"
+    with pytest.raises(RequestError, match=r"^--with ssh: unknown\. Did you mean sshd\? There are: sshd\.$"):
+        find_layer("ssh")
 
 
 def test_a_file_wins_over_a_name_and_a_folder_does_not(here: Path) -> None:

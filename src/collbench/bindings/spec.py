@@ -18,6 +18,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.collectives.row import Array, Binder, Collective
 from collbench.schema.axes import Op, ThreadLevel
 from collbench.schema.manifest import Gpu, Library
+from collbench.schema.place import Place
 from collbench.timing.call import Call
 from collbench.timing.gates import Signals
 
@@ -58,7 +59,8 @@ def merged(by_rank: Sequence[Seen]) -> Seen:
 class Options:
     """How a world is to be started. `ranks` is used by backends that start their own ranks; `fault` by `fake` alone.
 
-    `roles` and `share_gpu` (several ranks may use one GPU) matter to backends whose data is on GPUs.
+    `roles` and `share_gpu` (several ranks may use one GPU) matter to backends whose data is on GPUs. `places` are those
+    that a launcher planned, by rank; None: it planned none.
     """
 
     thread_level: ThreadLevel = "single"
@@ -67,6 +69,7 @@ class Options:
     fault: str | None = None
     roles: Roles = Roles()
     share_gpu: bool = False
+    places: tuple[Place, ...] | None = None
 
 
 class Buffer(Protocol):

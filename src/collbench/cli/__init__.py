@@ -148,7 +148,7 @@ def run_command(speaks: bool) -> int:
 
 
 def _called() -> int:
-    if os.environ.get("COLLBENCH_PLACEMENT") or os.environ.get("COLLBENCH_SHAPE"):
+    if os.environ.get("COLLBENCH_SHAPE"):
         from collbench.run.binding import bind
 
         bind()

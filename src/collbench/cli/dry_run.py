@@ -18,6 +18,7 @@ from collbench.launch.cells import Launch, inner_plan
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.one_launch import world_of
+from collbench.launch.rank_environment import places
 from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import described, place_of
 from collbench.schema.launch_plan import LaunchPlan
@@ -50,11 +51,13 @@ def commands_of(prepared: PreparedCampaign, launch: Launch) -> list[str]:
     plan = inner_plan(expanded.plan, cell, storage.folder if storage else "")
     # A plan's title may hold control characters; in JSON's ASCII they are escaped.
     inner = json.dumps(msgspec.json.decode(msgspec.json.encode(plan)))
+    planned = msgspec.json.encode(places(cell, world.placement)).decode()
     owner, group = world.user
     own = " ".join(str(folder) for folder in (at.out, at.relay, files) if folder)
     return [
         f"\n# {cell.title}",
         f"install -d {root} && install -d -m 700 -o {owner} -g {group} {own}",
         f"printf %s {shlex.quote(inner)} > {at.plan}",
+        f"printf %s {shlex.quote(planned)} > {at.placement}",
         *engines.get(cell.engine).render(world),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -65,11 +66,19 @@ def command() -> None:
     metavar="NAME=VALUE",
     help="Another argument of the Dockerfile. Can be repeated.",
 )
+@click.option(
+    "--with",
+    "layer",
+    default=None,
+    metavar="LAYER",
+    help="Build NAME-LAYER on the image NAME that is there; sshd: for MPIJobs of Kubernetes.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the builder's input, and build nothing.")
 @docker_host
 def build(
     names: tuple[str, ...], base: str | None, no_cache: bool, ca_bundle: Path | None, wheelhouse: Path | None,
-    no_index: bool, cuda: str | None, arguments: tuple[str, ...], dry_run: bool, docker_host: str | None,
+    no_index: bool, cuda: str | None, arguments: tuple[str, ...], layer: str | None, dry_run: bool,
+    docker_host: str | None,
 ) -> None:  # fmt: skip
     """Build each NAME, an image that comes with collbench or the path of a NAME.Dockerfile, as collbench/NAME.
 
@@ -78,7 +87,8 @@ def build(
     if not names:
         raise RequestError(f"image build: name one or more of {', '.join(dockerfiles())}, or the path of a Dockerfile.")
     recipe = Recipe(base, no_cache, ca_bundle, wheelhouse, no_index, cuda, arguments)
-    builds = [images.prepare(name, recipe) for name in dict.fromkeys(names)]
+    prepare = images.prepare if layer is None else partial(images.prepare_with, layer)
+    builds = [prepare(name, recipe) for name in dict.fromkeys(names)]
     if dry_run:
         for image in builds:
             _show(image)

@@ -13,6 +13,7 @@ from collbench.cli.sink import TerminalSink
 from collbench.errors import RequestError, RunWriteError
 from collbench.machine import launcher
 from collbench.run.experiment import perform, plan_experiment
+from collbench.schema.place import Place
 from collbench.schema.plan import Plan, check_plan, named_in_errors
 
 
@@ -25,10 +26,12 @@ def carry_out(
     fault: str | None = None,
     notices: Iterable[str] = (),
     plan_file: Path | None = None,
+    places: tuple[Place, ...] | None = None,
 ) -> None:
     """Measure a plan, print and keep its records, end with the exit code of what was found.
 
-    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`.
+    `notices` are printed first, unless the plan is refused. Errors name the `plan_file`. `places` are those planned for
+    the ranks.
 
     Raises:
         CollbenchError: see `collbench.run.experiment`; what was measured before is printed and kept.
@@ -36,7 +39,7 @@ def carry_out(
     check_plan(plan)
     if out is not None and output_file is not None and output_file.resolve().is_relative_to(out.resolve()):
         raise RequestError(f"-J {output_file}: is inside --out {out}. Name a file elsewhere.")
-    options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault)
+    options = Options(plan["thread_level"], plan.timeout_seconds, ranks, fault, places=places)
     with named_in_errors(plan_file):
         experiment = plan_experiment(plan, options, tuple(sys.argv))
     speaks = launcher.detect().rank == 0

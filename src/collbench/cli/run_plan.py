@@ -11,12 +11,21 @@ from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, WORLD, flags
 from collbench.errors import RequestError
 from collbench.launch.shipped import find_plan
+from collbench.run.binding import bind
+from collbench.schema.place import read_places
 from collbench.schema.plan import load_plan
 
 
 @click.command(name="run")
 @plan_argument.plan
 @flags(OUTPUT, WORLD)
+@click.option(
+    "--placement",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FILE",
+    help="Where each rank is planned to be: it takes these cores. A world that differs is refused.",
+)
 def command(
     plan: str,
     style: str,
@@ -25,6 +34,7 @@ def command(
     timeout: str,
     ranks: int | None,
     fault: str | None,
+    placement: Path | None,
 ) -> None:
     """Measure every case of PLAN in the world that mpirun or torchrun started.
 
@@ -33,6 +43,9 @@ def command(
     """
     import msgspec
 
+    places = None if placement is None else read_places(placement)
+    if places is not None:
+        bind(places)  # before anything starts a thread
     path = find_plan(plan)
     loaded = load_plan(path, plan)
     if output_file is not None and output_file.resolve() == path.resolve():
@@ -40,4 +53,4 @@ def command(
     source = click.get_current_context().get_parameter_source("timeout")
     if source is not None and source.name != "DEFAULT":
         loaded = msgspec.structs.replace(loaded, timeout=timeout)
-    carry_out(loaded, style, out, output_file, ranks, fault, plan_file=path)
+    carry_out(loaded, style, out, output_file, ranks, fault, plan_file=path, places=places)

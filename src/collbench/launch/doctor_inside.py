@@ -14,7 +14,7 @@ from collbench.launch.folders.layout import folders
 from collbench.launch.log import Log
 from collbench.launch.one_launch import world_of
 from collbench.launch.placing import Placement
-from collbench.launch.rank_environment import notes
+from collbench.launch.rank_environment import notes, places
 from collbench.launch.stacks import stack_of
 from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
@@ -49,7 +49,8 @@ def examine(expanded: ExpandedPlan, session: Session, argv: Argv, check: StopChe
     with session.cleaned():
         looks = session.look(expanded.plan, expanded.placements_on(cell.engine), {})
         stack, placement = stack_of(expanded.plan, cell.image, looks.by_image[cell.image]), expanded.placements[cell]
-        with folders(expanded.plan.inner(), engines.get(cell.engine).user()) as at:
+        user = engines.get(cell.engine).user()
+        with folders(expanded.plan.inner(), user, places=places(cell, placement)) as at:
             world = world_of(Launch(cell, 0, 0), stack, placement, session.run, at)
             log = Log()
             with session.open(world) as opened:
@@ -84,7 +85,7 @@ def _lone(placement: Placement) -> Argv:
 def _run_in_first(opened: OpenWorld, argv: Argv, log: Log, check: StopCheck) -> int:
     """Exit code of a command in the first container."""
     host = opened.hosts[0][0]
-    running = opened.execute(host, argv, {"COLLBENCH_PLACEMENT": ""}, log)
+    running = opened.execute(host, argv, {}, log)
     until = time.monotonic() + LIMIT
     while (code := running.code) is None:
         check()

@@ -20,7 +20,7 @@ from collbench.launch.job import Job, run_job
 from collbench.launch.log import Log
 from collbench.launch.patience import Patience, limits_of, written_to
 from collbench.launch.placing import Placement
-from collbench.launch.rank_environment import nccl_shortage, shm_shortage
+from collbench.launch.rank_environment import nccl_shortage, places, shm_shortage
 from collbench.launch.starters.starter import Starter, started_by_engine
 from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import Storage, storage_of
@@ -68,7 +68,7 @@ def run_launch(
             user = engines.get(launch.cell.engine).user()
             storage = stacked.enter_context(storage_of(launch.cell, plan.folder, user))
             inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
-            at = stacked.enter_context(folders(inner, user, cores, session.folder))
+            at = stacked.enter_context(folders(inner, user, cores, session.folder, places(launch.cell, placement)))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))
         world = world_of(launch, stack, placement, session.run, at, storage)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.ladder import Sharing, step_of
 from collbench.launch.engines.spec import Stack
 from collbench.launch.placing import Placement
 from collbench.machine.facts import format_cores
-from collbench.schema.place import VARIABLE, Place
+from collbench.schema.place import Place
 from collbench.units import format_bytes
 
 
 def places(cell: LaunchCell, placement: Placement) -> tuple[Place, ...]:
-    """The place of each rank, which compares container and cores with what it finds."""
+    """The place of each rank, to be compared with what it finds; none where the engine starts ranks where it likes."""
     engine = engines.get(cell.engine)
+    if engine.starts_ranks:
+        return ()
     containers = {rank: engine.container(box.name) for box in placement.boxes for rank in box.ranks}
     return tuple(
         Place(container=containers[rank], cores=format_cores(slot.cores), gpu=slot.gpu)
@@ -125,6 +125,5 @@ def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | 
 
 def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
-    planned = msgspec.json.encode(places(cell, placement)).decode()
     workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
-    return {VARIABLE: planned, "OMP_NUM_THREADS": "1", **stack.starter.environment, **workarounds}
+    return {"OMP_NUM_THREADS": "1", **stack.starter.environment, **workarounds}

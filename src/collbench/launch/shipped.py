@@ -31,6 +31,11 @@ def dockerfiles() -> dict[str, Path]:
     return _by_name("containers", _DOCKERFILE)
 
 
+def layers() -> dict[str, Path]:
+    """Dockerfiles of what can be put on an image."""
+    return _by_name("containers/with", _DOCKERFILE)
+
+
 def _by_name(folder: str, ending: str) -> dict[str, Path]:
     by_name = {path.name.removesuffix(ending): path for path in (source_tree() / folder).glob(f"*{ending}")}
     return dict(sorted(by_name.items()))
@@ -73,3 +78,15 @@ def find_dockerfile(text: str) -> tuple[str, Path]:
         return text, known[text]
     hint = nearest_and_all(name, tuple(known))
     raise RequestError(f"image {text}: no such Dockerfile, and no image of this name. {hint}")
+
+
+def find_layer(text: str) -> Path:
+    """The Dockerfile of a layer.
+
+    Raises:
+        RequestError: there is none of this name.
+    """
+    known = layers()
+    if text not in known:
+        raise RequestError(f"--with {text}: unknown. {nearest_and_all(text, tuple(known))}")
+    return known[text]

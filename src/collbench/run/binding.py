@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
 from collbench.machine.facts import RankFacts, format_cores, parse_cores
 from collbench.run import shape
 from collbench.schema import place
-from collbench.schema.place import planned
+from collbench.schema.place import Place
 
 
-def bind(environ: Mapping[str, str] = os.environ) -> None:
+def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str] = os.environ) -> None:
     """Restrict this process to the cores planned for its rank, on the host and in containers, under any MPI.
+
+    Programs that it starts find the GPU planned for it in their environment. `places` are by rank; None: the
+    environment has a shape, or nothing was planned.
 
     Raises:
         WorldMismatch: this rank may not use them.
     """
-    if (of_world := place.shape(environ)) is not None:
-        shape.bind(of_world, environ)
+    if places is None:
+        if (of_world := place.shape(environ)) is not None:
+            shape.bind(of_world, environ)
         return
-    places = planned(environ)
     rank = launcher.detect(environ).rank
-    if places is None or rank >= len(places):
+    if rank >= len(places):
         return
     try:
         os.sched_setaffinity(0, parse_cores(places[rank].cores))
     except (OSError, ValueError) as error:
         usable = format_cores(os.sched_getaffinity(0))
         raise WorldMismatch(f"rank {rank} was to run on cores {places[rank].cores}, and may use {usable}.") from error
+    environ[place.GPU] = places[rank].gpu or ""
 
 
-def difference(ranks: tuple[RankFacts, ...], environ: Mapping[str, str] = os.environ) -> str | None:
+def difference(
+    ranks: tuple[RankFacts, ...], places: Sequence[Place] | None = None, environ: Mapping[str, str] = os.environ
+) -> str | None:
     """How the world differs from the plan: in size, or in a rank's container, cores or GPU. None where it does not."""
-    if (of_world := place.shape(environ)) is not None:
-        return shape.compared(of_world, ranks)
-    places = planned(environ)
     if places is None:
-        return None
+        of_world = place.shape(environ)
+        return None if of_world is None else shape.compared(of_world, ranks)
     if len(places) != len(ranks):
         return f"{len(places)} ranks were planned and {len(ranks)} met"
     for number, (at, rank) in enumerate(zip(places, ranks, strict=True)):

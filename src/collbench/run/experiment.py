@@ -274,6 +274,6 @@ def _refuse(experiment: PlanRunner, ranks: tuple[RankFacts, ...], messages: bool
     if experiment.plan.gate == "roundtime" and not messages and not have_common_clock(ranks):
         reason = "the ranks do not share a clock, and this backend has no messages by which hosts could compare theirs"
         return RequestError(f"gate roundtime: {reason}. Use gate barrier.")
-    if (differs := binding.difference(ranks)) is not None:
+    if (differs := binding.difference(ranks, experiment.options.places)) is not None:
         return WorldMismatch(f"{differs}.")
     return None

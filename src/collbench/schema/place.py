@@ -1,17 +1,18 @@
-"""The place that a launcher planned for each rank, as it passes it to the ranks in their environment."""
+"""Where a launcher planned the ranks to be: a file with the place of each rank, or a shape in their environment."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from collbench.errors import WorldMismatch
+from collbench.errors import RequestError, WorldMismatch
 
-#: Set by `collbench launch` on every rank: JSON, one `Place` for each rank.
-VARIABLE = "COLLBENCH_PLACEMENT"
+#: Set by a rank for the programs that it starts: the GPU that was planned for it (its UUID; empty: none).
+GPU = "COLLBENCH_GPU"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,22 +23,21 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str | None = None
 
 
-def planned(environ: Mapping[str, str] = os.environ) -> tuple[Place, ...] | None:
-    """The planned place of each rank, by rank; None where no launcher planned any.
+def read_places(file: Path) -> tuple[Place, ...]:
+    """The planned place of each rank, by rank. The file is JSON, one `Place` for each rank.
 
     Raises:
-        WorldMismatch: the variable does not hold what a launcher writes.
+        RequestError: it cannot be read, or does not hold what a launcher writes.
     """
-    text = environ.get(VARIABLE)
-    if not text:
-        return None
     try:
-        return msgspec.json.decode(text, type=tuple[Place, ...])
+        return msgspec.json.decode(file.read_bytes(), type=tuple[Place, ...])
+    except OSError as error:
+        raise RequestError(f"placement {file}: {error.strerror}. collbench launch writes such files.") from error
     except msgspec.DecodeError as error:
-        raise WorldMismatch(f"{VARIABLE}: {error}. collbench launch sets this variable; unset it.") from error
+        raise RequestError(f"placement {file}: {error}. collbench launch writes such files.") from error
 
 
-#: Set in place of COLLBENCH_PLACEMENT where a resource manager chooses machines and cores: JSON, one `Shape`.
+#: Set where a resource manager chooses machines and cores, and no file says which: JSON, one `Shape`.
 SHAPE = "COLLBENCH_SHAPE"
 
 #: Which ranks share a container: none is in one, those of a host do, every rank has its own, or so many share one.

@@ -16,7 +16,6 @@ from collbench.bindings.spec import Options, World, allgather
 from collbench.collectives.row import Collective
 from collbench.errors import BackendUnavailable, CollbenchError, RequestError, Unsupported
 from collbench.machine.facts import machine_id
-from collbench.schema import place as places
 
 Result = TypeVar("Result")
 
@@ -79,7 +78,7 @@ def take_seats(
     Raises:
         BackendUnavailable: as `assign`, on all ranks.
     """
-    plan = places.planned() or ()
+    plan = options.places or ()
     planned = plan[world.rank].gpu if world.rank < len(plan) else None
     seat = Seat(os.uname().nodename, machine_id(), () if why else visible(), planned, why)
     seats = tuple(allgather(world, seat))

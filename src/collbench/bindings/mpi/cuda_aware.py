@@ -54,7 +54,6 @@ sys.exit(100 + right)
 
 _LAUNCHERS = (
     "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "HYDI_", "MPI_LOCAL", "SLURM_",
-    "COLLBENCH_PLACEMENT",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import msgspec
 from collbench.launch.folders.neighbours import CORES
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.folders.signature import FOLDER, sign
+from collbench.schema.place import Place
 from collbench.schema.plan import Plan
 
 #: The user in containers when the driver is root: above those of people (up to 60000), of systemd's services (to 65519)
@@ -25,22 +26,26 @@ UNPRIVILEGED = 98_417
 
 @dataclass(frozen=True)
 class Folders:
-    """The inner plan, where the first rank writes its run, and where its box leaves requests for daemons."""
+    """The inner plan, where its ranks belong, where the first one writes its run, where its box asks for daemons."""
 
     plan: Path
+    placement: Path
     out: Path
     relay: Path
 
 
 def folders_in(root: Path) -> Folders:
-    return Folders(root / "plan.json", root / "out", root / "relay")
+    return Folders(root / "plan.json", root / "placement.json", root / "out", root / "relay")
 
 
 @contextlib.contextmanager
-def folders(plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | None = None) -> Iterator[Folders]:
+def folders(
+    plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | None = None, places: tuple[Place, ...] = ()
+) -> Iterator[Folders]:
     """Make temporary folders, in which only `user` may write, and remove them at the end.
 
-    Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are.
+    Everybody may read which `cores` are taken. They are in `parent`, or where temporary files are. Where there are
+    `places`, of each rank one, a file holds them: ten thousand are too many for an environment variable (128 KiB).
     """
     root = Path(tempfile.mkdtemp(prefix=FOLDER, dir=parent))
     with contextlib.ExitStack() as signature:  # closed when all of it is removed
@@ -48,8 +53,9 @@ def folders(plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | N
             signature.enter_context(sign(root))
             (root / CORES).write_text(cores, encoding="ascii")
             made = folders_in(root)
-            made.plan.write_bytes(msgspec.json.encode(plan))
-            made.plan.chmod(0o644)
+            _write(made.plan, plan)
+            if places:
+                _write(made.placement, places)
             for folder in (made.out, made.relay):
                 folder.mkdir(mode=0o700)
                 if os.getuid() == 0:
@@ -58,6 +64,11 @@ def folders(plan: Plan, user: tuple[int, int], cores: str = "", parent: Path | N
             yield made
         finally:
             remove_folder(root)
+
+
+def _write(file: Path, content: object) -> None:
+    file.write_bytes(msgspec.json.encode(content))
+    file.chmod(0o644)
 
 
 def user_inside() -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.errors import RequestError
@@ -12,23 +12,30 @@ from collbench.launch.engines.docker import image_store
 from collbench.launch.engines.docker.build_context import Recipe, context_files, only, pack
 from collbench.launch.engines.docker.cleanup import nothing_left
 from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.look import contents_of, reference_of
+from collbench.launch.engines.docker.look import contents_of, find, reference_of
 from collbench.launch.probe import Build, Contents
-from collbench.launch.shipped import find_dockerfile
+from collbench.launch.shipped import dockerfiles, find_dockerfile, find_layer
 from collbench.launch.stopping import Stopping
 
 OnLine = Callable[[str], None]
 
+#: The label by which a Dockerfile says which MPI its image has.
+_MPI = "collbench.mpi.vendor="
+
 
 @dataclass(frozen=True)
 class ImageBuild:
-    """An image to be built. `files` are by their paths in the context, `arguments` those of the build."""
+    """An image to be built. `files` are by their paths in the context, `arguments` those of the build.
+
+    `on` is the image, by its name, that the engine must have for it.
+    """
 
     name: str
     dockerfile: Path
     recipe: Recipe
     files: dict[str, Path]
     arguments: dict[str, str]
+    on: str | None = None
 
 
 def prepare(text: str, recipe: Recipe) -> ImageBuild:
@@ -39,6 +46,26 @@ def prepare(text: str, recipe: Recipe) -> ImageBuild:
     """
     name, dockerfile = find_dockerfile(text)
     return ImageBuild(name, dockerfile, recipe, context_files(dockerfile, recipe), arguments_of(dockerfile, recipe))
+
+
+def prepare_with(layer: str, text: str, recipe: Recipe) -> ImageBuild:
+    """The build of NAME-LAYER, on the image NAME that is there, for a name or a path as in `prepare`.
+
+    Raises:
+        RequestError: no such layer or Dockerfile, an image without an MPI, or a recipe that is for NAME itself.
+    """
+    above, (name, dockerfile) = find_layer(layer), find_dockerfile(text)
+    if _MPI not in dockerfile.read_text(encoding="utf-8"):
+        able = ", ".join(known for known, file in dockerfiles().items() if _MPI in file.read_text(encoding="utf-8"))
+        raise RequestError(f"image {text}: has no MPI, and {layer} is for those that have one: {able}.")
+    if recipe != Recipe(no_cache=recipe.no_cache):
+        raise RequestError(
+            f"--with {layer}: is put on the image {name} as it is. Build that first with the other flags, and then "
+            f"only: collbench image build {text} --with {layer}"
+        )
+    made = replace(recipe, base=reference_of(name))
+    files = {f"containers/{above.name}": above}
+    return ImageBuild(f"{name}-{layer}", above, made, files, arguments_of(above, made), on=name)
 
 
 def command_of(build: ImageBuild) -> tuple[str, ...]:
@@ -55,8 +82,11 @@ def build(engine: Docker, wanted: ImageBuild, on_line: OnLine, stopping: Stoppin
     Ctrl-C ends the build; while the image is asked, it is handled by `stopping`.
 
     Raises:
+        ImageMissing: the engine does not have what it is to be built on.
         EngineError: the build failed; the last lines are in the message.
     """
+    if wanted.on is not None:
+        find(engine, wanted.on)  # a builder would look for it in a registry
     name, file = wanted.name, f"containers/{wanted.dockerfile.name}"
     context = pack(wanted.files)
     draft = f"{reference_of(name)}:unlabelled-{engine.run}"  # another build of this name may run

@@ -13,13 +13,14 @@ from collbench.launch.rank_environment import variables
 from collbench.launch.storage import Storage
 
 #: Paths in a container of what is mounted into it.
-PLAN, OUT, RELAY = "/collbench/plan.json", "/collbench/out", "/collbench/relay"
+PLAN, PLACEMENT = "/collbench/plan.json", "/collbench/placement.json"
+OUT, RELAY = "/collbench/out", "/collbench/relay"
 
 #: The name of the first container for a launcher in it, in the network of the host: every launcher knows it as its own.
 LOCALHOST = "localhost"
 
 #: The command of every rank in a container.
-INSIDE = ("collbench", "run", PLAN, "--out", OUT, "--style", "csv")
+INSIDE = ("collbench", "run", PLAN, "--placement", PLACEMENT, "--out", OUT, "--style", "csv")
 
 #: A container ends by itself after this time (s), so that those of a killed driver do not stay.
 LIVES = 24 * 3600
@@ -144,8 +145,8 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
         world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}", LIVES,
         variables(cell, placement, stack), CDI in stack.grants, cell.seccomp,
     )  # fmt: skip
-    plan = Mount(str(world.folders.plan), PLAN)
-    mounts: dict[str, tuple[Mount, ...]] = {box.name: (plan,) for box in placement.boxes}
+    told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT))
+    mounts: dict[str, tuple[Mount, ...]] = {box.name: told for box in placement.boxes}
     writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
     mounts[placement.boxes[0].name] += (*writable, *_storage(world.storage))
     return specs_of(common, placement, settings_at(cell.isolation, MEMLOCK in stack.grants), mounts)

@@ -14,6 +14,7 @@ from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.host.environments import look_beside
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.engines.spec import Looks, WorldSpec
+from collbench.launch.folders.layout import Folders
 from collbench.launch.folders.sweep import sweep_folders
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
@@ -50,8 +51,8 @@ class HostEngine:
         return os.getuid(), os.getgid()
 
     def render(self, world: WorldSpec) -> tuple[str, ...]:
-        folders, stack, cell = world.folders, world.stack, world.cell
-        program = ("collbench", "run", str(folders.plan), "--out", str(folders.out))
+        stack, cell = world.stack, world.cell
+        program = ("collbench", *_run(world.folders))
         variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
         argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
         return (f"env PATH={stack.reference}/bin:$PATH {variables} {argv}",)
@@ -120,9 +121,8 @@ class HostWorld:
     @property
     def program(self) -> Argv:
         """The environment's own interpreter, whatever PATH says."""
-        folders = self.world.folders
         python = str(Path(self.world.stack.reference) / "bin" / "python")
-        return (python, "-m", "collbench", "run", str(folders.plan), "--out", str(folders.out), "--style", "csv")
+        return (python, "-m", "collbench", *_run(self.world.folders), "--style", "csv")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -138,6 +138,11 @@ class HostWorld:
     def died(self) -> str | None:
         """The host does not die alone: this process would be gone too."""
         return None
+
+
+def _run(folders: Folders) -> Argv:
+    """What a rank runs."""
+    return ("run", str(folders.plan), "--placement", str(folders.placement), "--out", str(folders.out))
 
 
 def environment_of(world: WorldSpec) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class OpenGpu:
 
 
 def opened() -> OpenGpu:
-    """The GPU that a launcher planned for this process, else the first that it sees.
+    """The GPU that was planned for the rank that started this program, else the first that it sees.
 
     Raises:
         BackendUnavailable: there is none, or not that one.
@@ -40,7 +41,7 @@ def opened() -> OpenGpu:
     if why is not None:
         raise BackendUnavailable(why)
     visible = cupy_device.visible()
-    (*_, uuid) = (visible[0], *(one.gpu for one in (place.planned() or ())[:1] if one.gpu))
+    uuid = os.environ.get(place.GPU) or visible[0]
     if uuid not in visible:
         raise BackendUnavailable(f"GPU {uuid} was planned, and this process sees {', '.join(visible)}")
     device = cupy_device.CupyDevice(uuid)
