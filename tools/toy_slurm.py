@@ -37,7 +37,7 @@ RUN apt-get update \\
  && rm -rf /var/lib/apt/lists/* && ln -sf libpmix.so.2 /usr/lib/$(uname -m)-linux-gnu/pmix2/lib/libpmix.so
 """
 
-#: A node too many in it costs two minutes of looking up its name.
+#: A node too many in it costs two minutes of looking up its name. Heterogeneous jobs wait for the next backfill.
 CONFIGURATION = """\
 ClusterName=toy
 SlurmctldHost=n0
@@ -47,6 +47,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 SelectType=select/cons_tres
+SchedulerParameters=bf_interval=1
 SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 ReturnToService=2

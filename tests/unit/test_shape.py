@@ -15,7 +15,7 @@ from collbench.machine.facts import RankFacts, host, rank_facts
 from collbench.run import binding, shape
 from collbench.run.shape import compared
 from collbench.schema.place import HOST, SHAPE, Boxes, Shape
-from collbench.schema.place import shape as planned_shape
+from collbench.schema.place import shapes as planned_shapes
 from collbench.schema.record import Confinement
 
 
@@ -35,7 +35,7 @@ SRUN = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", 
 
 
 def test_a_world_as_planned() -> None:
-    assert compared(PLANNED, SEATS) is None
+    assert compared((PLANNED,), SEATS) is None
 
 
 def changed(rank: int, **fields: Any) -> tuple[RankFacts, ...]:
@@ -62,11 +62,11 @@ def changed(rank: int, **fields: Any) -> tuple[RankFacts, ...]:
     ],
 )  # fmt: skip
 def test_what_differs_is_said(planned: Shape, seats: tuple[RankFacts, ...], says: str) -> None:
-    assert compared(planned, seats) == says
+    assert compared((planned,), seats) == says
 
 
 def test_ranks_may_share_cores_where_the_plan_says_so() -> None:
-    assert compared(msgspec.structs.replace(PLANNED, crowded=True), changed(1, cores=frozenset({0, 1}))) is None
+    assert compared((msgspec.structs.replace(PLANNED, crowded=True),), changed(1, cores=frozenset({0, 1}))) is None
 
 
 def test_where_a_shape_was_planned_it_is_compared() -> None:
@@ -105,13 +105,13 @@ def test_a_pod_is_on_the_node_that_it_is_told(monkeypatch: pytest.MonkeyPatch) -
 def test_too_few_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
     with pytest.raises(WorldMismatch, match="rank 3 was to have 2 cores, and may use 5"):
-        shape.bind(PLANNED, SRUN)
+        shape.bind((PLANNED,), SRUN)
 
 
 def test_a_shape_that_no_launcher_wrote() -> None:
     with pytest.raises(WorldMismatch, match="COLLBENCH_SHAPE"):
-        planned_shape({SHAPE: "{}"})
-    assert planned_shape({}) is None
+        planned_shapes({SHAPE: "{}"})
+    assert planned_shapes({}) == ()
 
 
 def test_srun_is_seen_behind_its_pmi() -> None:
@@ -127,4 +127,4 @@ def test_a_rank_that_two_give_differently_is_refused_before_it_hangs() -> None:
     crossed = SRUN | {"PMI_RANK": "2", "PMI_SIZE": "4"}
     assert str(launcher.contradiction(crossed)).startswith("PMI_RANK is 2 and SLURM_PROCID is 3")
     with pytest.raises(WorldMismatch, match=r"PMI_RANK=\$SLURM_PROCID"):
-        shape.bind(PLANNED, crossed)
+        shape.bind((PLANNED,), crossed)

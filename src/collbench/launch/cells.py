@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -51,11 +51,19 @@ class LaunchCell:
         place = (self.image, self.policy, self.isolation, None if self.affinity == "near" else self.affinity, filtered,
                  self.storage and f"on {self.storage}")  # fmt: skip
         world = counted(self.ranks, "rank")
-        if self.hosts > 1:
-            world += f" on {self.hosts} hosts"
         if self.servers:
             world = f"{counted(self.servers, 'server')} and {counted(self.ranks - self.servers, 'worker')}"
+        if self.hosts > 1:
+            world += f" on {self.hosts} hosts"
         return f"{' '.join(word for word in place if word)}, {world}"
+
+    @property
+    def parts(self) -> tuple[LaunchCell, ...]:
+        """Cut where its hosts differ, in the order of ranks: of several hosts servers have the first to themselves."""
+        if not self.servers or self.hosts == 1:
+            return (self,)
+        workers = replace(self, ranks=self.ranks - self.servers, servers=0, hosts=self.hosts - 1)
+        return replace(self, ranks=self.servers, servers=0, hosts=1), workers
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from collbench.errors import PlanError
 from collbench.launch import placement, slots
@@ -12,6 +15,7 @@ from collbench.launch.slots import Slot, Wants
 from collbench.machine.facts import format_cores
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.units import counted
 
 
 @dataclass(frozen=True)
@@ -93,20 +97,32 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
 
 
 def _over_hosts(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
-    """As many ranks on each host, in the order of ranks."""
-    each, left = divmod(cell.ranks, cell.hosts)
+    """As many ranks on each host, in the order of ranks; servers on the first, with as many cores as a worker has."""
+    *servers, workers = cell.parts
+    each, left = divmod(workers.ranks, workers.hosts)
     if left or not each:
-        raise PlanError(f"{cell.ranks} ranks cannot be spread evenly over {cell.hosts} hosts. Take a multiple of it.")
-    if cell.servers > each:
-        raise PlanError(f"{cell.servers} servers are more than the {each} ranks of the first of {cell.hosts} hosts.")
+        who, beside = ("worker", " beside that of the servers") if servers else ("rank", "")
+        raise PlanError(
+            f"{counted(workers.ranks, who)} cannot be spread evenly over {counted(workers.hosts, 'host')}{beside}. "
+            "Take a multiple of it."
+        )
+    on_each = place(topology, replace(workers, hosts=1, ranks=each), plan)
+    hosts = [on_each] * workers.hosts
+    for part in servers:
+        cores = min(len(slot.cores) for slot in on_each.slots)
+        as_workers = msgspec.structs.replace(plan, device="cpu", cores_per_rank=cores)
+        hosts.insert(0, place(topology, part, as_workers))
+    return replace(on_each, boxes=_numbered(hosts), crowded=any(host.crowded for host in hosts))
+
+
+def _numbered(hosts: Iterable[Placement]) -> tuple[Box, ...]:
+    """The boxes of all hosts, their ranks counted over all of them."""
     boxes: list[Box] = []
-    for host in range(cell.hosts):
-        servers = cell.servers if host == 0 else 0
-        one = place(topology, replace(cell, hosts=1, ranks=each, servers=servers), plan)
-        for box in one.boxes:
-            ranks = tuple(rank + host * each for rank in box.ranks)
-            boxes.append(Box(f"h{host}{box.name}", ranks, box.slots, host))
-    return replace(one, boxes=tuple(boxes))
+    for number, host in enumerate(hosts):
+        first = sum(len(box.ranks) for box in boxes)
+        boxes += [Box(f"h{number}{box.name}", tuple(first + rank for rank in box.ranks), box.slots, number)
+                  for box in host.boxes]  # fmt: skip
+    return tuple(boxes)
 
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from collbench.errors import PlanError
 from collbench.launch import starters
@@ -18,19 +19,34 @@ def each_of(cell: LaunchCell) -> int:
     return cell.ranks // cell.hosts
 
 
+def parts_of(cell: LaunchCell, placement: Placement) -> tuple[tuple[LaunchCell, Placement], ...]:
+    """The parts of a cell, each with the boxes of its hosts."""
+    found, first = [], 0
+    for part in cell.parts:
+        boxes = tuple(box for box in placement.boxes if first <= box.host < first + part.hosts)
+        found.append((part, replace(placement, boxes=boxes)))
+        first += part.hosts
+    return tuple(found)
+
+
 def cores_of(placement: Placement) -> int:
     """Of each rank: the fewest, where they differ."""
     return min(len(slot.cores) for slot in placement.slots)
 
 
 def shape_of(cell: LaunchCell, placement: Placement) -> Shape:
-    """What its ranks compare with what they find."""
+    """What ranks compare with what they find, of a cell whose hosts are alike."""
     shared = len(placement.boxes[0].ranks)
     boxes: Boxes = "rank" if cell.policy == "single" else "host" if shared == each_of(cell) else shared
     return Shape(
         hosts=cell.hosts, each=each_of(cell), cores=cores_of(placement),
         boxes="none" if cell.isolation is None else boxes, crowded=placement.crowded,
     )  # fmt: skip
+
+
+def shapes_of(cell: LaunchCell, placement: Placement) -> tuple[Shape, ...]:
+    """The same of every part of a cell."""
+    return tuple(shape_of(part, placed) for part, placed in parts_of(cell, placement))
 
 
 def library_of(image: str, libraries: Mapping[str, str], plan: LaunchPlan) -> str:

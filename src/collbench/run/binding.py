@@ -23,7 +23,7 @@ def bind(places: Sequence[Place] | None = None, environ: MutableMapping[str, str
         WorldMismatch: this rank may not use them.
     """
     if places is None:
-        if (of_world := place.shape(environ)) is not None:
+        if of_world := place.shapes(environ):
             shape.bind(of_world, environ)
         return
     rank = launcher.detect(environ).rank
@@ -42,8 +42,8 @@ def difference(
 ) -> str | None:
     """How the world differs from the plan: in size, or in a rank's container, cores or GPU. None where it does not."""
     if places is None:
-        of_world = place.shape(environ)
-        return None if of_world is None else shape.compared(of_world, ranks)
+        of_world = place.shapes(environ)
+        return shape.compared(of_world, ranks) if of_world else None
     if len(places) != len(ranks):
         return f"{len(places)} ranks were planned and {len(ranks)} met"
     for number, (at, rank) in enumerate(zip(places, ranks, strict=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
@@ -12,9 +13,14 @@ from collbench.machine.facts import RankFacts, format_cores
 from collbench.schema.place import Shape
 from collbench.units import counted
 
+#: Ranks of a world, each with its number.
+Numbered = Sequence[tuple[int, RankFacts]]
 
-def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
+
+def bind(shapes: Sequence[Shape], environ: Mapping[str, str] = os.environ) -> None:
     """Restrict this process to as many cores as planned: a part of its own where it may use those of other ranks too.
+
+    `shapes` are as `schema.place.shapes` returns them.
 
     Raises:
         WorldMismatch: it may use fewer; or the resource manager and its PMI disagree on its rank.
@@ -22,7 +28,7 @@ def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
     us = launcher.detect(environ)
     if (differs := launcher.contradiction(environ)) is not None:
         raise WorldMismatch(differs)
-    usable = sorted(os.sched_getaffinity(0))
+    planned, usable = _of_rank(us.rank, shapes), sorted(os.sched_getaffinity(0))
     if len(usable) < planned.cores:
         raise WorldMismatch(
             f"rank {us.rank} was to have {counted(planned.cores, 'core')}, and may use {format_cores(usable)}."
@@ -34,21 +40,53 @@ def bind(planned: Shape, environ: Mapping[str, str] = os.environ) -> None:
     os.sched_setaffinity(0, [usable[(first + i) % len(usable)] for i in range(planned.cores)])
 
 
-def compared(planned: Shape, ranks: Sequence[RankFacts]) -> str | None:
-    """The first difference between a shape and where the ranks of a world are, in words; None: there is none.
+def _of_rank(rank: int, shapes: Sequence[Shape]) -> Shape:
+    """The shape of its hosts; of a rank too many the last, until all compare their number."""
+    for shape in shapes:
+        if rank < shape.ranks:
+            return shape
+        rank -= shape.ranks
+    return shapes[-1]
+
+
+def compared(shapes: Sequence[Shape], ranks: Sequence[RankFacts]) -> str | None:
+    """The first difference between shapes and where the ranks of a world are, in words; None: there is none.
 
     Time and memory grow with the ranks, not with their square.
     """
-    if len(ranks) != planned.hosts * planned.each:
-        return f"{counted(planned.hosts * planned.each, 'rank')} were planned, and {len(ranks)} met"
-    hosts = Counter(map(_machine, ranks))
+    planned = sum(shape.ranks for shape in shapes)
+    if len(ranks) != planned:
+        return f"{counted(planned, 'rank')} were planned, and {len(ranks)} met"
+    numbered, parts = iter(enumerate(ranks)), []
+    for shape in shapes:
+        part = tuple(islice(numbered, shape.ranks))
+        who = "the ranks" if len(shapes) == 1 else f"ranks {part[0][0]} to {part[-1][0]}"
+        if (differs := _in_part(shape, part, who)) is not None:
+            return differs
+        parts.append(part)
+    return _gpus(ranks) or _apart(parts)
+
+
+def _in_part(planned: Shape, ranks: Numbered, who: str) -> str | None:
+    hosts = Counter(_machine(rank) for _, rank in ranks)
     if len(hosts) != planned.hosts:
         names = ", ".join(sorted(name for name, _ in hosts)[:4])
-        return f"{counted(planned.hosts, 'host')} were planned, and the ranks are on {len(hosts)} ({names})"
+        return f"{counted(planned.hosts, 'host')} were planned, and {who} are on {len(hosts)} ({names})"
     for (name, _), number in hosts.items():
         if number != planned.each:
             return f"{counted(planned.each, 'rank')} were planned on each host, and {name} has {number}"
-    return _cores(planned, ranks) or _gpus(ranks) or _containers(planned, ranks)
+    return _cores(planned, ranks) or _containers(planned, ranks)
+
+
+def _apart(parts: Sequence[Numbered]) -> str | None:
+    """Ranks of different parts share no host."""
+    owner: dict[tuple[str, str], tuple[int, int]] = {}
+    for part, ranks in enumerate(parts):
+        for number, rank in ranks:
+            other, whose = owner.setdefault(_machine(rank), (number, part))
+            if whose != part:
+                return f"ranks {other} and {number} were planned on different hosts, and both are on {rank.host}"
+    return None
 
 
 def _machine(rank: RankFacts) -> tuple[str, str]:
@@ -56,9 +94,9 @@ def _machine(rank: RankFacts) -> tuple[str, str]:
     return rank.host, rank.kernel_id
 
 
-def _cores(planned: Shape, ranks: Sequence[RankFacts]) -> str | None:
+def _cores(planned: Shape, ranks: Numbered) -> str | None:
     owner: dict[tuple[tuple[str, str], int], int] = {}
-    for number, rank in enumerate(ranks):
+    for number, rank in ranks:
         if len(rank.cores) != planned.cores:
             return f"rank {number} was to have {counted(planned.cores, 'core')}, and may use {rank.binding}"
         if planned.crowded:
@@ -78,10 +116,10 @@ def _gpus(ranks: Sequence[RankFacts]) -> str | None:
     return None
 
 
-def _containers(planned: Shape, ranks: Sequence[RankFacts]) -> str | None:
+def _containers(planned: Shape, ranks: Numbered) -> str | None:
     """By the mount namespaces, which every container has of its own."""
     by_host: dict[tuple[str, str], list[tuple[int, int | None]]] = defaultdict(list)
-    for number, rank in enumerate(ranks):
+    for number, rank in ranks:
         by_host[_machine(rank)].append((number, rank.confinement.namespaces.get("mnt")))
     together = planned.boxes if isinstance(planned.boxes, int) else 1 if planned.boxes == "rank" else planned.each
     was = {1: "each in a container of its own", planned.each: "in one place"}.get(

@@ -37,7 +37,8 @@ def read_places(file: Path) -> tuple[Place, ...]:
         raise RequestError(f"placement {file}: {error}. collbench launch writes such files.") from error
 
 
-#: Set where a resource manager chooses machines and cores, and no file says which: JSON, one `Shape`.
+#: Set where a resource manager chooses machines and cores, and no file says which: JSON, one `Shape`, or a list of them
+#: where hosts differ: in the order of ranks, each with hosts of its own.
 SHAPE = "COLLBENCH_SHAPE"
 
 #: Which ranks share a container: none is in one, those of a host do, every rank has its own, or so many share one.
@@ -59,17 +60,27 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     boxes: Boxes = "none"
     crowded: bool = False
 
+    @property
+    def ranks(self) -> int:
+        return self.hosts * self.each
 
-def shape(environ: Mapping[str, str] = os.environ) -> Shape | None:
-    """The planned shape; None where no launcher planned one.
+
+def text_of(shapes: tuple[Shape, ...]) -> str:
+    """What `shapes` reads."""
+    return msgspec.json.encode(shapes if len(shapes) > 1 else shapes[0]).decode()
+
+
+def shapes(environ: Mapping[str, str] = os.environ) -> tuple[Shape, ...]:
+    """The planned shape, in the order of ranks one for all hosts that are alike; empty where no launcher planned one.
 
     Raises:
         WorldMismatch: the variable does not hold what a launcher writes.
     """
     text = environ.get(SHAPE)
     if not text:
-        return None
+        return ()
     try:
-        return msgspec.json.decode(text, type=Shape)
+        found = msgspec.json.decode(text, type=Shape | tuple[Shape, ...])
     except msgspec.DecodeError as error:
         raise WorldMismatch(f"{SHAPE}: {error}. collbench launch sets this variable; unset it.") from error
+    return (found,) if isinstance(found, Shape) else found

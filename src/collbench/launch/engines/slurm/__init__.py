@@ -9,11 +9,11 @@ from pathlib import Path
 
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder, Sharing, Step, ladder_of
+from collbench.launch.engines.slurm.refusals import refuse
 from collbench.launch.engines.slurm.script import (
     StepOf,
     job_script,
     program_of,
-    refuse,
     resources_of,
     step_script,
     variables_of,
@@ -65,8 +65,11 @@ class SlurmEngine:
         site = read(plan.site)
         refuse(plan, placements, site)
         folder = Path(site.folder) / "collbench-RUN"
-        job = job_script("collbench-RUN", folder, site, resources_of(placements.items()))
-        steps = [f"\n# step {launch.sequence}: {launch.cell.title}\n{_step(plan, launch, placements, site, folder)}"
+        needs = resources_of(placements.items())
+        job = job_script("collbench-RUN", folder, site, needs)
+        with_servers = needs.servers is not None
+        steps = [f"\n# step {launch.sequence}: {launch.cell.title}\n"
+                 + _step(plan, launch, placements[launch.cell], site, folder, with_servers)
                  for launch in order]  # fmt: skip
         return job + "".join(steps)
 
@@ -75,14 +78,14 @@ class SlurmEngine:
 
 
 def _step(
-    plan: LaunchPlan, launch: Launch, placements: Mapping[LaunchCell, Placement], site: SlurmSite, folder: Path
+    plan: LaunchPlan, launch: Launch, placement: Placement, site: SlurmSite, folder: Path, with_servers: bool
 ) -> str:
-    cell, placement = launch.cell, placements[launch.cell]
+    cell = launch.cell
     name, starter = f"collbench-RUN-{launch.sequence}", starter_of(cell.image, site.libraries, plan)
     at = folders_in(folder / str(launch.sequence))
     world = WorldSpec("collbench-RUN", name, "", cell, placement, Stack(starter, ""), at, (0, 0))
     variables = variables_of(cell, placement, starter, site)
-    return step_script(StepOf(name, cell, placement, starter, variables), site, program_of(world, site))
+    return step_script(StepOf(name, cell, placement, starter, variables, with_servers), site, program_of(world, site))
 
 
 ENGINE = SlurmEngine()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collbench.errors import EngineError
 
@@ -33,15 +33,24 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job: its state and, where it gives one, the reason; the nodes that it got."""
+    """What Slurm says of a job: its state and, where it gives one, the reason; the nodes that it got.
+
+    `others`: components of it are still there, after one has ended.
+    """
 
     state: str
     reason: str = ""
     nodes: str = ""
+    others: bool = False
 
     @property
     def alive(self) -> bool:
         return self.state in ALIVE
+
+    @property
+    def there(self) -> bool:
+        """Whether something of it is left."""
+        return self.alive or self.state == "COMPLETING" or self.others
 
     @property
     def text(self) -> str:
@@ -82,7 +91,7 @@ def submit(script: str) -> str:
 
 
 def state_of(job: str) -> JobState:
-    """What scontrol says of a job; one that it does not know any more has ended.
+    """What scontrol says of a job; it has ended if a component has, or if it is not known any more.
 
     Raises:
         EngineError: it does not answer.
@@ -93,8 +102,11 @@ def state_of(job: str) -> JobState:
         if "Invalid job id" in str(error):
             return JobState("ENDED", "Slurm has forgotten it")
         raise
-    fields = dict(_FIELD.findall(said))
-    return JobState(fields.get("JobState", "UNKNOWN"), fields.get("Reason", ""), fields.get("NodeList", ""))
+    lines = [dict(_FIELD.findall(line)) for line in said.splitlines() if line.strip()] or [{}]
+    components = [JobState(fields.get("JobState", "UNKNOWN"), fields.get("Reason", "")) for fields in lines]
+    worst = next((component for component in components if not component.alive), components[0])
+    nodes = ",".join(filter(None, (fields.get("NodeList", "") for fields in lines)))
+    return replace(worst, nodes=nodes, others=any(component.there for component in components))
 
 
 def cancel(job: str) -> None:

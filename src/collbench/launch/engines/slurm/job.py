@@ -37,10 +37,11 @@ CHUNK = 1 << 20
 
 @dataclass
 class SlurmJob:
-    """A job and its folder. `state` is what Slurm said last."""
+    """A job and its folder. `with_servers`: parameter servers have nodes in it. `state` is what Slurm said last."""
 
     number: str
     folder: Path
+    with_servers: bool = False
     state: JobState = field(default_factory=lambda: JobState("PENDING"))
     steps: int = 0
     _asked: float = 0.0
@@ -102,7 +103,7 @@ class SlurmJob:
 
     def _wait_for_end(self) -> None:
         began, cancelled = time.monotonic(), False
-        while self.look(at_once=True).alive or self.state.state == "COMPLETING":
+        while self.look(at_once=True).there:
             waited = time.monotonic() - began
             if not cancelled and (waited > BY_ITSELF or self.state.state != "RUNNING"):
                 client.cancel(self.number)
@@ -171,7 +172,7 @@ class SlurmStep:
             time.sleep(0.2)
 
 
-def submitted(script: str, folder: Path) -> SlurmJob:
+def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob:
     """A job that waits in Slurm's queue.
 
     Raises:
@@ -184,7 +185,7 @@ def submitted(script: str, folder: Path) -> SlurmJob:
     except OSError as error:
         raise EngineError(f"engine slurm: folder {folder}: {error.strerror}. Name another in the site file.") from error
     try:
-        job = SlurmJob(client.submit(script), folder)
+        job = SlurmJob(client.submit(script), folder, with_servers)
     except EngineError:
         remove_folder(folder)
         raise

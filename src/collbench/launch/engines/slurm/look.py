@@ -12,11 +12,11 @@ import msgspec
 from collbench.errors import ImageMissing
 from collbench.launch.cells import LaunchCell, communicates
 from collbench.launch.engines.slurm.job import SlurmJob
-from collbench.launch.engines.slurm.script import StepOf, python_of, step_script
+from collbench.launch.engines.slurm.script import StepOf, python_of, resources_of, step_script
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.log import Log
-from collbench.launch.placing import Placement
+from collbench.launch.placing import Box, Placement
 from collbench.launch.probe import Contents
 from collbench.launch.probed import contents_in, probe_of
 from collbench.launch.starters.starter import PROCESS, Argv
@@ -57,13 +57,14 @@ def _hosts(
     job: SlurmJob, site: SlurmSite, placements: Mapping[LaunchCell, Placement], check: StopCheck
 ) -> tuple[Host, ...]:
     """The nodes of the job, each as it describes itself."""
-    most = max(placements, key=lambda cell: cell.hosts)
-    cell = replace(most, ranks=most.hosts, servers=0)
-    boxes = tuple(replace(placements[most].boxes[0], ranks=(rank,), slots=placements[most].boxes[0].slots[:1])
-                  for rank in range(cell.ranks))  # fmt: skip
+    needs, (some, placement) = resources_of(placements.items()), next(iter(placements.items()))
+    servers = int(job.with_servers)
+    cell = replace(some, ranks=needs.nodes + servers, hosts=needs.nodes + servers, servers=servers)
+    slots = placement.boxes[0].slots[:1]
+    boxes = tuple(Box(f"h{host}", (host,), slots, host) for host in range(cell.hosts))
     argv = (python_of(cell, site), "-m", "collbench.launch.node")
-    lines = _answer(job, StepOf(f"nodes-{job.steps}", cell, replace(placements[most], boxes=boxes), PROCESS, {}), site,
-                    argv, check)  # fmt: skip
+    asked = StepOf(f"nodes-{job.steps}", cell, replace(placement, boxes=boxes), PROCESS, {}, job.with_servers)
+    lines = _answer(job, asked, site, argv, check)
     found = []
     for line in lines:
         with contextlib.suppress(msgspec.DecodeError):
@@ -90,7 +91,7 @@ def _printed(
     """What one task on one node prints of itself."""
     one = replace(cell, ranks=1, hosts=1, servers=0)
     alone = replace(placement, boxes=(replace(placement.boxes[0], ranks=(0,), slots=placement.boxes[0].slots[:1]),))
-    step = StepOf(f"look-{cell.image}-{job.steps}", one, alone, PROCESS, {})
+    step = StepOf(f"look-{cell.image}-{job.steps}", one, alone, PROCESS, {}, job.with_servers)
     return _answer(job, step, site, probe_of(python_of(cell, site), cell.image, site.libraries, plan), check)
 
 

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
-from collbench.errors import PlanError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm.runtimes import RUNTIMES, WITHOUT_PROC_LINKS
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Placement
-from collbench.launch.shapes import cores_of, each_of, shape_of
+from collbench.launch.shapes import cores_of, each_of, parts_of, shapes_of
 from collbench.launch.starters.starter import Argv, Starter
-from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.place import SHAPE
+from collbench.schema.place import SHAPE, text_of
 
 #: A job without a sign of its driver ends after so long (s): folders over a network show changes late.
 ABANDONED = 300
@@ -33,7 +29,7 @@ LOOK = 0.1
 
 _JOB = """\
 cd {folder} || exit 72
-{setup}scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
+{setup}scontrol show hostnames "{nodes}" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
 exec {{never}}<> <(:)  # a pipe in which nothing comes: a pause without a process
 n=0
@@ -54,65 +50,117 @@ done
 
 @dataclass(frozen=True)
 class Resources:
-    """What the job asks for: the most that any launch needs. `cores` and `gpus` are of a task, and of a node."""
+    """What the job asks for: the most that any launch needs. `cores` and `gpus` are of a task, and of a node.
+
+    `servers` is the same for the node that parameter servers have to themselves, where they have one.
+    """
 
     nodes: int
     tasks: int
     cores: int
     gpus: int
+    servers: Resources | None = None
 
 
 def resources_of(placements: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
     """The most of everything."""
-    worlds = [
-        (cell.hosts, each_of(cell), cores_of(placement), len(placement.gpus) // cell.hosts)
-        for cell, placement in placements
+    worlds = [parts_of(cell, placement) for cell, placement in placements]
+    servers = [parts[0] for parts in worlds if len(parts) > 1]
+    return replace(_most(parts[-1] for parts in worlds), servers=_most(servers) if servers else None)
+
+
+def _most(parts: Iterable[tuple[LaunchCell, Placement]]) -> Resources:
+    """Nodes and GPUs for every part, and the tasks and cores of the one that needs most processors of a node."""
+    needs = [
+        Resources(cell.hosts, _seats(cell, placement), cores_of(placement), len(placement.gpus) // cell.hosts)
+        for cell, placement in parts
     ]
-    return Resources(*(max(numbers) for numbers in zip(*worlds, strict=True)))
+    largest = max(needs, key=lambda need: (need.tasks * need.cores, need.tasks))
+    nodes, gpus = max(need.nodes for need in needs), max(need.gpus for need in needs)
+    return replace(largest, nodes=nodes, gpus=gpus)
+
+
+def _seats(cell: LaunchCell, placement: Placement) -> int:
+    """Tasks of a node that have cores of their own."""
+    cores = {core for slot in placement.slots for core in slot.cores}
+    return min(each_of(cell), len(cores) // cores_of(placement))
+
+
+#: Nodes of a job, in Slurm's notation; and of one with nodes for servers.
+_NODES = "$SLURM_JOB_NODELIST"
+_ALL_NODES = "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET_GROUP_1"
 
 
 def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> str:
-    """The script for sbatch."""
+    """The script for sbatch: of a heterogeneous job where servers have a node, which is its first component."""
+    head, nodes, setup = _asked(name, folder, site.time, needs, site.options), _NODES, "".join(map(_line, site.setup))
+    if needs.servers is not None:
+        of_servers = _asked(name, folder, site.time, needs.servers, site.of_servers)
+        head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", _ALL_NODES
+        setup += _line(f'export WORKER_NODE=$(scontrol show hostnames "{_NODES}_HET_GROUP_1" | head -n 1)')
+    at = shlex.quote(str(folder))
+    body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK)
+    return f"#!/bin/bash\n{head}{body}"
+
+
+def _asked(name: str, folder: Path, time: str, needs: Resources, options: Iterable[str]) -> str:
+    """What a component of the job asks for."""
     asked = [
         f"--job-name={name}", f"--nodes={needs.nodes}", f"--ntasks-per-node={needs.tasks}",
-        f"--cpus-per-task={needs.cores}", f"--time={site.time}", "--no-requeue", f"--output={folder}/job.log",
-        *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *site.options,
+        f"--cpus-per-task={needs.cores}", f"--time={time}", "--no-requeue", f"--output={folder}/job.log",
+        *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *options,
     ]  # fmt: skip
-    head = "".join(f"#SBATCH {option}\n" for option in asked)
-    setup = "".join(f"{line}\n" for line in site.setup)
-    body = _JOB.format(folder=shlex.quote(str(folder)), setup=setup, abandoned=ABANDONED, look=LOOK)
-    return f"#!/bin/bash\n{head}{body}"
+    return "".join(_line(f"#SBATCH {option}") for option in asked)
+
+
+def _line(text: str) -> str:
+    return f"{text}\n"
 
 
 @dataclass(frozen=True)
 class StepOf:
-    """A launch (or a look at an image) as Slurm is to start it. `name` is the step's, `variables` are set before it."""
+    """A launch (or a look at an image) as Slurm is to start it. `name` is the step's, `variables` are set before it.
+
+    `with_servers`: the job has nodes for servers, which only a world whose servers have a host to themselves uses.
+    """
 
     name: str
     cell: LaunchCell
     placement: Placement
     starter: Starter
     variables: dict[str, str]
+    with_servers: bool = False
 
 
 def step_script(step: StepOf, site: SlurmSite, program: Argv) -> str:
     """A file `step-N`: the command that starts all ranks of a world."""
-    cell, starter = step.cell, step.starter
-    runtime, image = RUNTIMES[site.runtime], site.images.get(cell.image, "")
+    parts = parts_of(step.cell, step.placement)
+    groups = range(2) if len(parts) > 1 else (1,) if step.with_servers else (None,)
+    components = [_component(step, site, program, part, placement, group)
+                  for (part, placement), group in zip(parts, groups, strict=True)]  # fmt: skip
+    exports = "".join(_line(f"export {name}={shlex.quote(value)}") for name, value in step.variables.items())
+    if step.with_servers and len(parts) == 1:
+        exports += _line("export FIRST_NODE=$WORKER_NODE")
+    return f"{exports}exec srun " + " \\\n  : ".join(components) + "\n"
+
+
+def _component(
+    step: StepOf, site: SlurmSite, program: Argv, cell: LaunchCell, placement: Placement, group: int | None
+) -> str:
+    """Options of srun, and the command of each task. `group` is the component of the job, where it has several."""
+    starter, runtime, image = step.starter, RUNTIMES[site.runtime], site.images.get(cell.image, "")
     contained = cell.isolation is not None
     sharing = each_of(cell) if cell.policy == "multi" else 1
-    srun = [
-        "srun", f"--job-name={step.name}", "--kill-on-bad-exit=1", f"--nodes={cell.hosts}", f"--ntasks={cell.ranks}",
-        f"--ntasks-per-node={each_of(cell)}", f"--cpus-per-task={cores_of(step.placement)}",
-        f"--mpi={site.mpi.get(starter.vendor, starter.pmi)}", *(["--overcommit"] if step.placement.crowded else []),
-        *(["--gpu-bind=none"] if step.placement.gpus else []),
+    options = [
+        f"--job-name={step.name}", *([] if group is None else [f"--het-group={group}"]), "--kill-on-bad-exit=1",
+        f"--nodes={cell.hosts}", f"--ntasks={cell.ranks}", f"--ntasks-per-node={each_of(cell)}",
+        f"--cpus-per-task={cores_of(placement)}", f"--mpi={site.mpi.get(starter.vendor, starter.pmi)}",
+        *(["--overcommit"] if placement.crowded else []), *(["--gpu-bind=none"] if placement.gpus else []),
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
     of_task = "; ".join((*_of_task(step, site), 'exec "$@"'))
-    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in step.variables.items())
-    task = ("sh", "-c", of_task, "task", *inside, *program)
-    return f"{exports}exec {shlex.join(srun)} \\\n  {shlex.join(task)}\n"
+    return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', of_task, 'task', *inside, *program))}"
 
 
 def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
@@ -128,10 +176,10 @@ def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
 
 def variables_of(cell: LaunchCell, placement: Placement, starter: Starter, site: SlurmSite) -> dict[str, str]:
     """What every rank shares."""
-    shape = msgspec.json.encode(shape_of(cell, placement)).decode()
-    apart = cell.policy == "single" and each_of(cell) > 1
-    return {SHAPE: shape, "OMP_NUM_THREADS": "1", **starter.environment, **(WITHOUT_PROC_LINKS if apart else {}),
-            **site.variables}  # fmt: skip
+    shapes = shapes_of(cell, placement)
+    apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
+    return {SHAPE: text_of(shapes), "OMP_NUM_THREADS": "1", **starter.environment,
+            **(WITHOUT_PROC_LINKS if apart else {}), **site.variables}  # fmt: skip
 
 
 def python_of(cell: LaunchCell, site: SlurmSite) -> str:
@@ -145,24 +193,3 @@ def program_of(world: WorldSpec, site: SlurmSite) -> Argv:
     folders = world.folders
     return (python_of(world.cell, site), "-m", "collbench", "run", str(folders.plan), "--out", str(folders.out),
             "--style", "csv")  # fmt: skip
-
-
-def refuse(plan: LaunchPlan, cells: Iterable[LaunchCell], site: SlurmSite) -> None:
-    """What a site cannot do of a plan.
-
-    Raises:
-        PlanError: the first, with what would.
-    """
-    runtime = RUNTIMES[site.runtime]
-    for cell in cells:
-        contained = cell.isolation is not None
-        if contained and cell.policy not in runtime.policies:
-            able = f"with runtime {runtime.name} there is {', '.join(runtime.policies) or 'none'}"
-            raise PlanError(f"policy {cell.policy}: {able}; {runtime.instead}.")
-        if contained and cell.image not in site.images:
-            raise PlanError(f"image {cell.image}: the site file does not say where it is. Add it to [slurm.images].")
-        if cell.storage is not None or cell.servers or plan.spare != "idle":
-            raise PlanError(f"{cell.title}: benchmarks of storage and parameter servers are for one machine; "
-                            "leave them out of a plan for Slurm.")  # fmt: skip
-        if plan.device == "gpu" and not site.gpus:
-            raise PlanError('device "gpu": the nodes of the site have none. Say how many in the site file: gpus = 4.')

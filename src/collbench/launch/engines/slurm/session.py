@@ -16,12 +16,12 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.look import look_at
+from collbench.launch.engines.slurm.refusals import refuse
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
     StepOf,
     job_script,
     program_of,
-    refuse,
     resources_of,
     step_script,
     variables_of,
@@ -89,8 +89,9 @@ class SlurmSession:
             CollbenchError: an image or an environment is missing, or holds something else.
         """
         refuse(plan, placements, self.site)
-        script = job_script(self.run, self.folder, self.site, resources_of(placements.items()))
-        self.job = submitted(script, self.folder)
+        needs = resources_of(placements.items())
+        script = job_script(self.run, self.folder, self.site, needs)
+        self.job = submitted(script, self.folder, with_servers=needs.servers is not None)
         wait_for_nodes(self.job, self.check)
         return look_at(self.job, self.site, plan, placements, self.check)
 
@@ -173,7 +174,8 @@ class SlurmWorld:
     def execute(self, host: str, argv: Argv, environment: dict[str, str], log: Log) -> SlurmStep:
         """The step that starts every rank."""
         world = self.world
-        step = StepOf(world.name, world.cell, world.placement, world.stack.starter, environment)
+        starter, with_servers = world.stack.starter, self.job.with_servers
+        step = StepOf(world.name, world.cell, world.placement, starter, environment, with_servers)
         started = self.job.start(step_script(step, self.site, argv), world.name, log)
         self.started.append(started)
         return started

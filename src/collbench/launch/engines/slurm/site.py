@@ -12,6 +12,12 @@ from collbench.launch.site import read_site
 from collbench.spelling import suggestion
 
 
+class ServerNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes that parameter servers have to themselves. `options` are given to sbatch for them; None: as for all."""
+
+    options: tuple[str, ...] | None = None
+
+
 class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What Slurm needs to know of a cluster.
 
@@ -20,6 +26,7 @@ class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     `environments` are Python environments by the same names, for policy `host`. `mpi` is the type of PMI by library,
     `libraries` the library by image where its name does not say it. `options` are given to sbatch, `setup` are lines of
     shell before everything else, `variables` are set for every rank. `time` limits the job (as Slurm spells it).
+    `servers` are the nodes of parameter servers, where these have a host to themselves.
     """
 
     folder: str
@@ -34,6 +41,12 @@ class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     setup: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     time: str = "2:00:00"
+    servers: ServerNodes = ServerNodes()
+
+    @property
+    def of_servers(self) -> tuple[str, ...]:
+        """What sbatch is given for the nodes of parameter servers."""
+        return self.options if self.servers.options is None else self.servers.options
 
 
 def read(path: str) -> SlurmSite:
@@ -49,7 +62,7 @@ def read(path: str) -> SlurmSite:
         raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
     if site.cores < 1 or site.gpus < 0:
         raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
-    for option in site.options:
+    for option in (*site.options, *site.of_servers):
         if not option.startswith("-") or "\n" in option:
             raise PlanError(f"site {path}: option {option!r}: is no flag of sbatch. Write --partition=gpu, say.")
     return site
