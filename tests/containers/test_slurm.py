@@ -135,6 +135,34 @@ def test_torch_needs_no_pmi(cluster: Cluster) -> None:
     assert [record.status for record in cluster.records()] == ["ok"]
 
 
+SERVERS = """\
+images = ["torch"]
+policies = ["host"]
+workers = [1]
+hosts = [2]
+launches = 1
+warmup = 0
+iters = 1
+benchmarks = [{ name = "parameter_server", steps = 20 }]
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("cluster", ["torch"], indirect=True)
+def test_a_server_on_a_node_of_its_own(cluster: Cluster) -> None:
+    cluster.write("plan.toml", SERVERS)
+    cluster.site()
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr
+    (record,) = cluster.records()
+    assert (record.status, record.case["servers"], record.case.where.ranks, record.case.where.hosts) == ("ok", 1, 2, 2)
+    assert record.ranks is not None and record.ranks.container == ("n0", "n1"), "nodes, which are containers here"
+    assert [host.name for host in read_run(cluster.share / "run").manifest.hosts] == ["n0", "n1"]
+    assert cluster.left() == ""
+    again = cluster.launch("--resume", "run")
+    assert (again.returncode, cluster.records()) == (0, (record,)), again.stderr
+
+
 def test_containers_of_a_runtime(cluster: Cluster) -> None:
     tree = cluster.share / "img/openmpi"
     unpacked(cluster.image, tree, "/shared/collbench")
