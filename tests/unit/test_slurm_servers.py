@@ -134,8 +134,9 @@ def test_a_job_asks_for_the_cores_of_a_node_once(tmp_path: Path) -> None:
     """Not for as many tasks as one world has, with as many cores as a task of another has; shared cores count once."""
     of_gpus = resources_of(expanded(tmp_path, WITH_GPUS, hosts=(1, 3), workers=(2,)).placements.items())
     assert of_gpus == Resources(2, 1, 8, 2, Resources(1, 1, 8, 0))
-    crowded = expanded(tmp_path, hosts=(1, 2), workers=(16,), oversubscribe=True)
-    assert resources_of(crowded.placements.items()) == Resources(1, 8, 1, 0, Resources(1, 1, 1, 0))
+    crowded = expanded(tmp_path, servers=(3,), cores_per_rank=4, oversubscribe=True)
+    assert resources_of(crowded.placements.items()) == Resources(1, 2, 4, 0, Resources(1, 2, 4, 0))
+    assert "--overcommit" in ENGINE.script(crowded.plan, crowded.order, crowded.placements)
 
 
 #: A server on n0, and two workers each on n1 and n2; of one core.
@@ -176,16 +177,17 @@ def test_a_shape_is_read_as_it_was_written() -> None:
     assert text_of(WORLD[:1]).startswith("{"), "one shape stands for itself"
 
 
-@pytest.mark.parametrize(("rank", "local", "taken"), [(0, 0, {0}), (1, 0, {0}), (4, 1, {1})])
+@pytest.mark.parametrize(("rank", "local", "taken"), [(0, 0, {0}), (1, 0, {0, 1}), (2, 1, {2, 3}), (4, 1, {1})])
 def test_a_rank_takes_the_cores_of_its_own_shape(
     monkeypatch: pytest.MonkeyPatch, rank: int, local: int, taken: set[int]
 ) -> None:
-    """The second worker of a node takes the second core of their mask, and the only server of a node the first."""
+    """Of one mask for all ranks of a node."""
     asked: list[set[int]] = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
     srun = {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "5", "SLURM_LOCALID": str(local), "SLURM_STEP_ID": "0"}
-    binding.bind(srun | {SHAPE: text_of(WORLD)})
+    world = (WORLD[0], Shape(hosts=1, each=2, cores=2), Shape(hosts=1, each=2, cores=1))
+    binding.bind(srun | {SHAPE: text_of(world)})
     assert asked == [taken]
 
 
