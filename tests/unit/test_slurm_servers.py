@@ -154,7 +154,7 @@ PLACES = (("n0", 0), ("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1))
 
 def test_a_world_with_a_host_for_servers_as_planned() -> None:
     assert compared(WORLD, seats(*PLACES)) is None
-    assert binding.difference(seats(*PLACES), {SHAPE: text_of(WORLD)}) is None
+    assert binding.difference(seats(*PLACES), None, {SHAPE: text_of(WORLD)}) is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_rank_takes_the_cores_of_its_own_shape(
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
     srun = {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "5", "SLURM_LOCALID": str(local), "SLURM_STEP_ID": "0"}
     world = (WORLD[0], Shape(hosts=1, each=2, cores=2), Shape(hosts=1, each=2, cores=1))
-    binding.bind(srun | {SHAPE: text_of(world)})
+    binding.bind(None, srun | {SHAPE: text_of(world)})
     assert asked == [taken]
 
 
