@@ -38,7 +38,8 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     counterpart, and that of a container's bind. `seccomp` is the filter of system calls in containers.
     `engine` starts the containers; the steps in `isolation` are those of its ladder, whose first is the default.
     `docker_host` is the address of an engine that speaks Docker's API, and empty for DOCKER_HOST or its usual socket.
-    `hosts` are numbers of machines over which the ranks of a world are spread evenly, by an engine that has several;
+    `hosts` are numbers of machines over which the ranks of a world are spread evenly, by an engine that has several
+    (of several, servers have the first to themselves);
     `site` is the file that describes them.
     """
 
