@@ -169,9 +169,14 @@ def test_containers_of_a_runtime(cluster: Cluster) -> None:
     (site,) = tree.glob("opt/collbench/lib/python3*/site-packages/collbench")
     shutil.copytree(ROOT / "src/collbench", site, dirs_exist_ok=True)
     cluster.plan(policies='["host", "multi", "single"]')
-    cluster.site("charliecloud")
+    cluster.site("charliecloud", more='variables = { UCX_TLS = "tcp" }\nsetup = ["export UCX_LOG_LEVEL=error"]')
     done = cluster.launch("--out", "run")
     assert done.returncode == 0, done.stderr
+    experiment = read_run(cluster.share / "run").manifest.experiment
+    assert experiment is not None and experiment.allocation is not None
+    assert (experiment.allocation.partition, experiment.allocation.nodes) == ("all", "n[0-1]")
+    reached = {"UCX_LOG_LEVEL": "error", "UCX_TLS": "tcp"}
+    assert [side.environment for side in (*experiment.environments, *experiment.images)] == [reached] * 2
     by_policy = {record.case.where.policy: record for record in cluster.records()}
     assert {name: record.case.where.isolation for name, record in by_policy.items()} == {
         "host": None, "multi": "files", "single": "files"

@@ -25,9 +25,10 @@ from tests.unit.test_compare_pairs import NOTHING, TIMES, pairs_of, placed
 from collbench.analysis.alike import alike
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import Pair, across
+from collbench.analysis.pairs import Pair, across, within
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case
+from collbench.schema.manifest import Allocation
 
 
 def two(folder: Path, changes: dict[str, Any], by: str | None = None, ignored: frozenset[str] = NOTHING,
@@ -79,6 +80,38 @@ def test_another_gpu_driver_alone_is_named_alone(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"gpu-driver: 570.1 against 580.2\n.*--by gpu-driver.*--ignore gpu-driver$"):
         across(runs[0], runs[1], None, NOTHING)
     assert len(across(runs[0], runs[1], find_factor("gpu-driver", {"gpu-driver"}), NOTHING)) == 1
+
+
+def test_the_variables_of_a_side_count_where_it_has_its_own(tmp_path: Path) -> None:
+    cases: dict[Case, Sequence[Entry]] = {placed("host", None): TIMES, placed("single", "strict"): TIMES}
+    tuned = {"UCX_TLS": "tcp"}
+
+    def run(name: str, **sides: Any) -> Any:
+        return observe(write_run(tmp_path / name, cases, environment={"NCCL_ALGO": "Ring"},
+                                 experiment=experiment(["openmpi"], **sides)))  # fmt: skip
+
+    plain, everywhere = (image(environment=variables) for variables in ({}, tuned))
+    without, with_it = (run(name, images=(side,), environments=(side,))
+                        for name, side in (("without", plain), ("with", everywhere)))  # fmt: skip
+    with pytest.raises(
+        RequestError, match=r"differ in more than what is asked about:\n  env:UCX_TLS: unknown against tcp\n"
+    ):
+        across(without, with_it, None, NOTHING)
+    inside_alone = run("inside", images=(everywhere,), environments=(plain,))
+    with pytest.raises(RequestError, match=r"\n  env:UCX_TLS: unknown against tcp\n"):
+        within(inside_alone, find_factor("policy"), NOTHING)
+    old = image(environment=None)
+    with pytest.raises(RequestError, match=r"\n  env:NCCL_ALGO: Ring against unknown\n"):
+        across(run("old", images=(old,), environments=(old,)), without, None, NOTHING)
+
+
+def test_another_allocation_is_said_and_not_refused(tmp_path: Path) -> None:
+    runs = [observe(write_run(tmp_path / job, {made_case(): TIMES}, experiment=experiment(
+        [], allocation=Allocation(job=job, partition="all", nodes="n[0-1]")))) for job in ("3", "4")]  # fmt: skip
+    [pair] = across(runs[0], runs[1], None, NOTHING)
+    assert pair.remarks == (
+        "allocation: job 3 in partition all on n[0-1] against job 4 in partition all on n[0-1]",
+    )  # fmt: skip
 
 
 def test_what_changes_no_number_is_said_and_not_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from collbench.schema.case import Case, Where, refuse_odd
 from collbench.schema.choices import Choice
 from collbench.schema.gpu import Reading
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.manifest import Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
+from collbench.schema.manifest import Allocation, Disk, Experiment, Gpu, Host, Image, Library, Manifest, Protocol
 from collbench.schema.plan import Plan, load_plan
 from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
 from collbench.schema.record import ClockError, Confinement, CpuTime, GpuState, Record, ResultCheck, Samples, Work
@@ -41,8 +41,9 @@ FIELDS: dict[str, type[msgspec.Struct]] = {
     "samples (of a record)": Samples, "seconds": Seconds, "ranks": Ranks,
     "ranks of a machine": MachineRanks, "slow rank": SlowRank,
     "Manifest": Manifest, "protocol": Protocol, "library": Library, "host": Host, "disk": Disk, "CPU time": CpuTime,
-    "confinement": Confinement, "experiment": Experiment, "image": Image, "GPU state": GpuState,
-    "reading": Reading, "clock error": ClockError, "GPU": Gpu, "Baseline files": Baseline, "cell": BaselineCell,
+    "confinement": Confinement, "experiment": Experiment, "allocation": Allocation, "image": Image,
+    "GPU state": GpuState, "reading": Reading, "clock error": ClockError, "GPU": Gpu,
+    "Baseline files": Baseline, "cell": BaselineCell,
 }  # fmt: skip
 
 

@@ -81,6 +81,7 @@ def played() -> dict[str, str]:
 
 
 def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
+    (tmp_path / "site.toml").write_text(f'[k8s]\n{SITE}variables = {{ NCCL_SOCKET_IFNAME = "eth0" }}\n')
     done = launched(collbench, tmp_path)
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run")
@@ -88,6 +89,7 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
         ("ok", "k8s", "strict", 0), ("ok", "k8s", "strict", 1)
     }  # fmt: skip
     assert run.manifest.experiment is not None and run.manifest.experiment.engine == "kubernetes v1.34.1"
+    assert run.manifest.environment == {"NCCL_SOCKET_IFNAME": "eth0"} == run.manifest.experiment.images[0].environment
     assert left(cluster) == []
     jobs = [text for text in (cluster / "applied").read_text().split("\n---\n") if '"kind": "Job"' in text]
     assert ["node-7" in text for text in jobs] == [False, False, True]  # a look, and two launches on one node

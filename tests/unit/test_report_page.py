@@ -195,6 +195,13 @@ def test_the_facts_are_those_of_every_side(tmp_path: Path) -> None:
     assert facts["python"] == "3.11.1 and 3.11.2 and 3.12.0"
 
 
+def test_a_side_that_was_not_examined_does_not_differ(tmp_path: Path) -> None:
+    made = experiment(["a"], environments=())
+    found = chapter(observe(write_run(tmp_path / "run", {made_case(): spread(US, 6)}, experiment=made)), {}, 0.02,
+                    figures=False)  # fmt: skip
+    assert {row[2:5:2] for row in found.environment[1].rows} == {("-", "-")}
+
+
 def test_what_could_mislead_is_said(tmp_path: Path) -> None:
     case = made_case()
     bad = [made_record(case, n, US * (1 + n), contended=True, oversubscribed=True) for n in range(3)]

@@ -11,8 +11,9 @@ from collbench.schema.manifest import Host, Image, Library, Manifest
 #: Facts that change no number of the native driver: mentioned where they differ, refused only where Python is timed.
 PYTHON = frozenset({"python", "packages"})
 
-#: Facts that are only mentioned where they differ: they change the precision of a number, not its value.
-MENTIONED = frozenset({"host", "boot", "samples"})
+#: Facts that are only mentioned where they differ: they change the precision of a number, not its value; or they name
+#: machines, whose own facts are compared.
+MENTIONED = frozenset({"host", "boot", "allocation", "samples"})
 
 
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
@@ -51,7 +52,7 @@ def unlike(observed: Observed) -> dict[str, str]:
 def _of_manifest(manifest: Manifest) -> dict[str, str]:
     hosts = manifest.hosts
     protocol = manifest.protocol
-    facts = {
+    return {
         "host": _all(host.name for host in hosts),
         "boot": _all(host.boot_id or "" for host in hosts),
         "hosts": str(len(hosts)),
@@ -64,6 +65,7 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "gpu": _all(f"{len(host.gpus)} x {_all(gpu.name for gpu in host.gpus)}" for host in hosts if host.gpus),
         "gpu-driver": _all(gpu.driver or "" for host in hosts for gpu in host.gpus),
         "engine": manifest.experiment.engine if manifest.experiment else "",
+        "allocation": _allocation(manifest),
         "collbench": manifest.collbench,
         "launcher": manifest.launcher,
         "granted-thread-level": manifest.thread_level.get("granted", ""),
@@ -72,7 +74,12 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "samples": f"iters {protocol.iters}, budget {protocol.budget:g} s, {protocol.floor} to {protocol.cap}",
         "simulated": "yes" if manifest.simulated else "no",
     }
-    return facts | {f"env:{name}": value for name, value in manifest.environment.items() if name not in _OWN}
+
+
+def _allocation(manifest: Manifest) -> str:
+    """`job 12 in partition gpu on n[0-1]`; empty where no resource manager chose the machines."""
+    given = manifest.experiment.allocation if manifest.experiment else None
+    return "" if given is None else f"job {given.job} in partition {given.partition} on {given.nodes}"
 
 
 def _users(case: Case) -> frozenset[str]:
@@ -85,7 +92,7 @@ def _users(case: Case) -> frozenset[str]:
 def software(
     manifest: Manifest, image: str | None, on_host: bool, users: frozenset[str] | None = None, backend: str = ""
 ) -> dict[str, str]:
-    """Libraries and interpreter of one side: of an image, of the environment beside it, or of the run itself.
+    """Libraries, interpreter, variables of one side: of an image, of the environment beside it, or of the run itself.
 
     Of its libraries, those that these `users` start or load; where there are none, those that ranks of this `backend`
     communicate through. The two sides of an experiment have their files in other places, so a path says nothing there.
@@ -95,8 +102,10 @@ def software(
         kept = manifest.experiment.environments if on_host else manifest.experiment.images
         side = next((stack for stack in kept if stack.name == image), None)
     libraries, packages, python = manifest.libraries, manifest.packages, manifest.python
+    variables = manifest.environment
     if side is not None:
         libraries, packages, python = side.libraries, side.packages, side.python or ""
+        variables = variables if side.environment is None else side.environment
     if users is not None:
         libraries = tuple(one for one in libraries if _counts(one, users, backend))
     facts = {
@@ -105,6 +114,7 @@ def software(
         "packages": _all(f"{name} {version}" for name, version in packages.items()),
         "python": python,
     }
+    facts |= {f"env:{name}": value for name, value in variables.items() if name not in _OWN}
     return facts if side is None or on_host else facts | {"image-id": (side.id or "").removeprefix("sha256:")[:12]}
 
 

@@ -217,7 +217,7 @@ def _varying(cells: dict[int, dict[Option, Cell]]) -> tuple[str, ...]:
 
 #: What may differ between runs that are advised on together: it is what there is to choose from.
 _SOFTWARE = frozenset(
-    {"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host", "boot"}
+    {"library", "library-file", "packages", "python", "image-id", "launcher", "samples", "host", "boot", "allocation"}
 )
 
 

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collbench import backends
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.spec import Session
@@ -129,10 +128,10 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         launcher="collbench launch",
         libraries=tuple(libraries),
         hosts=stacks.hosts or (facts.host(range(ranks)),),
-        environment=facts.environment(backends.variables()),
+        environment=stacks.environment,
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
-            environments=stacks.environments, differences=stacks.differences,
+            environments=stacks.environments, differences=stacks.differences, allocation=stacks.allocation,
         ),
     )  # fmt: skip
 

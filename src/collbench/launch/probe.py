@@ -19,6 +19,7 @@ from collbench.bindings.gpu.shared_library import load
 from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
+from collbench.machine import facts
 from collbench.run.describe import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
@@ -40,7 +41,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     built. `backends` are the names known there, `missing` those that cannot be used there, with the reason. `cuda`: the
     CUDA that torch or CuPy is made for. `schema` is that of the records which are written there; 0: an older collbench,
     which does not say it. Of the benchmarks asked about, with their choices (`workloads.uses`), `libraries` has what
-    they start, and `missing_benchmarks` why one cannot be measured there.
+    they start, and `missing_benchmarks` why one cannot be measured there. `environment` are the variables there that
+    change what is measured.
     """
 
     collbench: str
@@ -55,6 +57,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     schema: int = 0
     backends: tuple[str, ...] = ()
     missing_benchmarks: dict[str, str] = {}
+    environment: dict[str, str] = {}
 
     def lacks(self, backend: str) -> str | None:
         """Why a backend cannot be used there; None: it can."""
@@ -98,6 +101,7 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         schema=SCHEMA,
         backends=backends.names(),
         missing_benchmarks=missing,
+        environment=facts.environment(backends.variables()),
     )
 
 

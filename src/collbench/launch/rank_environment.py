@@ -123,7 +123,11 @@ def shm_shortage(cell: LaunchCell, placement: Placement, stack: Stack) -> str | 
     )
 
 
+#: What ranks of every engine are given, where its site says nothing else.
+OF_EVERY_RANK = {"OMP_NUM_THREADS": "1"}
+
+
 def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
-    return {"OMP_NUM_THREADS": "1", **stack.starter.environment, **workarounds}
+    return {**OF_EVERY_RANK, **stack.starter.environment, **workarounds}

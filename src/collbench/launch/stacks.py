@@ -12,16 +12,18 @@ from collbench.launch.cells import LaunchCell, backends_of, communicates
 from collbench.launch.engines.spec import Look, Session, Stack
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.probe import Contents
+from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
+from collbench.machine import facts
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.manifest import Host, Image, Library
+from collbench.schema.manifest import Allocation, Host, Image, Library
 
 
 @dataclass(frozen=True)
 class Stacks:
     """By engine and image what to start; and what the manifest says of images, environments and their differences.
 
-    `hosts` are the machines that ranks run on; none: the driver's.
+    `hosts` are the machines that ranks run on; none: the driver's. `allocation` is what a resource manager gave.
     """
 
     start: dict[tuple[str, str], Stack]
@@ -29,6 +31,15 @@ class Stacks:
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
     hosts: tuple[Host, ...] = ()
+    allocation: Allocation | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that the ranks of every image and environment find, with equal values."""
+        sides = [side.environment or {} for side in (*self.images, *self.environments)]
+        if not sides:
+            return {}
+        return {name: value for name, value in sides[0].items() if all(side.get(name) == value for side in sides)}
 
     def of(self, cell: LaunchCell) -> Stack:
         return self.start[cell.engine, cell.image]
@@ -43,33 +54,31 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         PlanError: a backend is missing; no environment of the same MPI stands beside an image.
     """
     plan, vendors, remarks = expanded.plan, dict[str, str](), list[str]()
-    by_engine: dict[str, dict[str, Look]] = {}
-    beneath: dict[str, Mapping[str, str]] = {}
+    start: dict[tuple[str, str], Stack] = {}
+    inside: list[tuple[str, Contents, Image]] = []
+    bare: dict[str, tuple[Contents, Image]] = {}
     hosts: list[Host] = []
-    for name in sorted(sessions, key=lambda name: name == engines.HOST):
-        looks = sessions[name].look(plan, expanded.placements_on(name), vendors)
-        by_engine[name], beneath[name] = dict(looks.by_image), looks.beneath
+    allocation = None
+    for engine in sorted(sessions, key=lambda name: name == engines.HOST):
+        looks = sessions[engine].look(plan, expanded.placements_on(engine), vendors)
         remarks += looks.remarks
         hosts += looks.hosts
-        for image, look in looks.by_image.items():
+        allocation = allocation or looks.allocation
+        within, beside = (looks.by_image, looks.environments) if engine != engines.HOST else ({}, looks.by_image)
+        for image, look in (*beside.items(), *within.items()):
             refuse_missing(plan, image, look)
             vendors.setdefault(image, look.contents.vendor)
-    start = {
-        (engine, image): replace(stack_of(plan, image, look), beneath=beneath[engine])
-        for engine, by_image in by_engine.items()
-        for image, look in by_image.items()
-    }
-    host = by_engine.pop(engines.HOST, {})
-    inside = [(image, look) for by_image in by_engine.values() for image, look in by_image.items()]
+            start[engine, image] = replace(stack_of(plan, image, look), beneath=looks.beneath)
+        inside += [(name, look.contents, _image(name, look, looks.variables)) for name, look in within.items()]
+        bare |= {name: (look.contents, _image(name, look, looks.variables)) for name, look in beside.items()}
     differences = [
-        f"{image}: apart from the container, host and image differ: {line}"
-        for image, look in inside
-        if image in host
-        for line in differences_of(host[image].contents, look.contents, communicate=communicates(plan))
+        f"{name}: apart from the container, host and image differ: {line}"
+        for name, contents, _ in inside
+        if name in bare
+        for line in differences_of(bare[name][0], contents, communicate=communicates(plan))
     ]
-    images = tuple(_image(image, look) for image, look in inside)
-    environments = tuple(_image(image, look) for image, look in host.items())
-    return Stacks(start, images, environments, (*differences, *remarks), tuple(hosts))
+    images, environments = tuple(image for *_, image in inside), tuple(image for _, image in bare.values())
+    return Stacks(start, images, environments, (*differences, *remarks), tuple(hosts), allocation)
 
 
 def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
@@ -83,11 +92,14 @@ def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
     return Stack(starter, look.reference, look.refused, nccl, look.grants)
 
 
-def _image(name: str, look: Look) -> Image:
+def _image(name: str, look: Look, variables: Mapping[str, str]) -> Image:
+    """What the manifest says of it; `variables` are those that the site sets for every rank."""
     contents = look.contents
+    found = {variable: value for variable, value in contents.environment.items() if variable not in OF_EVERY_RANK}
     return Image(
         name=name, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
         libraries=contents.libraries, packages=contents.packages,
+        environment=facts.environment(backends.variables(), {**found, **variables}),
     )  # fmt: skip
 
 

@@ -89,7 +89,8 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
-    `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter.
+    `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
+    the variables that its ranks find, of those that a manifest may hold; None: written before schema 9.
     """
 
     name: str
@@ -99,10 +100,22 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     python: str | None = None
     libraries: tuple[Library, ...] = ()
     packages: dict[str, str] = {}
+    environment: dict[str, str] | None = None
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a resource manager gave an experiment: the job's number, its partition, and `nodes` as it lists them."""
+
+    job: str
+    partition: str
+    nodes: str
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a run with many launches: the engine, both sides of each comparison, and how else they differ."""
+    """Of a run with many launches: the engine, both sides of each comparison, and how else they differ.
+
+    `allocation` is where a resource manager chose the machines; None elsewhere.
+    """
 
     engine: str
     seed: int
@@ -110,6 +123,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
+    allocation: Allocation | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

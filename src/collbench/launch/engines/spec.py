@@ -23,7 +23,7 @@ from collbench.launch.stopping import StopCheck
 from collbench.launch.storage import Storage
 from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.manifest import Host
+from collbench.schema.manifest import Allocation, Host
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,18 @@ class Looks:
     """What is known of each image, and remarks on what the engine cannot give, for readers of the numbers.
 
     `beneath`: by storage, the file system and device that the engine keeps it on. `hosts` are the machines that ranks
-    will run on; none: the driver's.
+    will run on; none: the driver's. `environments` are those beside images, where an engine with containers also starts
+    ranks without. `variables` are set for every rank because the site says so. `allocation`: what a resource manager
+    gave.
     """
 
     by_image: dict[str, Look]
     remarks: tuple[str, ...] = ()
     hosts: tuple[Host, ...] = ()
     beneath: Mapping[str, str] = field(default_factory=dict)
+    environments: Mapping[str, Look] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    allocation: Allocation | None = None
 
 
 class Session(Protocol):

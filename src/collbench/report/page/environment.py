@@ -29,7 +29,9 @@ def _sides(manifest: Manifest) -> Table:
     rows = []
     for name in dict.fromkeys((*images, *hosts)):
         for label, on_host, in_image in _facts(hosts.get(name), images.get(name)):
-            rows.append((name, label, on_host, in_image, "no" if on_host == in_image else "yes"))
+            known = name in hosts and name in images
+            differs = "-" if not known else "no" if on_host == in_image else "yes"
+            rows.append((name, label, on_host, in_image, differs))
     columns = ("image", "fact", "on the host", "in the image", "differs")
     return Table("Both sides: the environment on the host, and the image", columns, tuple(rows))
 

@@ -37,7 +37,7 @@ def look_at(
         lines = _lines(client, f"{run}-look-{number}", run, image, plan, check)
         contents = contents_in(lines, title, image, client.site.libraries, plan)
         looks[image] = Look(contents, reference, title, id=reference)
-    return Looks(looks)
+    return Looks(looks, variables=client.site.variables)
 
 
 def _lines(client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck) -> list[str]:

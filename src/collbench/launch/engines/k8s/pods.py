@@ -14,6 +14,7 @@ from collbench.launch.engines.k8s.ladder import LARGE_SHM
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Box
+from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.shapes import cores_of, shape_of
 from collbench.launch.starters.starter import Argv
 from collbench.schema.place import HOST, SHAPE
@@ -204,7 +205,7 @@ def variables(launch: Launchable) -> dict[str, str]:
     """What every rank shares."""
     world = launch.world
     shape = msgspec.json.encode(shape_of(world.cell, world.placement)).decode()
-    return {SHAPE: shape, "OMP_NUM_THREADS": "1", **world.stack.starter.environment, **launch.site.variables}
+    return {SHAPE: shape, **OF_EVERY_RANK, **world.stack.starter.environment, **launch.site.variables}
 
 
 def script_alone(argv: Argv) -> Argv:

@@ -33,7 +33,7 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job: its state and, where it gives one, the reason; the nodes that it got.
+    """What Slurm says of a job: its state and, where it gives one, the reason; its nodes and its partition.
 
     `others`: components of it are still there, after one has ended.
     """
@@ -42,6 +42,7 @@ class JobState:
     reason: str = ""
     nodes: str = ""
     others: bool = False
+    partition: str = ""
 
     @property
     def alive(self) -> bool:
@@ -106,7 +107,9 @@ def state_of(job: str) -> JobState:
     components = [JobState(fields.get("JobState", "UNKNOWN"), fields.get("Reason", "")) for fields in lines]
     worst = next((component for component in components if not component.alive), components[0])
     nodes = ",".join(filter(None, (fields.get("NodeList", "") for fields in lines)))
-    return replace(worst, nodes=nodes, others=any(component.there for component in components))
+    partition = ",".join(dict.fromkeys(filter(None, (fields.get("Partition", "") for fields in lines))))
+    others = any(component.there for component in components)
+    return replace(worst, nodes=nodes, others=others, partition=partition)
 
 
 def cancel(job: str) -> None:

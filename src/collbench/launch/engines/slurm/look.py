@@ -10,19 +10,18 @@ from dataclasses import replace
 import msgspec
 
 from collbench.errors import ImageMissing
-from collbench.launch.cells import LaunchCell, communicates
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm.job import SlurmJob
 from collbench.launch.engines.slurm.script import StepOf, python_of, resources_of, step_script
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.log import Log
 from collbench.launch.placing import Box, Placement
-from collbench.launch.probe import Contents
 from collbench.launch.probed import contents_in, probe_of
 from collbench.launch.starters.starter import PROCESS, Argv
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
-from collbench.schema.manifest import Host
+from collbench.schema.manifest import Allocation, Host
 
 #: Longest wait for an answer (s): a runtime may unpack an image first.
 ANSWER = 600.0
@@ -31,26 +30,26 @@ ANSWER = 600.0
 def look_at(
     job: SlurmJob, site: SlurmSite, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], check: StopCheck
 ) -> Looks:
-    """What every image holds; with policy host beside policies in containers, how its environment differs from it.
+    """What every image holds, and for policy host every environment; the nodes of the job, and the job itself.
 
     Raises:
         ImageMissing: it does not hold this collbench, or another library than its name says.
     """
-    looks: dict[str, Look] = {}
-    remarks: list[str] = []
-    for name in dict.fromkeys(cell.image for cell in placements):
-        cells = {cell.isolation is not None: cell for cell in placements if cell.image == name}
-        seen = {}
-        for contained, cell in sorted(cells.items()):
-            title = _title(cell, site)
-            contents = contents_in(
-                _printed(job, site, plan, cell, placements[cell], check), title, name, site.libraries, plan
-            )
-            seen[contained] = Look(contents, site.images.get(name, "") if contained else python_of(cell, site), title)
-        looks[name] = seen.get(True) or seen[False]
-        if len(seen) == 2:
-            remarks += _differences(name, seen[False].contents, seen[True].contents, communicates(plan))
-    return Looks(looks, tuple(remarks), hosts=_hosts(job, site, placements, check))
+    inside: dict[str, Look] = {}
+    bare: dict[str, Look] = {}
+    for (name, contained), cell in {(cell.image, cell.isolation is not None): cell for cell in placements}.items():
+        title = _title(cell, site)
+        lines = _printed(job, site, plan, cell, placements[cell], check)
+        reference = site.images.get(name, "") if contained else python_of(cell, site)
+        look = Look(contents_in(lines, title, name, site.libraries, plan), reference, title)
+        (inside if contained else bare)[name] = look
+    hosts = _hosts(job, site, placements, check)
+    return Looks(inside, hosts=hosts, environments=bare, variables=site.variables, allocation=_allocation(job))
+
+
+def _allocation(job: SlurmJob) -> Allocation:
+    state = job.look(at_once=True)
+    return Allocation(job=job.number, partition=state.partition, nodes=state.nodes)
 
 
 def _hosts(
@@ -70,13 +69,6 @@ def _hosts(
         with contextlib.suppress(msgspec.DecodeError):
             found.append(msgspec.json.decode(line, type=Host))
     return tuple(sorted(found, key=lambda host: host.name))
-
-
-def _differences(name: str, bare: Contents, inside: Contents, communicate: bool) -> list[str]:
-    from collbench.launch.stacks import differences_of  # it knows all engines
-
-    lines = differences_of(bare, inside, communicate)
-    return [f"{name}: apart from the container, host and image differ: {line}" for line in lines]
 
 
 def _title(cell: LaunchCell, site: SlurmSite) -> str:

@@ -17,6 +17,7 @@ from collbench.launch.engines.slurm.runtimes import RUNTIMES, WITHOUT_PROC_LINKS
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Placement
+from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.shapes import cores_of, each_of, parts_of, shapes_of
 from collbench.launch.starters.starter import Argv, Starter
 from collbench.schema.place import SHAPE, text_of
@@ -178,7 +179,7 @@ def variables_of(cell: LaunchCell, placement: Placement, starter: Starter, site:
     """What every rank shares."""
     shapes = shapes_of(cell, placement)
     apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
-    return {SHAPE: text_of(shapes), "OMP_NUM_THREADS": "1", **starter.environment,
+    return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **starter.environment,
             **(WITHOUT_PROC_LINKS if apart else {}), **site.variables}  # fmt: skip
 
 
