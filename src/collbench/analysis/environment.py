@@ -39,6 +39,11 @@ def differences(base: dict[str, str], other: dict[str, str]) -> dict[str, str]:
     return {name: f"{a or 'none'} against {b or 'none'}" for name, (a, b) in values.items() if a != b}
 
 
+def unsaid(base: dict[str, str], other: dict[str, str]) -> frozenset[str]:
+    """Names of facts that not every engine knows, where one side does not have them."""
+    return frozenset(name for name in ("image-id",) if not (base.get(name) and other.get(name)))
+
+
 def unlike(observed: Observed) -> dict[str, str]:
     """In what the runs of a folder differ, by name: empty where each is a launch of the same."""
     facts: dict[str, set[str]] = {}

@@ -18,6 +18,7 @@ class Factor:
     """What may differ between the sides: `axes` of the case, and the facts of the environment that come with them.
 
     `label` names a side, `order` puts the base first, and `opposed` says whether two sides can be compared at all.
+    `fewer`: of two runs, axes of which fewer may be enough to tell their cells apart, the least first.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Factor:
     label: Callable[[Case], str]
     order: Callable[[Case], Any]
     opposed: Callable[[Case, Case], bool] = lambda base, other: True
+    fewer: tuple[tuple[str, ...], ...] = ()
 
     def varies(self, cases: Iterable[Case]) -> bool:
         return len({tuple(case[axis] for axis in self.axes) for case in cases}) > 1
@@ -61,8 +63,9 @@ _PLACES = (
     Factor("policy", ("policy", "isolation", "engine", "seccomp"), AXES["policy"].implies, lambda case: case.where.text,
            lambda case: (policy_order(case.where.policy), step_order(case.where.isolation), case.where.seccomp),
            _same_step),
-    Factor("engine", ("engine", "policy", "isolation", "seccomp"), AXES["policy"].implies, _engine,
-           lambda case: (not case.where.on_host, case.where.engine), _same_place),
+    Factor("engine", ("engine", "policy", "isolation", "seccomp"), AXES["policy"].implies | {"engine"}, _engine,
+           lambda case: (not case.where.on_host, case.where.engine), _same_place,
+           (("engine",), ("engine", "isolation", "seccomp"))),
 )  # fmt: skip
 
 #: Within one run: the sides of `policy`, whose libraries and programs are the question.

@@ -9,6 +9,7 @@ from collbench.analysis import environment
 from collbench.analysis.beneath import refuse_other_device
 from collbench.analysis.factors import FACTORS, Factor, of_fact
 from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.told_apart import told_apart
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
 from collbench.schema.case import Case, names_in
@@ -55,7 +56,7 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
     for same in by_sides.values():
         base = environment.facts(observed, [same[0].base.case])
         other = environment.facts(observed, [same[0].other.case])
-        checked += _checked(same, environment.differences(base, other), factor, ignored)
+        checked += _checked(same, base, other, factor, ignored)
     return checked
 
 
@@ -65,16 +66,15 @@ def across(base: Observed, other: Observed, factor: Factor | None, ignored: froz
     Raises:
         RequestError: no case in common, several where one is needed, or another environment.
     """
-    dropped = (factor.axes if factor else ()) + _axes(ignored, base, other)
-    base_cells, other_cells = _keyed(base, dropped, factor), _keyed(other, dropped, factor)
+    base_cells, other_cells = told_apart(base, other, factor, _axes(ignored, base, other))
     common = [key for key in base_cells if key in other_cells]
     if not common:
         raise RequestError(f"{base.name} and {other.name} have no case in common: {_apart(base_cells, other_cells)}.")
     pairs = [Pair(base_cells[key], other_cells[key], base.name, other.name) for key in common]
-    facts = (environment.facts(base, [pair.base.case for pair in pairs]),
-             environment.facts(other, [pair.other.case for pair in pairs]))  # fmt: skip
+    of_base = environment.facts(base, [pair.base.case for pair in pairs])
+    of_other = environment.facts(other, [pair.other.case for pair in pairs])
     nothing = Factor("run", (), frozenset(), lambda case: "", lambda case: 0)
-    return _checked(pairs, environment.differences(*facts), factor or nothing, ignored)
+    return _checked(pairs, of_base, of_other, factor or nothing, ignored)
 
 
 def refuse_not_in_turns(base: Observed, other: Observed) -> None:
@@ -141,29 +141,6 @@ def _axes(ignored: frozenset[str], *runs: Observed) -> tuple[str, ...]:
     return tuple(axis for name, axis in axes_by_name(*runs).items() if name in ignored)
 
 
-def _keyed(observed: Observed, dropped: tuple[str, ...], factor: Factor | None) -> dict[Case, Cell]:
-    keyed: dict[Case, Cell] = {}
-    for cell in observed.cells.values():
-        key = cell.case.without(dropped)
-        if key in keyed:
-            raise _several(observed.name, keyed[key].case, cell.case, dropped, factor)
-        keyed[key] = cell
-    return keyed
-
-
-def _several(run: str, first: Case, second: Case, dropped: tuple[str, ...], factor: Factor | None) -> RequestError:
-    """Two cells of a run that differ only in what is left out of account."""
-    differing = [name for name in dropped if first[name] != second[name]]
-    listed = "; ".join(f"{axis.spelled} {axis.label(first[axis.name])} and {axis.label(second[axis.name])}"
-                       for axis in map(axis_of, differing))  # fmt: skip
-    by = f"--by {factor.name if factor else 'FACTOR'}"
-    return RequestError(
-        f"{run} has several cells of one case, which differ in {listed}. Between two runs, or a run and a baseline, "
-        f"only one can be compared. {by} within one run compares its sides: collbench compare RUN {by}, without a "
-        "second run and without --baseline."
-    )
-
-
 def _apart(base: dict[Case, Cell], other: dict[Case, Cell]) -> str:
     """`dtype float32 against float64`: the axes on which no value is shared; else that the combinations differ."""
     if not base or not other:
@@ -224,14 +201,18 @@ def _explaining(apart: set[str]) -> str:
     return next((name for name in likely if apart <= of_fact(name).implied), "")
 
 
-def _checked(pairs: list[Pair], differences: dict[str, str], factor: Factor, ignored: frozenset[str]) -> list[Pair]:
-    """The pairs, each with what else its sides differ in besides the factor.
+def _checked(
+    pairs: list[Pair], base: dict[str, str], other: dict[str, str], factor: Factor, ignored: frozenset[str]
+) -> list[Pair]:
+    """The pairs, each with what else its sides differ in besides the factor, by the facts of both.
 
     Raises:
         RequestError: the environment differs in what changes numbers, and nobody said to ignore it.
     """
     python = any(dict(how).get("driver") == "python" for pair in pairs for how in (*pair.base.how, *pair.other.how))
-    mentioned = environment.MENTIONED | (frozenset() if python else environment.PYTHON)
+    differences = environment.differences(base, other)
+    unsaid = environment.unsaid(base, other)
+    mentioned = environment.MENTIONED | unsaid | (frozenset() if python else environment.PYTHON)
     wrong = {name: text for name, text in differences.items() if name not in mentioned | factor.implied | ignored}
     if wrong:
         listed = "".join(f"\n  {name}: {text}" for name, text in wrong.items())

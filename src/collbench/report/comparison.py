@@ -120,6 +120,9 @@ def _sides(pair: Pair, with_engine: bool) -> str:
     base, other = pair.base.case.where, pair.other.case.where
     engines = dict.fromkeys(where.engine for where in (base, other) if not where.on_host)
     names = f"{pair.base_name} > {pair.other_name}"
+    apart = base.engine != other.engine and base.text != other.text
+    if apart and not any(where.text in names for where in (base, other)):  # of two runs
+        return f"{names} ({' and '.join(f'{where.engine} {where.text}' for where in (base, other))})"
     words = []
     differs = with_engine or base.engine != other.engine
     if engines and differs and not set(engines) & set(names.split()):

@@ -261,6 +261,7 @@ AXES: dict[str, Axis] = {
         ),
         Axis(
             "hosts", "where", "machines over which the ranks are spread evenly", 1, of=int, advised=True,
+            implies=frozenset({"hosts", "host", "boot", "allocation"}),
             words=lambda value: f"on {value} hosts" if value not in (None, 1) else "",
             choice=Choice("hosts"),
         ),
