@@ -96,7 +96,17 @@ def test_cells_measured_in_another_way_are_not_advised_against(tmp_path: Path) -
     late = [made_record(odd, launch, 20 * US, gate="barrier") for launch in range(10)]
     (advice,) = advice_on(write_run(tmp_path / "run", {quick: spread(10 * US), odd: late}))
     (other,) = advice.sizes[0].others.values()
-    assert (other.verdict, other.why) == ("not comparable", "gate roundtime against barrier")
+    assert (other.verdict, other.why) == (
+        "not comparable",
+        "gate roundtime against barrier; gate barrier can measure both",
+    )
+
+
+def test_options_are_named_with_their_hosts_where_these_vary(tmp_path: Path) -> None:
+    one, two = (made_case("host", image="openmpi", engine="slurm", hosts=hosts) for hosts in (1, 2))
+    (advice,) = advice_on(write_run(tmp_path / "run", {one: spread(10 * US), two: spread(20 * US)}))
+    assert advice.question.name(advice.ranges[0].option) == "hosts 1"
+    assert [advice.question.name(option) for option in advice.sizes[0].others] == ["hosts 2"]
 
 
 def test_failed_skipped_and_zero_cells_are_left_out(tmp_path: Path) -> None:

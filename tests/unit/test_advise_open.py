@@ -107,8 +107,8 @@ def test_what_was_measured_in_another_way_is_not_surpassed(tmp_path: Path) -> No
     (only,) = advice.ranges
     assert only.sure == "alone"
     first, *_, last = sentences(complete([advice], True)[0])
-    assert first == "1K to 2K: take multi strict; nothing was compared with it."
-    assert last == "Not compared: host (gate barrier against roundtime) at 1K, 2K."
+    assert first == "1K to 2K: take multi strict; nothing could be compared with it."
+    assert last == "Not compared: host (gate barrier against roundtime; gate barrier can measure both) at 1K, 2K."
 
 
 def test_one_launch_by_another_gate_changes_no_advice(tmp_path: Path) -> None:

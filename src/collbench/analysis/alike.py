@@ -73,5 +73,6 @@ def method_differences(pair: Pair) -> str:
         {name: " and ".join(sorted(values)) for name, values in methods([cell]).items()}
         for cell in (pair.base, pair.other)
     )
-    names = sorted(name for name in base.keys() & other.keys() if name not in pair.free)
-    return "; ".join(f"{name} {base[name]} against {other[name]}" for name in names if base[name] != other[name])
+    names = [name for name in sorted(base.keys() & other.keys() - pair.free) if base[name] != other[name]]
+    said = "; ".join(f"{name} {base[name]} against {other[name]}" for name in names)
+    return f"{said}; gate barrier can measure both" if names == ["gate"] else said

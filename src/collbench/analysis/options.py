@@ -65,9 +65,9 @@ class Question:
         return ", ".join(word for word in (library, where, *rest) if word) or option["library"] or option["policy"]
 
     def value(self, option: Option, factor: str) -> str:
-        """The value of a factor; memory that is near is named where it varies."""
-        near = factor == "affinity" and factor in self.varying
-        return option[factor] or (AXES["affinity"].label("near") if near else "")
+        """The value of a factor; memory that is near, and one host, are named where they vary."""
+        named = factor in ("affinity", "hosts") and factor in self.varying
+        return option[factor] or (AXES[factor].label(AXES[factor].neutral) if named else "")
 
     def place(self, option: Option) -> str:
         """`single strict`, `host, affinity far`: policy and step, and the affinity where it varies."""

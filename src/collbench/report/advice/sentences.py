@@ -92,7 +92,8 @@ def _take(advice: Advice, sizes: Range) -> str:
     if sizes.sure == "sure":
         return f"{take}.{_next_best(advice.question, sizes.sizes[-1])}"
     if sizes.sure == "alone":
-        return f"{take}; nothing was compared with it."
+        could = "could be" if any(one.unknown.keys() & one.others.keys() for one in sizes.sizes) else "was"
+        return f"{take}; nothing {could} compared with it."
     if not rivals:
         return f"{take}; {_open(advice.question, sizes)}."
     return f"{take}; {'as fast' if sizes.sure == 'tied' else 'possibly as fast'}: {_some(rivals)}."
