@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
 from collbench.cli.duration import about
 from collbench.cli.terminal import harmless
+from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.unused import unused
@@ -42,6 +45,20 @@ def comparisons(expanded: ExpandedPlan) -> int:
     )
 
 
+def before_measuring(expanded: ExpandedPlan) -> tuple[str, ...]:
+    """A line for each: keys without an effect, gates that may differ, and what is to know of the engine."""
+    engine = engines.get(expanded.plan.engine)
+    return (*unused(expanded), *_gates(expanded), *engine.cautions(engine.address(expanded.plan)))
+
+
+def _gates(expanded: ExpandedPlan) -> Iterator[str]:
+    """On several hosts the gate depends on how well their clocks are known."""
+    hosts = {cell.hosts > 1 for cell in expanded.cells}
+    if len(hosts) > 1 and expanded.plan.collectives and expanded.plan.gate == "auto":
+        yield ('gate: "auto" may be another on one host than on several, and compare refuses to compare two gates: '
+               'gate = "barrier" is one for all')  # fmt: skip
+
+
 def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> None:
     """A line of numbers, and how host and image differ apart from the container."""
     plan, cells, launches = expanded.plan, len(expanded.cells), len(expanded.order)
@@ -51,6 +68,6 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> Non
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
     notes = dict.fromkeys((undecidable(expanded), *(placement.note for placement in expanded.placements.values())))
-    for line in (*notes, *unused(expanded), *differences):
+    for line in (*notes, *before_measuring(expanded), *differences):
         if line:
             click.echo(harmless(f"# {line}"), err=True)

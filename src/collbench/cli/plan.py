@@ -8,14 +8,13 @@ from collbench.characters import in_one_line
 from collbench.cli import plan_argument
 from collbench.cli.duration import about
 from collbench.cli.engine_option import engine, placed_on, site
-from collbench.cli.launching import undecidable
+from collbench.cli.launching import before_measuring, undecidable
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.foreseen import foreseen
 from collbench.launch.placing import Box, Placement
 from collbench.launch.shipped import find_plan, plans, source_tree
-from collbench.launch.unused import unused
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.plan import named_in_errors
@@ -47,7 +46,7 @@ def command(plan: str | None, engine: str | None, site: str | None) -> None:
     click.echo(about(expanded))
     if (lacking := undecidable(expanded)) is not None:
         click.echo(lacking)
-    for line in (*unused(expanded), *foreseen(expanded)):
+    for line in (*before_measuring(expanded), *foreseen(expanded)):
         click.echo(harmless(line))
 
 

@@ -56,6 +56,9 @@ class FakeEngine:
         """Processors on two nodes, no GPU."""
         return Topology(tuple(Core(number, number * 2 // CORES) for number in range(CORES)))
 
+    def cautions(self, address: str = "") -> tuple[str, ...]:
+        return ()
+
     def container(self, box: str) -> str | None:
         return box
 

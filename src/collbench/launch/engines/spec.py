@@ -232,6 +232,13 @@ class Engine(Protocol):
             PlanError: the description of a site cannot be read.
         """
 
+    def cautions(self, address: str = "") -> tuple[str, ...]:
+        """What somebody who is about to measure there must know of it.
+
+        Raises:
+            PlanError: the description of a site cannot be read.
+        """
+
     def container(self, box: str) -> str | None:
         """The name of the container that a rank in this box is in; None: in none."""
 

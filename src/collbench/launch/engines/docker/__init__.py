@@ -39,6 +39,9 @@ class DockerEngine:
         """The driver's own: containers run beside it, and share its folders."""
         return topology.here()
 
+    def cautions(self, address: str = "") -> tuple[str, ...]:
+        return ()
+
     def container(self, box: str) -> str | None:
         """As its ranks find it in COLLBENCH_CONTAINER."""
         return box

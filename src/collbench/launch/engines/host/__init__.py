@@ -43,6 +43,9 @@ class HostEngine:
     def machine(self, address: str = "") -> Topology:
         return topology.here()
 
+    def cautions(self, address: str = "") -> tuple[str, ...]:
+        return ()
+
     def container(self, box: str) -> str | None:
         """The container that this process is in, if it is in one."""
         return facts.container()

@@ -45,6 +45,9 @@ class K8sEngine:
         gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(site.gpus))
         return Topology(tuple(Core(number) for number in range(site.cores)), gpus)
 
+    def cautions(self, address: str = "") -> tuple[str, ...]:
+        return ()
+
     def container(self, box: str) -> str | None:
         return box
 

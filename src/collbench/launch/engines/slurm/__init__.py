@@ -50,6 +50,14 @@ class SlurmEngine:
         gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(site.gpus))
         return Topology(tuple(Core(number) for number in range(site.cores)), gpus)
 
+    def cautions(self, address: str = "") -> tuple[str, ...]:
+        """Other jobs, this user's too, may be given the nodes or cores that ranks share with them."""
+        site = read(address)
+        if any(option.split("=")[0] == "--exclusive" for option in site.options):
+            return ()
+        return (f"site {address}: no --exclusive among options: unless the partition gives whole nodes "
+                "(OverSubscribe=EXCLUSIVE), other jobs may run beside the ranks",)  # fmt: skip
+
     def container(self, box: str) -> str | None:
         return box
 
