@@ -157,7 +157,7 @@ def test_samples_that_are_missing_or_damaged_are_left_out(tmp_path: Path) -> Non
         ({made_case(image="a"): ["died"] * 3}, "Nothing was measured"),
         (
             {made_case(image="a"): [0.0] * 7, made_case(image="b"): spread(US, 7)},
-            "take b; nothing was compared with it",
+            "take b; nothing could be compared with it",
         ),
     ],
 )

@@ -24,11 +24,9 @@ from collbench.schema.case import Case, names_in
 from collbench.units import format_size
 
 #: What was found, after what was measured.
-_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "paper's Diff%",
-           "verdict")  # fmt: skip
-#: Of these, what is not in tables of programs, but in their JSON: tests that p adjusted takes together, and a paper's
-#: figure, which stands beside the paper (`report --against`).
-_NOT_OF_PROGRAMS = ("p", "p in blocks", "paper's Diff%")
+_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "verdict")
+#: Of these, what is not in tables of programs, but in their JSON: tests that p adjusted takes together.
+_NOT_OF_PROGRAMS = ("p", "p in blocks")
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
            *_JUDGED)  # fmt: skip
 
@@ -107,12 +105,13 @@ def _image(pair: Pair) -> str:
 
 
 def _judged(comparison: Comparison) -> tuple[str, ...]:
-    """CPU seconds, the difference, the three p, the paper's figure, and the verdict."""
+    """CPU seconds, the difference, the three p, and the verdict."""
     return (
-        cpu_time.shares(comparison), *difference(comparison),
+        cpu_time.shares(comparison),
+        *difference(comparison),
         *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_blocks, comparison.p_adjusted)),
-        "" if comparison.paper_diff is None else f"{comparison.paper_diff:.1f}", verdict(comparison),
-    )  # fmt: skip
+        verdict(comparison),
+    )
 
 
 def _sides(pair: Pair, with_engine: bool) -> str:
@@ -176,16 +175,7 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
         f"difference: {how}; positive: the other side is slower",
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
         *([f"p adjusted: for the {family} cells that were compared together"] if family > 1 else []),
-        *_paper(rows),
     ]
-
-
-def _paper(rows: Sequence[Comparison]) -> list[str]:
-    """The definition of the column, with its sign; tables of programs do not have it."""
-    if is_program(rows[0].pair.base.case) or all(comparison.paper_diff is None for comparison in rows):
-        return []
-    formula = "(base - other) / base x 100 of the means, as in Xu, Shi and Chu (2017)"
-    return [f"paper's Diff%: {formula}; of times negative where the other side is slower"]
 
 
 def of_launches(rows: Sequence[Comparison]) -> list[str]:
