@@ -98,7 +98,10 @@ def test_one_launch_that_was_measured_in_another_way_leaves_the_others(tmp_path:
 def test_too_few_launches_that_were_measured_alike_are_no_comparison(tmp_path: Path) -> None:
     times = spread(10e-6, 10)
     found = one_cell(tmp_path / "run", by_barrier(times, *range(5)), times)
-    assert (found.verdict, found.why) == ("not comparable", "gate barrier and roundtime against roundtime")
+    assert (found.verdict, found.why) == (
+        "not comparable",
+        "gate barrier and roundtime against roundtime; gate barrier can measure both",
+    )
     six = one_cell(tmp_path / "six", by_barrier(times, *range(4)), times)
     assert (six.verdict, six.launches) == ("same", (6, 6))
 

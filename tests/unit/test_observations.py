@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
-from tests.unit.made_runs import experiment, made_case, made_failure, made_record
+from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
 
 from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, few_launches
+from collbench.analysis.observations import Cell, few_launches, observe
 
 US = 1e-6
 
@@ -47,3 +49,19 @@ def test_the_step_of_a_clock_is_between_medians_where_these_differ() -> None:
         found.add(record, launch)
     set_clock_step([found], [])
     assert found.clock_step == pytest.approx(10e-9)
+
+
+def test_a_launch_that_failed_has_failed_at_every_size_of_its_cell(tmp_path: Path) -> None:
+    """It is one record: of the first case that it did not measure."""
+    small, large = made_case("host", size=8), made_case("host", size=4096)
+    elsewhere = made_case("single", "strict", size=8)
+    run = write_run(tmp_path / "run", {
+        small: [1e-6, "a node died", 1e-6, "a node died"], large: [2e-6, None, "too late", None],
+        elsewhere: [1e-6, 1e-6, 1e-6, None],
+    })  # fmt: skip
+    cells = observe(run).cells
+    assert {case["size"]: (len(cells[case].medians), cells[case].failed) for case in (small, large)} == {
+        8: (2, 2), 4096: (1, 3)
+    }  # fmt: skip
+    assert cells[large].reasons == {"a node died", "too late"}
+    assert (cells[elsewhere].failed, cells[small].reasons) == (0, {"a node died"}), "of that cell alone"

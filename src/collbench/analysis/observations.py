@@ -16,7 +16,7 @@ from collbench.analysis.clock import set_clock_step
 from collbench.analysis.sample_check import SampleCheck
 from collbench.analysis.sample_index import SampleIndex
 from collbench.errors import RunReadError
-from collbench.schema.case import Case
+from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.store import RecordStream, read_manifest
@@ -289,14 +289,33 @@ def gather(name: Path, folders: list[Path]) -> Observed:
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:
-    """Add records to their cells, launch numbers moved up by `first`; returns the highest launch number."""
+    """Add records to their cells, launch numbers moved up by `first`; returns the highest launch number.
+
+    A launch that fails before its end is recorded once, and has failed in all its cells of which there is no record.
+    """
     last = first
+    failures: dict[tuple[Where, int], str] = {}
+    without_time: set[tuple[Case, int]] = set()
     for record in records:
         cell = cells.get(record.case)
         if cell is None:
             cell = cells[record.case] = Cell(record.case)
-        cell.add(record, first + record.launch)
-        last = max(last, first + record.launch)
+        launch = first + record.launch
+        cell.add(record, launch)
+        last = max(last, launch)
+        if record.status != "ok":
+            without_time.add((record.case, launch))
+        if record.status == "failed":
+            failures[record.case.where, launch] = record.reason or record.status
+    places: dict[Where, list[Cell]] = {where: [] for where, _ in failures}
+    for case, cell in cells.items():
+        if case.where in places:
+            places[case.where].append(cell)
+    for (where, launch), reason in failures.items():
+        for cell in places[where]:
+            if launch not in cell.launches and (cell.case, launch) not in without_time:
+                cell.failed += 1
+                cell.reasons.add(reason)
     return last
 
 
