@@ -40,7 +40,8 @@ def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: 
     (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}, launches=4))
     (only,) = advice.ranges
     assert only.sure == "undecided"
-    assert sentences(complete([advice], True)[0])[-1] == "Undecided: 1 option at 8 (at least 2 more launches)."
+    told = sentences(complete([advice], True)[0])[-1]
+    assert told == "Undecided: 1 option at 8 (an interval needs at least 2 more launches)."
 
 
 def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_path: Path) -> None:

@@ -114,7 +114,11 @@ def test_the_margin_holds_the_whole_interval_and_both_ways_alike() -> None:
 
 def test_too_few_launches_say_how_many_are_lacking(tmp_path: Path) -> None:
     found = in_one_run(tmp_path, spread(10e-6, 4), spread(20e-6, 4))
-    assert (found.verdict, found.launches_more, found.why) == ("inconclusive", 2, "needs at least 2 more launches")
+    assert (found.verdict, found.launches_more, found.why) == (
+        "inconclusive",
+        2,
+        "an interval needs at least 2 more launches",
+    )
     assert found.ratio is not None and found.ratio.interval is None
 
 

@@ -63,7 +63,7 @@ def test_ranks_are_compared_as_before(tmp_path: Path) -> None:
 def test_too_few_that_are_left_are_undecided_with_the_reason(tmp_path: Path) -> None:
     found = by_policy(observe(written(tmp_path, of_host=range(5))))
     assert (found.verdict, found.launches_more) == ("inconclusive", 2)
-    assert found.why == "needs at least 2 more launches: tasks waited for a CPU in 6 blocks"
+    assert found.why == "an interval needs at least 2 more launches: tasks waited for a CPU in 6 blocks"
     none = by_policy(observe(written(tmp_path / "none", range(5), range(5, 10))))
     assert (none.verdict, none.launches, none.contended, none.ratio) == ("inconclusive", (0, 0), 10, None)
     assert none.why == "no others are left: tasks waited for a CPU in 10 blocks"

@@ -215,7 +215,7 @@ def test_diff_is_that_of_the_quantity_that_the_paper_shows() -> None:
 
 def test_few_launches_decide_nothing_and_say_what_they_lack(tmp_path: Path) -> None:
     found = judged("xu2017", write(tmp_path / "run", [("hpcg", {"n": 64}, 1.5)], launches=4))[2]
-    assert found.finding == "undecided" and found.evidence[0].why == "needs at least 2 more launches"
+    assert found.finding == "undecided" and found.evidence[0].why == "an interval needs at least 2 more launches"
 
 
 @pytest.mark.parametrize(

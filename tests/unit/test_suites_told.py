@@ -62,7 +62,7 @@ def test_the_margin_is_the_one_asked_for(tmp_path: Path) -> None:
 
 def test_too_few_launches_are_undecided_and_not_the_same(tmp_path: Path) -> None:
     assert told(made(tmp_path, DD, launches=5)) == (
-        "I/O: undecided: launches are too few for an interval (needs at least 1 more launches).",
+        "I/O: undecided: launches are too few for an interval (an interval needs at least 1 more launch).",
     )
 
 

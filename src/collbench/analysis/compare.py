@@ -166,7 +166,8 @@ def _not_comparable(
 def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int | None]:
     """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or launches would not help)."""
     if ratio.interval is None:
-        return "inconclusive", f"needs at least {FEWEST - ratio.n} more launches", FEWEST - ratio.n
+        lacking = counted(FEWEST - ratio.n, "more launch", "more launches")
+        return "inconclusive", f"an interval needs at least {lacking}", FEWEST - ratio.n
     verdict = verdict_on(ratio, p, margin)
     if verdict in ("same", "negligible"):
         return verdict, "the whole interval lies within the margin", None
