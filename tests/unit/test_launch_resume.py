@@ -12,7 +12,9 @@ import msgspec
 import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
+from collbench.analysis.observations import few_launches, observe
 from collbench.cli import run_command
+from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
 from collbench.launch.engines.host import HostEngine
@@ -71,6 +73,40 @@ def test_a_run_is_gone_on_with_and_no_record_comes_twice(launch: Launch, begun: 
     assert (code, [(record.launch, record.case["size"], record.status) for record in records]) == (
         1, [(0, 8, "ok"), (0, 16, "failed"), (1, 8, "ok"), (1, 16, "ok")]
     ), err  # fmt: skip
+
+
+def test_a_launch_that_was_lost_is_measured_again(launch: Launch, tmp_path: Path) -> None:
+    """It is a failed record, the run lacks it, and --resume adds it; a launch that failed by itself stays failed."""
+
+    def lose(command: FakeCommand) -> int:
+        leave(command, cases=1)
+        raise LaunchLost("Slurm job 7 ended: TIMEOUT (TimeLimit)")
+
+    where = tmp_path / "run"
+    code, err = launch(lambda command: lose(command) if first(command) else leave(command))
+    assert (code, "failed: lost: Slurm job 7 ended: TIMEOUT" in err) == (1, True), err
+    assert [(one.launch, one.status) for one in read_run(where).records] == [
+        (0, "ok"), (0, "failed"), (1, "ok"), (1, "ok")
+    ]  # fmt: skip
+    cells, experiment = observe(where).cells, read_run(where).manifest.experiment
+    assert experiment is not None and few_launches(cells.values(), experiment) == "fewer launches than its 2 in 1 cell"
+    code, err = launch(leave, "--resume", str(where))
+    assert (code, len(read_run(where).records)) == (0, 5), err
+    cells = observe(where).cells
+    assert few_launches(cells.values(), experiment) == ""
+    assert {(cell.failed, len(cell.medians), *cell.reasons) for cell in cells.values()} == {(0, 2)}
+
+
+def test_a_lost_launch_that_fails_by_itself_when_it_is_repeated_has_failed_once(launch: Launch, tmp_path: Path) -> None:
+    def lose(command: FakeCommand) -> int:
+        raise LaunchLost("Slurm job 7 ended: CANCELLED")
+
+    where = tmp_path / "run"
+    launch(lambda command: lose(command) if first(command) else leave(command))
+    code, err = launch(lambda command: 7 if first(command) else leave(command), "--resume", str(where))
+    assert (code, [one.launch for one in read_run(where).records]) == (1, [0, 1, 1, 0]), err
+    cells = observe(where).cells.values()
+    assert sum(cell.failed for cell in cells) == 1 and not any(cell.lost for cell in cells)
 
 
 def test_a_run_is_not_gone_on_with_on_another_image(launch: Launch, begun: Path) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from collbench.errors import EngineError, PlanError
+from collbench.errors import EngineError, LaunchFailed, LaunchLost, PlanError
 from collbench.launch.engines.slurm import ENGINE, client
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.job import SlurmJob, submitted, wait_for_nodes
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
+from collbench.launch.engines.slurm.session import SlurmSession
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.log import Log
@@ -278,3 +279,41 @@ def test_the_job_performs_steps_and_ends_without_its_driver(tmp_path: Path, prog
     assert (folder / "nodes").read_text() == "n0\nn1\n"
     (folder / "end").touch()
     assert subprocess.run(("bash", "-c", text), timeout=30, check=False).returncode == 0
+
+
+#: What srun prints where the time of a job is over, though Slurm has not ended it yet.
+TOO_LATE = "srun: error: Unable to create step for job 7: Job/step already completing or completed"
+
+
+def play_states(programs: Path, *states: str) -> None:
+    """A job that is in these states one after the other, and stays in the last."""
+    play(programs, "scontrol", f"""cd {programs}; read -r n < asked || n=1; echo $((n + 1)) > asked
+state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{state:-{states[-1]}}} Reason=TimeLimit""")
+
+
+@pytest.mark.parametrize(
+    ("said", "states", "lost"),
+    [
+        (TOO_LATE, ("RUNNING", "RUNNING", "COMPLETING", "TIMEOUT"), True),
+        ("killed", ("COMPLETING", "TIMEOUT"), True),
+        ("killed", ("RUNNING",), False),
+    ],
+)
+def test_a_launch_that_its_job_takes_along_is_lost(
+    programs: Path, tmp_path: Path, said: str, states: tuple[str, ...], lost: bool
+) -> None:
+    """A job is RUNNING for some time beyond its limit, then COMPLETING, and then says how it ended."""
+    play_states(programs, *states)
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
+    world: Any = None  # it starts nothing
+    with pytest.raises(LaunchFailed) as failed, session.open(world) as opened:
+        log = Log()
+        log.add(True, said)
+        opened.started.append(SlurmStep(opened.job, 0, "name", log, _code=1))
+        opened.died()
+        raise LaunchFailed("srun ended with exit code 1", log.tail())
+    assert isinstance(failed.value, LaunchLost) == lost and failed.value.log == (said,)
+    assert str(failed.value) == ("Slurm job 7 ended: TIMEOUT (TimeLimit)" if lost else "srun ended with exit code 1")
+    if lost:
+        with pytest.raises(EngineError, match="job 7 has ended: TIMEOUT .*Raise time in the site file"):
+            session.ready()

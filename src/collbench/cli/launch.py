@@ -121,7 +121,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
-    return 1 if any(record.status == "failed" for record in records) else 0
+    return 1 if any(cell.failed for cell in cells.values()) else 0
 
 
 def _performed(
@@ -137,10 +137,11 @@ def _performed(
         writer = RunWriter(out, manifest)
     records = list(writer.before)
     done = finished(prepared, writer.before)
+    known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
     show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
     sink = RunSink(writer, len(expanded.order), len(done), records)
     try:
-        run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
+        run_campaign(prepared, sink, done, known, check)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None and writer.count == 0:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collbench import backends
+from collbench.errors import LaunchFailed, LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.spec import Session
@@ -99,13 +100,15 @@ def run_campaign(
             if (launch.cell, launch.number) in done:
                 continue
             prepared.sessions[launch.cell.engine].ready()
-            _perform(prepared, launch, sink, known, check)
+            failure = _perform(prepared, launch, sink, known, check)
             check()
+            if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
+                prepared.sessions[launch.cell.engine].ready()
 
 
 def _perform(
     prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
-) -> None:
+) -> LaunchFailed | None:
     expanded, cell = prepared.expanded, launch.cell
     stack, placement, expected = prepared.stacks.of(cell), expanded.placements[cell], expanded.expected[cell]
     beneath = stack.beneath.get(cell.storage or "")
@@ -113,6 +116,7 @@ def _perform(
     session = prepared.sessions[cell.engine]
     outcome = run_launch(expanded.plan, launch, stack, placement, session, expected, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)
+    return outcome.failure
 
 
 def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
@@ -138,8 +142,8 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
 
 
 def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
-    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
-    statuses = {(record.case, record.launch): record.status for record in records}
+    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost."""
+    statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
     done = set()
     for launch in prepared.expanded.order:
         expected = prepared.expanded.expected[launch.cell]

@@ -25,11 +25,17 @@ SILENT = 300.0
 #: Longest wait for a cancelled step or job to be gone (s): ranks end within moments, Slurm kills them after KillWait.
 GONE = 90.0
 
+#: Longest wait for the nodes of a job that has ended to be cleared (s), until which Slurm does not say how it ended.
+CLEARED = 40.0
+
 #: A job that runs ends by itself within this time (s); else it is cancelled.
 BY_ITSELF = 2.0
 
 #: How srun begins its own messages; the first is the cause of the others.
 _OF_SRUN = ("srun: error:", "srun: fatal:")
+
+#: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
+_JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
 
 #: Most bytes of a step's output that are read at once.
 CHUNK = 1 << 20
@@ -68,6 +74,16 @@ class SlurmJob:
                 if now - self._answered > SILENT:
                     raise
         return self.state
+
+    def outcome(self, check: StopCheck) -> JobState:
+        """How it ended, once Slurm knows: a job in its last moments is RUNNING beyond its limit, then COMPLETING."""
+        began = time.monotonic()
+        while (state := self.look(at_once=True)).there:
+            if time.monotonic() - began > (GONE if state.alive else CLEARED):
+                break
+            check()
+            time.sleep(0.5)
+        return state
 
     def start(self, text: str, name: str, log: Log) -> SlurmStep:
         """Give it the next step.
@@ -141,6 +157,11 @@ class SlurmStep:
     def ended(self) -> bool:
         """Whether its exit code has been seen."""
         return self._code is not None
+
+    @property
+    def ends_with_its_job(self) -> bool:
+        """Whether it ended, or could not begin, because its job is at its end."""
+        return any(sign in line for line in self.log.lines for sign in _JOB_ENDS)
 
     @property
     def how(self) -> str:

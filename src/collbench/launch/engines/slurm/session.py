@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from collbench.errors import EngineError, LaunchFailed
+from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
@@ -105,6 +105,7 @@ class SlurmSession:
             raise EngineError("engine slurm: there is no job.")
         state = self.job.look(at_once=True)
         if not state.alive:
+            state = self.job.outcome(self.check)
             hint = f" Raise time in the site file ({self.site.time})." if state.state == "TIMEOUT" else ""
             raise EngineError(f"engine slurm: job {self.job.number} has ended: {state.text}.{hint}")
 
@@ -117,10 +118,19 @@ class SlurmSession:
         try:
             yield opened
         except LaunchFailed as error:
-            raise LaunchFailed(f"{error}{_advice(error)}", error.log) from error
+            raise self._explained(error, opened) from error
         finally:
             for step in opened.started:
                 step.end()
+
+    def _explained(self, error: LaunchFailed, opened: SlurmWorld) -> LaunchFailed:
+        """Why a launch failed, with what would help. One that ended with its job is lost."""
+        job = opened.job
+        if not job.state.alive or any(step.ends_with_its_job for step in opened.started):
+            state = job.outcome(self.check)
+            if not state.alive:
+                return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
+        return error.saying(f"{error}{_advice(error)}")
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
