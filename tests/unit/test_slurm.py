@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost, PlanError
-from collbench.launch.engines.slurm import ENGINE, client
+from collbench.launch.engines.slurm import ENGINE, client, messages
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
 from collbench.launch.engines.slurm.session import SlurmSession
@@ -287,8 +287,12 @@ TOO_LATE = "srun: error: Unable to create step for job 7: Job/step already compl
 
 def play_states(programs: Path, *states: str) -> None:
     """A job that is in these states one after the other, and stays in the last."""
-    play(programs, "scontrol", f"""cd {programs}; read -r n < asked || n=1; echo $((n + 1)) > asked
-state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{state:-{states[-1]}}} Reason=TimeLimit""")
+    play(
+        programs,
+        "scontrol",
+        f"""cd {programs}; read -r n < asked || n=1; echo $((n + 1)) > asked
+state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{state:-{states[-1]}}} Reason=TimeLimit""",
+    )
 
 
 @pytest.mark.parametrize(
@@ -317,3 +321,87 @@ def test_a_launch_that_its_job_takes_along_is_lost(
     if lost:
         with pytest.raises(EngineError, match="job 7 has ended: TIMEOUT .*Raise time in the site file"):
             session.ready()
+
+
+def job_of(folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
+    """The script of a job, under bash, in a folder that is its own."""
+    job = folder / "job"
+    job.mkdir(exist_ok=True)
+    text = texts.job_script(
+        "name", job, read(site_file(folder, folder=str(folder), **changes)), texts.Resources(2, 1, 1, 0)
+    )
+    (job / "job.sh").write_text(text)
+    (job / "driver").write_text("0\n")
+    (job / "end").touch()
+    return subprocess.run(("bash", str(job / "job.sh")), capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize(
+    ("setup", "line"),
+    [
+        (["true", "module load nosuch", "true"], "module load nosuch"),
+        (["if true; then", "  false", "fi"], "  false"),
+        (["source {folder}/nosuch.sh"], "source {folder}/nosuch.sh"),
+        (["[ -e /nosuch ] && source /nosuch", "nosuch || true", "source {folder}/profile.sh", "cd /"], None),
+        (["module() { false; true; }", "module load x"], None),
+        (["module() { true; false; }", "module load x"], "module load x"),
+    ],
+)
+def test_a_line_of_setup_that_fails_ends_the_job(
+    programs: Path, tmp_path: Path, setup: list[str], line: str | None
+) -> None:
+    """With the line. Inside of functions and of files that are sourced, only the exit code of the whole counts."""
+    play(programs, "scontrol", "echo n0")
+    (tmp_path / "profile.sh").write_text("false\ntrue\n")
+    done = job_of(tmp_path, setup=[text.replace("{folder}", str(tmp_path)) for text in setup])
+    if line is None:
+        assert (done.returncode, (tmp_path / "job/nodes").read_text()) == (0, "n0\n"), done.stderr
+    else:
+        assert done.returncode == 73 and not (tmp_path / "job/nodes").exists()
+        assert done.stderr.splitlines()[-1].endswith(" from: " + line.replace("{folder}", str(tmp_path))), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            "sbatch: unrecognized option '--acount=x'\nTry \"sbatch --help\" for more information",
+            "unrecognized option '--acount=x'",
+        ),
+        (
+            "sbatch: warning: x\nsbatch: error: invalid partition specified: gpu\nsbatch: error: Batch job submission failed",
+            "invalid partition specified: gpu; Batch job submission failed",
+        ),
+        ("", "exit code 1"),
+    ],
+)
+def test_of_what_sbatch_says_the_cause_is_quoted(programs: Path, said: str, cause: str) -> None:
+    (programs / "said").write_text(said)
+    play(programs, "sbatch", f"cat {programs}/said >&2; exit 1")
+    with pytest.raises(EngineError, match=r"^engine slurm: sbatch says: ") as failed:
+        client.submit("")
+    assert str(failed.value).removeprefix("engine slurm: sbatch says: ") == cause
+
+
+STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (["srun: unrecognized option '--container-image=x'", 'Try "srun --help" for more information'],
+         "unrecognized option '--container-image=x'"),
+        (["srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL], ""),
+        (["srun: error: n0: task 0: Killed"], "error: n0: task 0: Killed"),
+        ([STEP_SIGNAL, "srun: error: n0: task 0: Terminated", "srun: error: Unable to create step"],
+         "error: Unable to create step"),
+    ],
+)  # fmt: skip
+def test_of_what_srun_says_the_cause_is_quoted(lines: list[str], cause: str) -> None:
+    assert messages.of_srun(lines) == cause
+
+
+def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
+    missing = "ch-run[99]: error: can't stat: /img/openmpi: No such file or directory"
+    lines = [missing, "srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL]
+    assert messages.telling(lines) == (missing,)

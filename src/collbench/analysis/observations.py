@@ -317,7 +317,5 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
 
 def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
     """What an experiment that was stopped lacks; empty where every cell has all its launches."""
-    short = sum(
-        len(cell.medians) + cell.failed - len(cell.lost) + cell.skipped < experiment.launches for cell in cells
-    )
+    short = sum(len(cell.medians) + cell.failed - len(cell.lost) + cell.skipped < experiment.launches for cell in cells)
     return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""

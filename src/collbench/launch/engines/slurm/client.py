@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass, replace
 
 from collbench.errors import EngineError
+from collbench.launch.engines.slurm.messages import first_cause
 
 #: Longest wait for an answer (s).
 ANSWER = 60.0
@@ -24,9 +25,6 @@ ALIVE = (
     "RESIZING",
     "SIGNALING",
 )
-
-#: What its programs put before their messages.
-_PREFIX = re.compile(r"^\w+: (?:error|fatal): ")
 
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
@@ -71,8 +69,8 @@ def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"engine slurm: {argv[0]} does not answer ({error}).") from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
-        raise EngineError(f"engine slurm: {argv[0]} says: {_PREFIX.sub('', said[-1])}")
+        said = first_cause(done.stderr) or first_cause(done.stdout) or f"exit code {done.returncode}"
+        raise EngineError(f"engine slurm: {argv[0]} says: {said}")
     return done.stdout
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from collbench.errors import EngineError
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.client import JobState
+from collbench.launch.engines.slurm.messages import last_lines, of_srun
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.log import Log
 from collbench.launch.stopping import StopCheck
@@ -30,9 +31,6 @@ CLEARED = 40.0
 
 #: A job that runs ends by itself within this time (s); else it is cancelled.
 BY_ITSELF = 2.0
-
-#: How srun begins its own messages; the first is the cause of the others.
-_OF_SRUN = ("srun: error:", "srun: fatal:")
 
 #: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
 _JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
@@ -165,9 +163,8 @@ class SlurmStep:
 
     @property
     def how(self) -> str:
-        said = [line.removeprefix("srun: ") for line in self.log.lines if line.startswith(_OF_SRUN)]
-        first = next((line for line in said if "Exited with exit code" not in line), "")
-        return f"srun ended with exit code {self._code}{f': {first}' if first else ''}"
+        said = of_srun(self.log.lines)
+        return f"srun ended with exit code {self._code}{f': {said}' if said else ''}"
 
     def _follow(self, last: bool) -> None:
         with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:
@@ -229,7 +226,7 @@ def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
             said = state.text
             sys.stderr.write(f"# Slurm job {job.number}: {said}\n")
         if not state.alive:
-            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{_last_line(job)}")
+            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{_end_of_log(job)}")
         running = running or (time.monotonic() if state.state == "RUNNING" else 0.0)
         if running and time.monotonic() - running > GONE:
             raise EngineError(f"engine slurm: job {job.number} runs, and nothing comes from it in {job.folder}. Is "
@@ -237,9 +234,9 @@ def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
         time.sleep(0.1)
 
 
-def _last_line(job: SlurmJob) -> str:
+def _end_of_log(job: SlurmJob) -> str:
     try:
-        lines = (job.folder / "job.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        said = last_lines((job.folder / "job.log").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
-    return f": {lines[-1]}" if lines else ""
+    return f": {said}" if said else ""

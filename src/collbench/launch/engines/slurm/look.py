@@ -12,6 +12,7 @@ import msgspec
 from collbench.errors import ImageMissing
 from collbench.launch.cells import LaunchCell, communicates
 from collbench.launch.engines.slurm.job import SlurmJob
+from collbench.launch.engines.slurm.messages import telling
 from collbench.launch.engines.slurm.script import StepOf, python_of, resources_of, step_script
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import Look, Looks
@@ -115,4 +116,4 @@ def _answer(job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: St
             time.sleep(0.05)
     finally:
         step.end()
-    return log.lines
+    return telling(log.lines)
