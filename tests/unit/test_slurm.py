@@ -18,7 +18,7 @@ from collbench.errors import EngineError, LaunchFailed, LaunchLost, PlanError
 from collbench.launch.engines.slurm import ENGINE, client, messages
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
-from collbench.launch.engines.slurm.session import SlurmSession
+from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.log import Log
@@ -295,6 +295,15 @@ state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{stat
     )
 
 
+def end_with(opened: SlurmWorld, said: str) -> None:
+    """As a launch ends whose srun printed this."""
+    log = Log()
+    log.add(True, said)
+    opened.started.append(SlurmStep(opened.job, 0, "name", log, _code=1))
+    opened.died()
+    raise LaunchFailed("srun ended with exit code 1", log.tail())
+
+
 @pytest.mark.parametrize(
     ("said", "states", "lost"),
     [
@@ -311,15 +320,11 @@ def test_a_launch_that_its_job_takes_along_is_lost(
     session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
     world: Any = None  # it starts nothing
     with pytest.raises(LaunchFailed) as failed, session.open(world) as opened:
-        log = Log()
-        log.add(True, said)
-        opened.started.append(SlurmStep(opened.job, 0, "name", log, _code=1))
-        opened.died()
-        raise LaunchFailed("srun ended with exit code 1", log.tail())
+        end_with(opened, said)
     assert isinstance(failed.value, LaunchLost) == lost and failed.value.log == (said,)
     assert str(failed.value) == ("Slurm job 7 ended: TIMEOUT (TimeLimit)" if lost else "srun ended with exit code 1")
     if lost:
-        with pytest.raises(EngineError, match="job 7 has ended: TIMEOUT .*Raise time in the site file"):
+        with pytest.raises(EngineError, match=r"job 7 has ended: TIMEOUT .*Raise time in the site file"):
             session.ready()
 
 
@@ -369,8 +374,8 @@ def test_a_line_of_setup_that_fails_ends_the_job(
             "unrecognized option '--acount=x'",
         ),
         (
-            "sbatch: warning: x\nsbatch: error: invalid partition specified: gpu\nsbatch: error: Batch job submission failed",
-            "invalid partition specified: gpu; Batch job submission failed",
+            "sbatch: warning: x\nsbatch: error: invalid partition: gpu\nsbatch: error: Batch job submission failed",
+            "invalid partition: gpu; Batch job submission failed",
         ),
         ("", "exit code 1"),
     ],

@@ -40,6 +40,6 @@ def last_lines(text: str) -> str:
 
 def of_srun(lines: Iterable[str]) -> str:
     """What srun says of a step, in a log that the ranks print to as well: its first error, or its first words."""
-    said = [line for line in telling(line for line in lines if line.startswith("srun: "))]
+    said = telling(line for line in lines if line.startswith("srun: "))
     first = next((line for line in said if _ERROR.match(line)), next(iter(said), ""))
     return first.removeprefix("srun: ")
