@@ -208,7 +208,7 @@ def test_records_that_are_known_are_not_written_again() -> None:
     kept = [record for record in heard.records if record.status == "ok"]
     session = FakeSession(leave)
     prepared = prepare(PLAN, lambda: None, {"fake": session})
-    done, again = finished(prepared, tuple(kept)), Heard()
+    done, again = finished(prepared.expanded, tuple(kept)), Heard()
     assert {number for _, number in done} == {1}
     known = frozenset((record.case, record.launch) for record in kept)
     run_campaign(prepared, again, done, known, lambda: None)

@@ -18,8 +18,9 @@ from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
 from collbench.launch.engines.host import HostEngine
+from collbench.machine import facts
 from collbench.schema import manifest as manifests
-from collbench.schema.store import RecordStream, read_run
+from collbench.schema.store import RecordStream, RunWriter, read_run
 
 TOML = """
 collectives = ["bcast"]
@@ -127,7 +128,8 @@ def changed(run: Path, **fields: Any) -> None:
 def test_a_run_is_not_gone_on_with_by_another_plan(launch: Launch, begun: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(TOML.replace("launches = 2", "launches = 3"))
     assert launch(leave, "--resume", str(begun)) == (
-        2, f"collbench: --resume {begun}: was made with another plan. Use that plan, or begin a run with --out.\n"
+        2, f"collbench: --resume {begun}: was made with another plan (launches: 2 then, 3 now). Use that plan, or "
+        "begin a run with --out.\n"
     )  # fmt: skip
     changed(begun, plan={"never": "seen"})
     assert "was made with another plan" in launch(leave, "--resume", str(begun))[1]
@@ -141,6 +143,49 @@ def test_a_run_from_before_a_key_was_there_is_gone_on_with(launch: Launch, begun
     changed(begun, plan={key: value for key, value in plan.items() if key != "cores_per_rank"})
     assert launch(leave, "--resume", str(begun))[0] == 1
     assert len(read_run(begun).records) == 4
+
+
+def test_what_is_refused_of_a_run_is_refused_before_an_engine_is_asked(
+    launch: Launch, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine may have a queue."""
+    monkeypatch.setattr(campaign, "connect", None)
+    code, err = launch(leave)
+    assert (code, "already holds a run" in err) == (2, True), err
+    code, err = launch(leave, "--out", "/proc/run")
+    assert (code, "--out /proc/run: " in err, "Nothing was measured" in err) == (1, True, True), err
+    (tmp_path / "file").touch()
+    code, err = launch(leave, "--out", str(tmp_path / "file" / "run"))
+    assert (code, "Not a directory" in err) == (1, True), err
+    with RunWriter.resume(begun):
+        code, err = launch(leave, "--resume", str(begun))
+    assert (code, "another program is writing this run" in err) == (1, True), err
+    (tmp_path / "plan.toml").write_text(TOML.replace('"16"', '"32"').replace("5s", "6s"))
+    code, err = launch(leave, "--resume", str(begun))
+    assert (code, 'sizes: ["8","16"] then, ["8","32"] now; ' in err, 'timeout: "5s" then' in err) == (2, True, True), (
+        err
+    )
+
+
+def test_of_a_run_that_is_complete_nothing_is_started(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch(leave)
+    monkeypatch.setattr(campaign, "connect", None)
+    code, err = launch(leave, "--resume", str(tmp_path / "run"))
+    assert (code, err) == (0, f"# {tmp_path / 'run'}: every launch of this plan is recorded, so nothing is started\n")
+
+
+def test_a_run_that_goes_on_elsewhere_names_the_hosts_of_both(
+    launch: Launch, begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here,) = read_run(begun).manifest.hosts
+    elsewhere = msgspec.structs.replace(here, name="elsewhere")
+    monkeypatch.setattr(facts, "host", lambda ranks: elsewhere)
+    code, err = launch(leave, "--resume", str(begun))
+    assert (code, "hosts that had no part in the run before: elsewhere" in err) == (1, True), err
+    assert read_run(begun).manifest.hosts == (here, elsewhere)
+    assert sorted(path.name for path in begun.iterdir()) == ["manifest.json", "records.jsonl", "samples"]
 
 
 @pytest.fixture

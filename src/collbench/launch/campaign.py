@@ -72,9 +72,26 @@ def prepare(
     Raises:
         CollbenchError: the plan needs something that does not exist here.
     """
+    return prepare_expanded(expand_and_check(plan), check, sessions, held)
+
+
+def expand_and_check(plan: LaunchPlan) -> ExpandedPlan:
+    """The plan, expanded, and refused where this can be told without an engine.
+
+    Raises:
+        CollbenchError: it needs something that does not exist here.
+    """
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
     refuse_unusable_folder(expanded.cells, plan.folder)
+    return expanded
+
+
+def prepare_expanded(
+    expanded: ExpandedPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None,
+    held: contextlib.ExitStack | None = None,
+) -> PreparedCampaign:  # fmt: skip
+    """As `prepare`, of a plan that is expanded."""
     sessions = connect(expanded, check) if sessions is None else sessions
     with contextlib.ExitStack() as until_known:
         (held or until_known).enter_context(cleaned(sessions))
@@ -141,12 +158,12 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
     )  # fmt: skip
 
 
-def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
+def finished(expanded: ExpandedPlan, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost."""
     statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
     done = set()
-    for launch in prepared.expanded.order:
-        expected = prepared.expanded.expected[launch.cell]
+    for launch in expanded.order:
+        expected = expanded.expected[launch.cell]
         recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in expected]
         if "failed" in recorded or None not in recorded:
             done.add((launch.cell, launch.number))
