@@ -15,11 +15,12 @@ import msgspec
 import pytest
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost, PlanError
-from collbench.launch.engines.slurm import ENGINE, client, messages
+from collbench.launch.engines.slurm import ENGINE, client, look, messages
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted
 from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm.site import read
+from collbench.launch.engines.slurm.waiting import wait_for_nodes
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.log import Log
 from collbench.launch.shapes import shape_of
@@ -207,7 +208,7 @@ def test_a_job_that_ends_before_it_begins(programs: Path, tmp_path: Path) -> Non
 def test_a_folder_that_the_nodes_do_not_see(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(programs, "sbatch", "echo 7")
     play(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None NodeList=n0'")
-    monkeypatch.setattr("collbench.launch.engines.slurm.job.GONE", 0.2)
+    monkeypatch.setattr("collbench.launch.engines.slurm.waiting.GONE", 0.2)
     job = submitted("", tmp_path / "job")
     with pytest.raises(EngineError, match="Is folder in the site file one that every node sees"):
         wait_for_nodes(job, lambda: None)
@@ -410,3 +411,70 @@ def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
     missing = "ch-run[99]: error: can't stat: /img/openmpi: No such file or directory"
     lines = [missing, "srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL]
     assert messages.telling(lines) == (missing,)
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("PartitionNodeLimit", "the partition has not so many nodes"),
+        ("PartitionTimeLimit", "time in the site file is more than the partition allows"),
+        ("JobHeldUser", "the job is held"),
+        ("JobHeldAdmin", "the job is held"),
+        ("AssocMaxNodePerJobLimit", "a job of this account may not have so much"),
+        ("QOSMaxWallDurationPerJobLimit", "a job of this account may not have so much"),
+    ],
+)
+def test_a_job_that_will_never_begin_is_not_waited_for(programs: Path, tmp_path: Path, reason: str, says: str) -> None:
+    play(programs, "scontrol", f"echo JobId=7 JobState=PENDING Reason={reason}")
+    with pytest.raises(EngineError, match=f"job 7 will not begin: PENDING .{reason}.: {says}"):
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
+@pytest.mark.parametrize("reason", ["Resources", "Priority", "AssocMaxJobsLimit", "ReqNodeNotAvail", "QOSGrpNodeLimit"])
+def test_what_slurm_says_of_a_job_that_waits_is_printed_and_again_after_minutes(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    play(programs, "scontrol", f"echo JobId=7 JobState=PENDING Reason={reason}")
+    monkeypatch.setattr("collbench.launch.engines.slurm.waiting.REMIND", 0.25)
+    passes = iter(range(5))
+
+    def check() -> None:
+        if next(passes, None) is None:
+            (tmp_path / "nodes").touch()
+
+    wait_for_nodes(SlurmJob("7", tmp_path), check)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == f"# Slurm job 7: PENDING ({reason})"
+    assert set(others) == {f"# Slurm job 7: PENDING ({reason}), after 0 min"}
+
+
+@pytest.mark.parametrize("reason", ["JobLaunchFailure", "NonZeroExitCode"])
+def test_a_job_without_a_log_did_not_find_its_folder(programs: Path, tmp_path: Path, reason: str) -> None:
+    play(programs, "scontrol", f"echo JobId=7 JobState=FAILED Reason={reason}")
+    with pytest.raises(
+        EngineError, match=rf"FAILED \({reason}\) in /\S+\. Is folder in the site file one that every node"
+    ):
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
+def test_a_node_that_does_not_see_the_folder_is_named(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = expanded(tmp_path)
+    job, site = SlurmJob("7", tmp_path), read(done.plan.site)
+    monkeypatch.setattr(look, "contents_in", lambda *_: None)
+    monkeypatch.setattr(look, "_answer", lambda job, asked, site, argv, check: answered(tmp_path / "nosuch", argv))
+    with pytest.raises(
+        EngineError, match=r"node \S+ does not see /\S+\. Is folder in the site file one that every node"
+    ):
+        look.look_at(job, site, done.plan, done.placements, lambda: None)
+    monkeypatch.setattr(look, "_answer", lambda job, asked, site, argv, check: answered(tmp_path, argv))
+    assert look.look_at(job, site, done.plan, done.placements, lambda: None).hosts == ()
+
+
+def answered(folder: Path, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """What a node prints where the folder of the job is this, and there is no Python."""
+    if argv[0] != "sh":
+        return ()
+    words = (*argv[:3], str(folder), "true")
+    return tuple(subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines())

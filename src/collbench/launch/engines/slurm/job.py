@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 from collbench.errors import EngineError
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.client import JobState
-from collbench.launch.engines.slurm.messages import last_lines, of_srun
+from collbench.launch.engines.slurm.messages import of_srun
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.log import Log
 from collbench.launch.stopping import StopCheck
@@ -209,34 +207,3 @@ def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob
         raise
     (folder / "number").write_text(job.number, encoding="ascii")
     return job
-
-
-def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
-    """Until the job runs and has seen its folder; what Slurm says meanwhile is printed.
-
-    Raises:
-        EngineError: it ended before, or does not see the folder.
-    """
-    said, running = "", 0.0
-    while not (job.folder / "nodes").exists():
-        check()
-        os.listdir(job.folder)  # noqa: PTH208 - a folder over a network then shows what is new
-        state = job.look()
-        if state.text != said:
-            said = state.text
-            sys.stderr.write(f"# Slurm job {job.number}: {said}\n")
-        if not state.alive:
-            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{_end_of_log(job)}")
-        running = running or (time.monotonic() if state.state == "RUNNING" else 0.0)
-        if running and time.monotonic() - running > GONE:
-            raise EngineError(f"engine slurm: job {job.number} runs, and nothing comes from it in {job.folder}. Is "
-                              "folder in the site file one that every node sees under this path?")  # fmt: skip
-        time.sleep(0.1)
-
-
-def _end_of_log(job: SlurmJob) -> str:
-    try:
-        said = last_lines((job.folder / "job.log").read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return ""
-    return f": {said}" if said else ""

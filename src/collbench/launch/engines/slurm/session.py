@@ -14,7 +14,7 @@ from pathlib import Path
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted
 from collbench.launch.engines.slurm.look import look_at
 from collbench.launch.engines.slurm.refusals import refuse
 from collbench.launch.engines.slurm.script import (
@@ -27,6 +27,7 @@ from collbench.launch.engines.slurm.script import (
     variables_of,
 )
 from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.waiting import wait_for_nodes
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.log import Log
