@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ class SlurmJob:
     _answered: float = field(default_factory=time.monotonic)
     _signed: float = 0.0
     _signs: int = 0
+    _silent: bool = False
 
     def look(self, at_once: bool = False) -> JobState:
         """The state of the job; Slurm is asked at most every 2 s.
@@ -65,11 +67,22 @@ class SlurmJob:
         if at_once or now - self._asked > ASK:
             self._asked = now
             try:
-                self._answered, self.state = now, client.state_of(self.number)
-            except EngineError:
+                self.state = client.state_of(self.number)
+            except EngineError as error:
                 if now - self._answered > SILENT:
                     raise
+                self._say(f"does not answer, and is asked again for {SILENT / 60:.0f} min. {error}")
+            else:
+                if self._silent:
+                    self._say("answers again", silent=False)
+                self._answered = time.monotonic()
         return self.state
+
+    def _say(self, text: str, silent: bool = True) -> None:
+        """Said once for each time of silence."""
+        if silent != self._silent:
+            self._silent = silent
+            sys.stderr.write(f"# Slurm {text}\n")
 
     def outcome(self, check: StopCheck) -> JobState:
         """How it ended, once Slurm knows: a job in its last moments is RUNNING beyond its limit, then COMPLETING."""
@@ -108,22 +121,33 @@ class SlurmJob:
         try:
             self._wait_for_end()
         except KeyboardInterrupt as error:
-            client.cancel(self.number)
-            error.add_note(f" Slurm job {self.number} was cancelled; its folder may be left: {self.folder}")
+            if client.cancel_soon(self.number):
+                said = f"Slurm job {self.number} was cancelled; its folder may be left: {self.folder}."
+            else:
+                said = f"Slurm does not answer. {self._left}"
+            error.add_note(f" {said}")
             raise
         remove_folder(self.folder)
 
+    def _may_be_there(self) -> bool:
+        with contextlib.suppress(EngineError):
+            self.look(at_once=True)
+        return self.state.there or self._silent
+
+    @property
+    def _left(self) -> str:
+        """What to do about a job that is not known to have ended."""
+        return (f"Job {self.number} may be left, and its folder {self.folder}. End it: scancel {self.number}. Without "
+                "its driver it ends by itself within minutes; launch --sweep removes the folder.")  # fmt: skip
+
     def _wait_for_end(self) -> None:
         began, cancelled = time.monotonic(), False
-        while self.look(at_once=True).there:
+        while self._may_be_there():
             waited = time.monotonic() - began
             if not cancelled and (waited > BY_ITSELF or self.state.state != "RUNNING"):
-                client.cancel(self.number)
-                cancelled = True
+                cancelled = client.cancelled(self.number)
             if waited > GONE:
-                raise EngineError(
-                    f"engine slurm: job {self.number} is still {self.state.text}. End it: scancel {self.number}"
-                )
+                raise EngineError(f"engine slurm: job {self.number} is still {self.state.text}. {self._left}")
             time.sleep(0.2)
 
 

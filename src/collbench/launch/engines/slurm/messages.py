@@ -7,11 +7,12 @@ from collections.abc import Iterable
 
 #: Lines that only follow from others: advice to read the help, and how srun ends the tasks that are left.
 _FOLLOWS = re.compile(
-    r"^\s*$|^Try [\"'`]|_step_signal: Terminating|Job step aborted|Exited with exit code|\*\*\* (STEP|JOB) "
+    r"^\s*$|^Try [\"'`]|_step_signal: Terminating|Force Terminated|Job step aborted|Exited with exit code"
+    r"|\*\*\* (STEP|JOB) |: tasks? [\d,-]+: Terminated"
 )
 
-#: A task that was ended: often because of another, sometimes all that is known.
-_ENDED = re.compile(r": tasks? [\d,-]+: (Terminated|Killed)")
+#: Tasks that were killed: often because of another, sometimes all that is known.
+_KILLED = re.compile(r": tasks? [\d,-]+: Killed")
 
 _ERROR = re.compile(r"^\w+: (?:error|fatal): ")
 _PROGRAM = re.compile(r"^\w+: (?:(?:error|fatal): )?")
@@ -23,7 +24,7 @@ _MOST = 3
 def telling(lines: Iterable[str]) -> tuple[str, ...]:
     """Lines that do not merely follow from others."""
     left = tuple(line for line in lines if not _FOLLOWS.search(line))
-    return tuple(line for line in left if not _ENDED.search(line)) or left
+    return tuple(line for line in left if not _KILLED.search(line)) or left
 
 
 def first_cause(text: str) -> str:

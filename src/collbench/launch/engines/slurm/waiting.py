@@ -21,7 +21,7 @@ SHARED = "Is folder in the site file one that every node sees under this path?"
 
 #: Reasons for which a job waits until somebody changes it, or the cluster, and what would help (names: squeue(1)).
 _NEVER = {
-    r"PartitionNodeLimit": "the partition has not so many nodes, or does not give them to one job: see sinfo",
+    r"PartitionNodeLimit|PartitionConfig": "the partition has not so many nodes for a job: see sinfo",
     r"PartitionTimeLimit": "time in the site file is more than the partition allows",
     r"JobHeld(User|Admin)": "the job is held: options in the site file, or who runs the site, can say why",
     r"BadConstraints": "no nodes have what options in the site file ask for",
