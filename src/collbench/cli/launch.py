@@ -41,6 +41,7 @@ from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.plan import named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
+from collbench.units import counted
 
 
 class RunSink:
@@ -171,7 +172,9 @@ def _performed(
         if writer.lost() is None and writer.count == 0:
             error.add_note(f" Nothing was recorded yet; continue: --resume {writer.directory}")
         elif writer.lost() is None:
-            error.add_note(f" {writer.count} records are in {writer.directory}; continue: --resume {writer.directory}")
+            error.add_note(
+                f" {counted(writer.count, 'record is', 'records are')} in {writer.directory}; continue: --resume {writer.directory}"
+            )
         elif not isinstance(error, RunWriteError):  # its message says so
             error.add_note(f" {writer.standing()}")
         raise
