@@ -243,6 +243,13 @@ def test_a_wrong_pmi_ends_the_experiment_with_its_first_launch(programs: Path, t
         session.ready()
 
 
+def test_a_launch_that_slurm_or_its_folder_fails_is_lost(programs: Path, tmp_path: Path) -> None:
+    play_states(programs, "RUNNING")
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path / "gone"))
+    with pytest.raises(LaunchLost, match="gone/step-0: No such file"), session.open(world_in(tmp_path)) as opened:
+        opened.job.start("srun true", "name", Log())
+
+
 def test_a_launch_whose_ranks_have_met_has_the_right_pmi(programs: Path, tmp_path: Path) -> None:
     play_states(programs, "RUNNING")
     session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))

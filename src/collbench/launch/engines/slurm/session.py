@@ -145,7 +145,7 @@ class SlurmSession:
         output = "\n".join((str(error), *(line for step in opened.started for line in step.log.lines)))
         if not opened.met and any(sign in output for sign in _WRONG_PMI):
             said = "".join(step.log.message for step in opened.started)
-            self.refused = f"{error}{said}; {_ADVICE}"
+            self.refused = f"{error}{said.rstrip('.')}; {_ADVICE}"
             return LaunchLost(f"{error}; {_ADVICE}", error.log)
         return error
 
