@@ -202,6 +202,12 @@ def test_a_job_without_a_log_did_not_find_its_folder(programs: Path, tmp_path: P
         wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
 
 
+def test_a_job_that_somebody_cancels_before_it_begins_says_nothing_of_folders(programs: Path, tmp_path: Path) -> None:
+    play(programs, "scontrol", "echo JobId=7 JobState=CANCELLED Reason=None")
+    with pytest.raises(EngineError, match=r"job 7 ended before it began: CANCELLED$"):
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
 def test_a_node_that_does_not_see_the_folder_is_named(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,7 +132,7 @@ class SlurmJob:
     def _may_be_there(self) -> bool:
         with contextlib.suppress(EngineError):
             self.look(at_once=True)
-        return self.state.there or self._silent
+        return self.state.there
 
     @property
     def _left(self) -> str:
