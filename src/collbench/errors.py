@@ -15,6 +15,7 @@
     ├── MeasurementError                1    a case failed
     │   ├── LibraryError                     the measured library returned an error
     │   └── LaunchFailed                     a world did not start, or ended early
+    │       └── LaunchLost                   its job was taken away; --resume repeats it
     ├── LostRankError                   3    a rank died, or the job was ended
     ├── TimeOutError                    3    no progress within the time-out
     └── Interrupted                   130    Ctrl-C, SIGTERM, or standard output was closed
@@ -104,6 +105,14 @@ class LaunchFailed(MeasurementError):
     def __init__(self, reason: str, log: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.log = log
+
+    def saying(self, reason: str) -> LaunchFailed:
+        """The same failure, in other words."""
+        return type(self)(reason, self.log)
+
+
+class LaunchLost(LaunchFailed):
+    """A launch that a cluster ended together with its job, or never began: it says nothing about what was measured."""
 
 
 class LostRankError(CollbenchError):

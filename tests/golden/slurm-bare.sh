@@ -8,7 +8,13 @@
 #SBATCH --output=/lustre/collbench/collbench-RUN/job.log
 #SBATCH --exclusive
 cd /lustre/collbench/collbench-RUN || exit 72
+fails() {
+  code=$?; [ ${#BASH_SOURCE[@]} -gt 2 ] && return
+  echo "setup in the site file: exit code $code from: $(sed -n "$1p" /lustre/collbench/collbench-RUN/job.sh)" >&2; exit 73
+}
+trap 'fails $LINENO' ERR
 module load openmpi
+trap - ERR; cd /lustre/collbench/collbench-RUN
 scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
 exec {never}<> <(:)  # a pipe in which nothing comes: a pause without a process

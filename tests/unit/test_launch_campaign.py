@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tests.unit.made_worlds import Heard, leave_good
 
-from collbench.errors import EngineError, ImageMissing, Interrupted, PlanError
+from collbench.errors import EngineError, ImageMissing, Interrupted, LaunchLost, PlanError
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import cases_in
@@ -203,12 +203,21 @@ def test_told_to_stop_the_world_is_closed_and_what_it_measured_is_kept(temporary
 # Going on with a run --------------------------------------------------------------------------------------------------
 
 
+def test_an_engine_is_asked_why_a_launch_was_lost_even_if_it_is_the_last() -> None:
+    def lose(command: FakeCommand) -> int:
+        raise LaunchLost("Slurm job 7 ended: TIMEOUT")
+
+    heard, session = carried_out(lambda command: leave(command) if first(command) else lose(command))
+    assert [(record.launch, record.lost) for record in heard.records] == [(0, False), (0, False), (1, True)]
+    assert session.readied == 3, "before each launch, and after the last"
+
+
 def test_records_that_are_known_are_not_written_again() -> None:
     heard, _ = carried_out(lambda command: leave(command, cases=1) if first(command) else leave(command))
     kept = [record for record in heard.records if record.status == "ok"]
     session = FakeSession(leave)
     prepared = prepare(PLAN, lambda: None, {"fake": session})
-    done, again = finished(prepared, tuple(kept)), Heard()
+    done, again = finished(prepared.expanded, tuple(kept)), Heard()
     assert {number for _, number in done} == {1}
     known = frozenset((record.case, record.launch) for record in kept)
     run_campaign(prepared, again, done, known, lambda: None)

@@ -315,8 +315,8 @@ def test_a_launch_is_finished_by_its_own_number() -> None:
     ready, _ = prepared(PLAN)
     (cell,) = ready.expanded.cells
     whole = tuple(Record(case=placed(case, cell), launch=1, status="ok") for case in ready.expanded.expected[cell])
-    assert finished(ready, whole) == {(cell, 1)}
-    assert finished(ready, whole[:1]) == frozenset()
+    assert finished(ready.expanded, whole) == {(cell, 1)}
+    assert finished(ready.expanded, whole[:1]) == frozenset()
 
 
 def test_records_that_are_known_are_kept_once() -> None:

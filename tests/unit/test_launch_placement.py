@@ -315,10 +315,10 @@ def test_a_launch_is_finished_when_all_its_own_cases_are_recorded_or_one_failed(
     cases = prepared.expanded.expected
     served = next(one for one in cases if one.servers and one.ranks == 3)
     whole = tuple(Record(case=placed(case, served), launch=0, status="ok") for case in cases[served])
-    assert finished(prepared, whole) == {(served, 0)}
-    assert finished(prepared, whole[:1]) == frozenset()
-    assert finished(prepared, (msgspec.structs.replace(whole[0], status="failed"),)) == {(served, 0)}
-    assert finished(prepared, ()) == frozenset()
+    assert finished(prepared.expanded, whole) == {(served, 0)}
+    assert finished(prepared.expanded, whole[:1]) == frozenset()
+    assert finished(prepared.expanded, (msgspec.structs.replace(whole[0], status="failed"),)) == {(served, 0)}
+    assert finished(prepared.expanded, ()) == frozenset()
 
 
 @pytest.mark.parametrize(

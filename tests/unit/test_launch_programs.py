@@ -34,8 +34,8 @@ def test_workloads_are_launched_on_one_rank_and_have_a_record_for_each_measure()
     prepared = PreparedCampaign(expanded, {}, Stacks({}, (), (), ()))
     host = cells[0]
     whole = tuple(Record(case=placed(case, host), launch=0, status="ok") for case in cases[host])
-    assert finished(prepared, whole) == {(host, 0)}
-    assert finished(prepared, whole[1:]) == frozenset()
+    assert finished(prepared.expanded, whole) == {(host, 0)}
+    assert finished(prepared.expanded, whole[1:]) == frozenset()
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

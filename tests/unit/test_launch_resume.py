@@ -12,12 +12,15 @@ import msgspec
 import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
+from collbench.analysis.observations import few_launches, observe
 from collbench.cli import run_command
+from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
 from collbench.launch.engines.host import HostEngine
+from collbench.machine import facts
 from collbench.schema import manifest as manifests
-from collbench.schema.store import RecordStream, read_run
+from collbench.schema.store import RecordStream, RunWriter, read_run
 
 TOML = """
 collectives = ["bcast"]
@@ -73,6 +76,40 @@ def test_a_run_is_gone_on_with_and_no_record_comes_twice(launch: Launch, begun: 
     ), err  # fmt: skip
 
 
+def test_a_launch_that_was_lost_is_measured_again(launch: Launch, tmp_path: Path) -> None:
+    """It is a failed record, the run lacks it, and --resume adds it; a launch that failed by itself stays failed."""
+
+    def lose(command: FakeCommand) -> int:
+        leave(command, cases=1)
+        raise LaunchLost("Slurm job 7 ended: TIMEOUT (TimeLimit)")
+
+    where = tmp_path / "run"
+    code, err = launch(lambda command: lose(command) if first(command) else leave(command))
+    assert (code, "failed: lost: Slurm job 7 ended: TIMEOUT" in err) == (1, True), err
+    assert [(one.launch, one.status) for one in read_run(where).records] == [
+        (0, "ok"), (0, "failed"), (1, "ok"), (1, "ok")
+    ]  # fmt: skip
+    cells, experiment = observe(where).cells, read_run(where).manifest.experiment
+    assert experiment is not None and few_launches(cells.values(), experiment) == "fewer launches than its 2 in 1 cell"
+    code, err = launch(leave, "--resume", str(where))
+    assert (code, len(read_run(where).records)) == (0, 5), err
+    cells = observe(where).cells
+    assert few_launches(cells.values(), experiment) == ""
+    assert {(cell.failed, len(cell.medians), *cell.reasons) for cell in cells.values()} == {(0, 2)}
+
+
+def test_a_lost_launch_that_fails_by_itself_when_it_is_repeated_has_failed_once(launch: Launch, tmp_path: Path) -> None:
+    def lose(command: FakeCommand) -> int:
+        raise LaunchLost("Slurm job 7 ended: CANCELLED")
+
+    where = tmp_path / "run"
+    launch(lambda command: lose(command) if first(command) else leave(command))
+    code, err = launch(lambda command: 7 if first(command) else leave(command), "--resume", str(where))
+    assert (code, [one.launch for one in read_run(where).records]) == (1, [0, 1, 1, 0]), err
+    cells = observe(where).cells.values()
+    assert sum(cell.failed for cell in cells) == 1 and not any(cell.lost for cell in cells)
+
+
 def test_a_run_is_not_gone_on_with_on_another_image(launch: Launch, begun: Path) -> None:
     before = (begun / "records.jsonl").read_bytes()
     code, err = launch(leave, "--resume", str(begun), ids={"openmpi": "sha256:another"})
@@ -91,7 +128,8 @@ def changed(run: Path, **fields: Any) -> None:
 def test_a_run_is_not_gone_on_with_by_another_plan(launch: Launch, begun: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(TOML.replace("launches = 2", "launches = 3"))
     assert launch(leave, "--resume", str(begun)) == (
-        2, f"collbench: --resume {begun}: was made with another plan. Use that plan, or begin a run with --out.\n"
+        2, f"collbench: --resume {begun}: was made with another plan (launches: 2 then, 3 now). Use that plan, or "
+        "begin a run with --out.\n"
     )  # fmt: skip
     changed(begun, plan={"never": "seen"})
     assert "was made with another plan" in launch(leave, "--resume", str(begun))[1]
@@ -105,6 +143,49 @@ def test_a_run_from_before_a_key_was_there_is_gone_on_with(launch: Launch, begun
     changed(begun, plan={key: value for key, value in plan.items() if key != "cores_per_rank"})
     assert launch(leave, "--resume", str(begun))[0] == 1
     assert len(read_run(begun).records) == 4
+
+
+def test_what_is_refused_of_a_run_is_refused_before_an_engine_is_asked(
+    launch: Launch, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine may have a queue."""
+    monkeypatch.setattr(campaign, "connect", None)
+    code, err = launch(leave)
+    assert (code, "already holds a run" in err) == (2, True), err
+    code, err = launch(leave, "--out", "/proc/run")
+    assert (code, "--out /proc/run: " in err, "Nothing was measured" in err) == (1, True, True), err
+    (tmp_path / "file").touch()
+    code, err = launch(leave, "--out", str(tmp_path / "file" / "run"))
+    assert (code, "Not a directory" in err) == (1, True), err
+    with RunWriter.resume(begun):
+        code, err = launch(leave, "--resume", str(begun))
+    assert (code, "another program is writing this run" in err) == (1, True), err
+    (tmp_path / "plan.toml").write_text(TOML.replace('"16"', '"32"').replace("5s", "6s"))
+    code, err = launch(leave, "--resume", str(begun))
+    assert (code, 'sizes: ["8","16"] then, ["8","32"] now; ' in err, 'timeout: "5s" then' in err) == (2, True, True), (
+        err
+    )
+
+
+def test_of_a_run_that_is_complete_nothing_is_started(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch(leave)
+    monkeypatch.setattr(campaign, "connect", None)
+    code, err = launch(leave, "--resume", str(tmp_path / "run"))
+    assert (code, err) == (0, f"# {tmp_path / 'run'}: every launch of this plan is recorded, so nothing is started\n")
+
+
+def test_a_run_that_goes_on_elsewhere_names_the_hosts_of_both(
+    launch: Launch, begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here,) = read_run(begun).manifest.hosts
+    elsewhere = msgspec.structs.replace(here, name="elsewhere")
+    monkeypatch.setattr(facts, "host", lambda ranks: elsewhere)
+    code, err = launch(leave, "--resume", str(begun))
+    assert (code, "hosts that had no part in the run before: elsewhere" in err) == (1, True), err
+    assert read_run(begun).manifest.hosts == (here, elsewhere)
+    assert sorted(path.name for path in begun.iterdir()) == ["manifest.json", "records.jsonl", "samples"]
 
 
 @pytest.fixture

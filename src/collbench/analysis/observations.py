@@ -43,6 +43,7 @@ class Cell:
     for each launch of a program the CPU seconds and the seconds of its executions, both divided by the number of
     samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
     each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
+    `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
     The counters count records.
     """
 
@@ -75,6 +76,7 @@ class Cell:
     slowed: set[str] = field(default_factory=set)
     messages: set[tuple[int, ...]] = field(default_factory=set)
     by_figure: dict[str, list[float]] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
 
     def add(self, record: Record, launch: int) -> None:
         """Add a record of this case. A launch that was recorded twice counts once: the first time."""
@@ -82,7 +84,10 @@ class Cell:
         if record.check is not None and record.check.wrong:
             self.wrong += 1
         if record.status != "ok" or seconds is None or record.work is None:
-            self.failed += record.status == "failed"
+            self.failed += record.status == "failed" and launch not in self.lost
+            self.lost.pop(launch, None)
+            if record.lost:
+                self.lost[launch] = record.reason or ""
             self.skipped += record.status == "skipped"
             self.reasons.add(record.reason or record.status)
             return
@@ -91,6 +96,8 @@ class Cell:
         elif launch in self.launches:
             self.repeated += 1
             return
+        if self.lost:
+            self._found(launch)
         self.launches.append(launch)
         self.medians.append(seconds.p50 if seconds.p50 >= LEAST else 0.0)
         self.means.append(seconds.mean)
@@ -104,6 +111,14 @@ class Cell:
         if record.check is not None:
             self._measured(record.check.figures)
         self._caution(record, launch)
+
+    def _found(self, launch: int) -> None:
+        """A launch that was lost before has been measured now: it has not failed."""
+        reason = self.lost.pop(launch, None)
+        if reason is not None:
+            self.failed -= 1
+            if reason not in self.lost.values():
+                self.reasons.discard(reason)
 
     def _measured(self, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
@@ -321,5 +336,5 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
 
 def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
     """What an experiment that was stopped lacks; empty where every cell has all its launches."""
-    short = sum(len(cell.medians) + cell.failed + cell.skipped < experiment.launches for cell in cells)
+    short = sum(len(cell.medians) + cell.failed - len(cell.lost) + cell.skipped < experiment.launches for cell in cells)
     return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""

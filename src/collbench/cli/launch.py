@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect
 from collbench.cli import plan_argument
+from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_cells
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch import engines
-from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
+from collbench.launch.campaign import (
+    PreparedCampaign,
+    campaign_manifest,
+    expand_and_check,
+    finished,
+    prepare_expanded,
+    run_campaign,
+)
 from collbench.launch.cells import Launch
 from collbench.launch.folders.neighbours import disturbances
 from collbench.launch.shipped import find_plan
@@ -29,9 +36,12 @@ from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Manifest
+from collbench.schema.more_hosts import add_hosts
+from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.plan import named_in_errors
 from collbench.schema.record import Record
-from collbench.schema.store import RunWriter, read_manifest
+from collbench.schema.store import RunWriter
+from collbench.units import counted
 
 
 class RunSink:
@@ -111,8 +121,20 @@ def command(
 
 
 def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
-    with contextlib.ExitStack() as held:
-        records, manifest, writer = _performed(prepare(plan, check, held=held), out, resume, check)
+    expanded, begun = expand_and_check(plan), None
+    if resume is None:
+        refuse_unusable(out)
+    else:
+        begun = begun_run(plan, resume)
+    if begun is not None and len(finished(expanded, begun.writer.before)) == len(expanded.order):
+        click.echo(f"# {resume}: every launch of this plan is recorded, so nothing is started", err=True)
+        records, manifest, writer = list(begun.writer.before), begun.manifest, begun.writer
+        writer.close()
+    else:
+        with contextlib.ExitStack() as held:
+            if begun is not None:
+                held.callback(begun.writer.close)
+            records, manifest, writer = _performed(prepare_expanded(expanded, check, held=held), out, begun, check)
     writer.verify()
     cells: dict[Case, Cell] = {}
     collect(records, cells)
@@ -121,69 +143,43 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
-    return 1 if any(record.status == "failed" for record in records) else 0
+    return 1 if any(cell.failed for cell in cells.values()) else 0
 
 
 def _performed(
-    prepared: PreparedCampaign, out: Path, resume: Path | None, check: StopCheck
+    prepared: PreparedCampaign, out: Path, begun: BegunRun | None, check: StopCheck
 ) -> tuple[list[Record], Manifest, RunWriter]:
     """All launches; their records, the manifest, and the run."""
     expanded = prepared.expanded
     manifest = campaign_manifest(prepared, tuple(sys.argv))
-    if resume is not None:
-        refuse_other(read_manifest(resume), manifest, resume)
-        writer = RunWriter.resume(resume)
-    else:
+    if begun is None:
         writer = RunWriter(out, manifest)
+    else:
+        writer = begun.writer
+        refuse_other_software(begun.manifest, manifest, writer.directory)
+        if others := add_hosts(writer.directory, manifest.hosts):
+            names = ", ".join(host.name for host in others)
+            click.echo(harmless(f"# hosts that had no part in the run before: {names}"), err=True)
     records = list(writer.before)
-    done = finished(prepared, writer.before)
+    done = finished(expanded, writer.before)
+    known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
     show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
     sink = RunSink(writer, len(expanded.order), len(done), records)
     try:
-        run_campaign(prepared, sink, done, frozenset((record.case, record.launch) for record in records), check)
+        run_campaign(prepared, sink, done, known, check)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None and writer.count == 0:
             error.add_note(f" Nothing was recorded yet; continue: --resume {writer.directory}")
         elif writer.lost() is None:
-            error.add_note(f" {writer.count} records are in {writer.directory}; continue: --resume {writer.directory}")
+            error.add_note(
+                f" {counted(writer.count, 'record is', 'records are')} in {writer.directory}; continue: --resume {writer.directory}"
+            )
         elif not isinstance(error, RunWriteError):  # its message says so
             error.add_note(f" {writer.standing()}")
         raise
     sink.close()
     return records, manifest, writer
-
-
-def refuse_other(before: Manifest, now: Manifest, where: Path) -> None:
-    """A run is one experiment: the same plan, images and environments (the engine may have another address).
-
-    Raises:
-        RequestError: one of them is not the same, or the run was not written by `collbench launch`.
-    """
-    if before.experiment is None or now.experiment is None:
-        raise RequestError(f"--resume {where}: was not written by collbench launch.")
-    if _plan_in(before) is None or _plan_in(before) != _plan_in(now):
-        raise RequestError(f"--resume {where}: was made with another plan. Use that plan, or begin a run with --out.")
-    for kind in ("images", "environments"):
-        old, new = (
-            {image.name: (image.id, image.libraries) for image in getattr(experiment, kind)}
-            for experiment in (before.experiment, now.experiment)
-        )
-        for name in old:
-            if old[name] != new.get(name):
-                raise RequestError(
-                    f"--resume {where}: {kind.removesuffix('s')} {name} has changed since the run began. Two builds in one "
-                    "run would be compared as one; begin a run with --out."
-                )
-
-
-def _plan_in(manifest: Manifest) -> LaunchPlan | None:
-    """The plan of a run, with defaults for keys that it does not have; None: this version cannot read it."""
-    try:
-        plan = msgspec.convert(msgspec.json.decode(msgspec.json.encode(manifest.plan)), LaunchPlan)
-    except msgspec.ValidationError:
-        return None
-    return msgspec.structs.replace(plan, docker_host="", site="")
 
 
 def _sweep(plan: LaunchPlan) -> None:

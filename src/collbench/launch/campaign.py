@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from collbench.errors import LaunchFailed, LaunchLost
 from collbench.launch import engines
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.spec import Session
@@ -70,9 +71,26 @@ def prepare(
     Raises:
         CollbenchError: the plan needs something that does not exist here.
     """
+    return prepare_expanded(expand_and_check(plan), check, sessions, held)
+
+
+def expand_and_check(plan: LaunchPlan) -> ExpandedPlan:
+    """The plan, expanded, and refused where this can be told without an engine.
+
+    Raises:
+        CollbenchError: it needs something that does not exist here.
+    """
     expanded = expand(plan)
     refuse_too_large(plan, expanded.cases)
     refuse_unusable_folder(expanded.cells, plan.folder)
+    return expanded
+
+
+def prepare_expanded(
+    expanded: ExpandedPlan, check: StopCheck, sessions: Mapping[str, Session] | None = None,
+    held: contextlib.ExitStack | None = None,
+) -> PreparedCampaign:  # fmt: skip
+    """As `prepare`, of a plan that is expanded."""
     sessions = connect(expanded, check) if sessions is None else sessions
     with contextlib.ExitStack() as until_known:
         (held or until_known).enter_context(cleaned(sessions))
@@ -98,13 +116,15 @@ def run_campaign(
             if (launch.cell, launch.number) in done:
                 continue
             prepared.sessions[launch.cell.engine].ready()
-            _perform(prepared, launch, sink, known, check)
+            failure = _perform(prepared, launch, sink, known, check)
             check()
+            if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
+                prepared.sessions[launch.cell.engine].ready()
 
 
 def _perform(
     prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
-) -> None:
+) -> LaunchFailed | None:
     expanded, cell = prepared.expanded, launch.cell
     stack, placement, expected = prepared.stacks.of(cell), expanded.placements[cell], expanded.expected[cell]
     beneath = stack.beneath.get(cell.storage or "")
@@ -112,6 +132,7 @@ def _perform(
     session = prepared.sessions[cell.engine]
     outcome = run_launch(expanded.plan, launch, stack, placement, session, expected, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)
+    return outcome.failure
 
 
 def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> Manifest:
@@ -136,12 +157,12 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
     )  # fmt: skip
 
 
-def finished(prepared: PreparedCampaign, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
-    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed."""
-    statuses = {(record.case, record.launch): record.status for record in records}
+def finished(expanded: ExpandedPlan, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
+    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost."""
+    statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
     done = set()
-    for launch in prepared.expanded.order:
-        expected = prepared.expanded.expected[launch.cell]
+    for launch in expanded.order:
+        expected = expanded.expected[launch.cell]
         recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in expected]
         if "failed" in recorded or None not in recorded:
             done.add((launch.cell, launch.number))

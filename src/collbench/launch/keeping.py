@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import msgspec
 from numpy.typing import NDArray
 
-from collbench.errors import LaunchFailed
+from collbench.errors import LaunchFailed, LaunchLost
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.harvest import Harvested, cut
 from collbench.schema.case import Case
-from collbench.schema.record import Record
+from collbench.schema.record import LOST, Record
 
 
 class LaunchSink(Protocol):
@@ -55,11 +55,15 @@ class Keeper:
         self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), harvested.samples)
 
     def finish(self, transport: str | None, failure: LaunchFailed | None) -> None:
-        """A launch that failed before its end is one failed record: of the first case that it did not measure."""
+        """A launch that failed before its end is one failed record: of the first case that it did not measure.
+
+        The reason of one that was lost says so, and the run, when it is resumed, measures it again.
+        """
         problem = None
         if failure is not None and self._missing:
             case = min(self._missing, key=lambda case: (case.workload, case["size"], repr(case)))
-            reason, log = cut(str(failure)), tuple(cut(line) for line in failure.log)
+            lost = LOST if isinstance(failure, LaunchLost) else ""
+            reason, log = f"{lost}{cut(str(failure))}", tuple(cut(line) for line in failure.log)
             record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
             self._sink.add(stamped(record, self._launch, transport, False), None)
             problem = f"failed: {reason}"

@@ -117,7 +117,7 @@ def _run_world(
     except Interrupted:
         raise
     except LaunchFailed as error:
-        return LaunchFailed(f"{error}{log.message}", error.log)
+        return error.saying(f"{error}{log.message}")
     except CollbenchError as error:
         return LaunchFailed(str(error), log.tail(starter.quiet))
     except Exception as error:  # of this launch alone: the next one may go well
@@ -140,4 +140,4 @@ def _with_advice(
         return None
     output = "\n".join((str(failure), *failure.log))
     shortage = shm_shortage(cell, placement, stack) or nccl_shortage(cell, placement, stack, output)
-    return failure if shortage is None else LaunchFailed(f"{failure}; {shortage}", failure.log)
+    return failure if shortage is None else failure.saying(f"{failure}; {shortage}")

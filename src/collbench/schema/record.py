@@ -21,6 +21,9 @@ SCHEMA = 9
 
 Status = Literal["ok", "failed", "skipped"]
 
+#: How the reason of a failed record begins whose launch was lost to its cluster (`errors.LaunchLost`).
+LOST = "lost: "
+
 
 Unit = Literal["bytes", "flop", "requests", "events", "batches", "launches", "steps", "pixels"]
 
@@ -160,6 +163,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cpu: CpuTime | None = None
     messages: tuple[Count, ...] = ()
     schema: int = SCHEMA
+
+    @property
+    def lost(self) -> bool:
+        """Whether its launch was lost to its cluster: a run that is resumed measures it again."""
+        return self.status == "failed" and (self.reason or "").startswith(LOST)
 
     @property
     def algbw(self) -> float | None:

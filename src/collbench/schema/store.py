@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from collbench.errors import RequestError, RunReadError, RunWriteError
+from collbench.errors import RunReadError, RunWriteError
 from collbench.schema import manifest as manifests
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
+from collbench.schema.new_folder import refuse_used
 from collbench.schema.record import Record
 from collbench.schema.sample_files import read_samples
 from collbench.schema.samples import ALL_RANKS_LIMIT, rows_of
@@ -53,14 +54,11 @@ class RunWriter:
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self.directory = directory
         try:
-            if (directory / "records.jsonl").exists() or (directory / "manifest.json").exists():
-                raise RequestError(f"--out {directory}: already holds a run. Name a directory that does not exist yet.")
-            if directory.is_dir() and any(directory.iterdir()):
-                raise RequestError(f"--out {directory}: is not empty. Name a directory that does not exist yet.")
+            refuse_used(directory)
             (directory / "samples").mkdir(parents=True, exist_ok=True)
             content = manifests.encode(manifest)
             manifests.decode(content, f"--out {directory}: the manifest would not be read back")
-            _write_synced(directory / "manifest.json", content)
+            write_synced(directory / "manifest.json", content)
             self._opened(locked((directory / "records.jsonl").open("xb", buffering=0)))
         except OSError as error:
             raise RunWriteError(f"--out {directory}: {error.strerror or error}. Nothing was measured.") from error
@@ -240,7 +238,8 @@ def largest(samples: NDArray[np.int64]) -> NDArray[np.int64]:
     return signed[np.newaxis]
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file that does not exist; it is on disk, whole, when this returns."""
     try:
         with path.open("xb") as file:
             file.write(content)

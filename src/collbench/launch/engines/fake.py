@@ -190,7 +190,7 @@ class FakeSession:
         try:
             yield opened
         except LaunchFailed as error:
-            raise LaunchFailed(f"{error}{self.remark}", error.log) from error
+            raise error.saying(f"{error}{self.remark}") from error
         finally:
             self.left.remove(world.name)
 

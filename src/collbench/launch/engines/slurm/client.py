@@ -8,9 +8,13 @@ import subprocess
 from dataclasses import dataclass, replace
 
 from collbench.errors import EngineError
+from collbench.launch.engines.slurm.messages import first_cause
 
 #: Longest wait for an answer (s).
 ANSWER = 60.0
+
+#: Longest wait (s) for what is asked for again and again, such as the state of a job, and at a second Ctrl-C.
+STATE, MOMENT = 10.0, 0.3
 
 #: States of a job that may still run (squeue(1)). A step of it can be lost in any.
 ALIVE = (
@@ -24,9 +28,6 @@ ALIVE = (
     "RESIZING",
     "SIGNALING",
 )
-
-#: What its programs put before their messages.
-_PREFIX = re.compile(r"^\w+: (?:error|fatal): ")
 
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
@@ -72,8 +73,8 @@ def ask(*argv: str, limit: float = ANSWER, text: str = "") -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EngineError(f"engine slurm: {argv[0]} does not answer ({error}).") from error
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
-        raise EngineError(f"engine slurm: {argv[0]} says: {_PREFIX.sub('', said[-1])}")
+        said = first_cause(done.stderr) or first_cause(done.stdout) or f"exit code {done.returncode}"
+        raise EngineError(f"engine slurm: {argv[0]} says: {said}")
     return done.stdout
 
 
@@ -98,7 +99,7 @@ def state_of(job: str) -> JobState:
         EngineError: it does not answer.
     """
     try:
-        said = ask("scontrol", "--oneliner", "show", "job", job)
+        said = ask("scontrol", "--oneliner", "show", "job", job, limit=STATE)
     except EngineError as error:
         if "Invalid job id" in str(error):
             return JobState("ENDED", "Slurm has forgotten it")
@@ -115,10 +116,35 @@ def state_of(job: str) -> JobState:
 def cancel(job: str) -> None:
     """End a job, whatever it does; one that has ended is no error."""
     try:
-        ask("scancel", job)
+        ask("scancel", job, limit=STATE)
     except EngineError as error:
         if "Invalid job id" not in str(error):
             raise
+
+
+def cancelled(job: str) -> bool:
+    """As `cancel`; whether Slurm has taken it."""
+    try:
+        cancel(job)
+    except EngineError:
+        return False
+    return True
+
+
+def cancel_soon(job: str) -> bool:
+    """End a job without waiting for a controller that is away: scancel goes on alone. Whether it has succeeded yet."""
+    nowhere = subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(
+            ("scancel", job), stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+        )
+    except OSError:
+        return False
+    try:
+        return process.wait(MOMENT) == 0
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.returncode = 0  # nobody waits for it any more
+        return False
 
 
 def cancel_step(job: str, name: str) -> None:

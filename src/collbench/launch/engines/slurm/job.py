@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from collbench.errors import EngineError
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.client import JobState
+from collbench.launch.engines.slurm.messages import of_srun
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.log import Log
 from collbench.launch.stopping import StopCheck
@@ -25,11 +25,14 @@ SILENT = 300.0
 #: Longest wait for a cancelled step or job to be gone (s): ranks end within moments, Slurm kills them after KillWait.
 GONE = 90.0
 
+#: Longest wait for the nodes of a job that has ended to be cleared (s), until which Slurm does not say how it ended.
+CLEARED = 40.0
+
 #: A job that runs ends by itself within this time (s); else it is cancelled.
 BY_ITSELF = 2.0
 
-#: How srun begins its own messages; the first is the cause of the others.
-_OF_SRUN = ("srun: error:", "srun: fatal:")
+#: What srun says where its job is at its end, though Slurm may call it RUNNING for half a minute more.
+_JOB_ENDS = ("already completing or completed", "DUE TO TIME LIMIT", "DUE TO NODE FAILURE", "DUE TO PREEMPTION")
 
 #: Most bytes of a step's output that are read at once.
 CHUNK = 1 << 20
@@ -48,6 +51,7 @@ class SlurmJob:
     _answered: float = field(default_factory=time.monotonic)
     _signed: float = 0.0
     _signs: int = 0
+    _silent: bool = False
 
     def look(self, at_once: bool = False) -> JobState:
         """The state of the job; Slurm is asked at most every 2 s.
@@ -63,11 +67,32 @@ class SlurmJob:
         if at_once or now - self._asked > ASK:
             self._asked = now
             try:
-                self._answered, self.state = now, client.state_of(self.number)
-            except EngineError:
+                self.state = client.state_of(self.number)
+            except EngineError as error:
                 if now - self._answered > SILENT:
                     raise
+                self._say(f"does not answer, and is asked again for {SILENT / 60:.0f} min. {error}")
+            else:
+                if self._silent:
+                    self._say("answers again", silent=False)
+                self._answered = time.monotonic()
         return self.state
+
+    def _say(self, text: str, silent: bool = True) -> None:
+        """Said once for each time of silence."""
+        if silent != self._silent:
+            self._silent = silent
+            sys.stderr.write(f"# Slurm {text}\n")
+
+    def outcome(self, check: StopCheck) -> JobState:
+        """How it ended, once Slurm knows: a job in its last moments is RUNNING beyond its limit, then COMPLETING."""
+        began = time.monotonic()
+        while (state := self.look(at_once=True)).there:
+            if time.monotonic() - began > (GONE if state.alive else CLEARED):
+                break
+            check()
+            time.sleep(0.5)
+        return state
 
     def start(self, text: str, name: str, log: Log) -> SlurmStep:
         """Give it the next step.
@@ -96,22 +121,33 @@ class SlurmJob:
         try:
             self._wait_for_end()
         except KeyboardInterrupt as error:
-            client.cancel(self.number)
-            error.add_note(f" Slurm job {self.number} was cancelled; its folder may be left: {self.folder}")
+            if client.cancel_soon(self.number):
+                said = f"Slurm job {self.number} was cancelled; its folder may be left: {self.folder}."
+            else:
+                said = f"Slurm does not answer. {self._left}"
+            error.add_note(f" {said}")
             raise
         remove_folder(self.folder)
 
+    def _may_be_there(self) -> bool:
+        with contextlib.suppress(EngineError):
+            self.look(at_once=True)
+        return self.state.there
+
+    @property
+    def _left(self) -> str:
+        """What to do about a job that is not known to have ended."""
+        return (f"Job {self.number} may be left, and its folder {self.folder}. End it: scancel {self.number}. Without "
+                "its driver it ends by itself within minutes; launch --sweep removes the folder.")  # fmt: skip
+
     def _wait_for_end(self) -> None:
         began, cancelled = time.monotonic(), False
-        while self.look(at_once=True).there:
+        while self._may_be_there():
             waited = time.monotonic() - began
             if not cancelled and (waited > BY_ITSELF or self.state.state != "RUNNING"):
-                client.cancel(self.number)
-                cancelled = True
+                cancelled = client.cancelled(self.number)
             if waited > GONE:
-                raise EngineError(
-                    f"engine slurm: job {self.number} is still {self.state.text}. End it: scancel {self.number}"
-                )
+                raise EngineError(f"engine slurm: job {self.number} is still {self.state.text}. {self._left}")
             time.sleep(0.2)
 
 
@@ -143,10 +179,14 @@ class SlurmStep:
         return self._code is not None
 
     @property
+    def ends_with_its_job(self) -> bool:
+        """Whether it ended, or could not begin, because its job is at its end."""
+        return any(sign in line for line in self.log.lines for sign in _JOB_ENDS)
+
+    @property
     def how(self) -> str:
-        said = [line.removeprefix("srun: ") for line in self.log.lines if line.startswith(_OF_SRUN)]
-        first = next((line for line in said if "Exited with exit code" not in line), "")
-        return f"srun ended with exit code {self._code}{f': {first}' if first else ''}"
+        said = of_srun(self.log.lines)
+        return f"srun ended with exit code {self._code}{f': {said}' if said else ''}"
 
     def _follow(self, last: bool) -> None:
         with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:
@@ -191,34 +231,3 @@ def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob
         raise
     (folder / "number").write_text(job.number, encoding="ascii")
     return job
-
-
-def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
-    """Until the job runs and has seen its folder; what Slurm says meanwhile is printed.
-
-    Raises:
-        EngineError: it ended before, or does not see the folder.
-    """
-    said, running = "", 0.0
-    while not (job.folder / "nodes").exists():
-        check()
-        os.listdir(job.folder)  # noqa: PTH208 - a folder over a network then shows what is new
-        state = job.look()
-        if state.text != said:
-            said = state.text
-            sys.stderr.write(f"# Slurm job {job.number}: {said}\n")
-        if not state.alive:
-            raise EngineError(f"engine slurm: job {job.number} ended before it began: {state.text}{_last_line(job)}")
-        running = running or (time.monotonic() if state.state == "RUNNING" else 0.0)
-        if running and time.monotonic() - running > GONE:
-            raise EngineError(f"engine slurm: job {job.number} runs, and nothing comes from it in {job.folder}. Is "
-                              "folder in the site file one that every node sees under this path?")  # fmt: skip
-        time.sleep(0.1)
-
-
-def _last_line(job: SlurmJob) -> str:
-    try:
-        lines = (job.folder / "job.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return f": {lines[-1]}" if lines else ""

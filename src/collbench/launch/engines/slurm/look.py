@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import msgspec
 
-from collbench.errors import ImageMissing
+from collbench.errors import EngineError, ImageMissing
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm.job import SlurmJob
+from collbench.launch.engines.slurm.messages import telling
 from collbench.launch.engines.slurm.script import StepOf, python_of, resources_of, step_script
 from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.waiting import SHARED
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.log import Log
 from collbench.launch.placing import Box, Placement
@@ -25,6 +27,10 @@ from collbench.schema.manifest import Allocation, Host
 
 #: Longest wait for an answer (s): a runtime may unpack an image first.
 ANSWER = 600.0
+
+#: What a node prints that does not see the folder of the job, and a command for `sh -c FOLDER ...` that looks.
+_BLIND = "collbench sees no folder on"
+_SEES = f'test -d "$0" || {{ echo "{_BLIND} $(uname -n)"; exit 0; }}; exec "$@"'
 
 
 def look_at(
@@ -61,11 +67,13 @@ def _hosts(
     cell = replace(some, ranks=needs.nodes + servers, hosts=needs.nodes + servers, servers=servers)
     slots = placement.boxes[0].slots[:1]
     boxes = tuple(Box(f"h{host}", (host,), slots, host) for host in range(cell.hosts))
-    argv = (python_of(cell, site), "-m", "collbench.launch.node")
+    argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
     asked = StepOf(f"nodes-{job.steps}", cell, replace(placement, boxes=boxes), PROCESS, {}, job.with_servers)
     lines = _answer(job, asked, site, argv, check)
     found = []
     for line in lines:
+        if line.startswith(_BLIND):
+            raise EngineError(f"engine slurm: node{line.removeprefix(_BLIND)} does not see {job.folder}. {SHARED}")
         with contextlib.suppress(msgspec.DecodeError):
             found.append(msgspec.json.decode(line, type=Host))
     return tuple(sorted(found, key=lambda host: host.name))
@@ -107,4 +115,4 @@ def _answer(job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: St
             time.sleep(0.05)
     finally:
         step.end()
-    return log.lines
+    return telling(log.lines)

@@ -49,6 +49,18 @@ done
 """
 
 
+#: Lines of setup end the job where one fails. What is inside a file that they source, or inside a function, decides by
+#: its own exit code alone: much of it is none of ours, and ends with other codes than 0 by habit.
+_SETUP = """\
+fails() {{
+  code=$?; [ ${{#BASH_SOURCE[@]}} -gt 2 ] && return
+  echo "setup in the site file: exit code $code from: $(sed -n "$1p" {folder}/job.sh)" >&2; exit 73
+}}
+trap 'fails $LINENO' ERR
+{lines}trap - ERR; cd {folder}
+"""
+
+
 @dataclass(frozen=True)
 class Resources:
     """What the job asks for: the most that any launch needs. `cores` and `gpus` are of a task, and of a node.
@@ -94,14 +106,19 @@ _ALL_NODES = "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET_GROUP_1"
 
 def job_script(name: str, folder: Path, site: SlurmSite, needs: Resources) -> str:
     """The script for sbatch: of a heterogeneous job where servers have a node, which is its first component."""
-    head, nodes, setup = _asked(name, folder, site.time, needs, site.options), _NODES, "".join(map(_line, site.setup))
+    at = shlex.quote(str(folder))
+    head, nodes, setup = _asked(name, folder, site.time, needs, site.options), _NODES, _setup(at, site.setup)
     if needs.servers is not None:
         of_servers = _asked(name, folder, site.time, needs.servers, site.of_servers)
         head, nodes = f"{of_servers}#SBATCH hetjob\n{head}", _ALL_NODES
         setup += _line(f'export WORKER_NODE=$(scontrol show hostnames "{_NODES}_HET_GROUP_1" | head -n 1)')
-    at = shlex.quote(str(folder))
     body = _JOB.format(folder=at, setup=setup, nodes=nodes, abandoned=ABANDONED, look=LOOK)
     return f"#!/bin/bash\n{head}{body}"
+
+
+def _setup(at: str, lines: Iterable[str]) -> str:
+    text = "".join(map(_line, lines))
+    return _SETUP.format(folder=at, lines=text) if text else ""
 
 
 def _asked(name: str, folder: Path, time: str, needs: Resources, options: Iterable[str]) -> str:

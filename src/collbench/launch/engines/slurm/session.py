@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from collbench.errors import EngineError, LaunchFailed
+from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted, wait_for_nodes
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted
 from collbench.launch.engines.slurm.look import look_at
 from collbench.launch.engines.slurm.refusals import refuse
 from collbench.launch.engines.slurm.script import (
@@ -27,6 +27,7 @@ from collbench.launch.engines.slurm.script import (
     variables_of,
 )
 from collbench.launch.engines.slurm.site import SlurmSite
+from collbench.launch.engines.slurm.waiting import wait_for_nodes
 from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.log import Log
@@ -41,12 +42,16 @@ PREFIX = "collbench-"
 
 @dataclass
 class SlurmSession:
-    """A cluster, as its site file describes it. `check` raises when we are to stop."""
+    """A cluster, as its site file describes it. `check` raises when we are to stop.
+
+    `refused`: why no launch can succeed, once one has shown it.
+    """
 
     site: SlurmSite
     check: StopCheck
     run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
     job: SlurmJob | None = None
+    refused: str = ""
 
     @cached_property
     def title(self) -> str:
@@ -73,9 +78,9 @@ class SlurmSession:
     def _released(self, error: BaseException | None) -> None:
         if self.job is None:
             return
+        job, self.job = self.job, None  # it is ended once: a second attempt would not know more
         try:
-            self.job.end()
-            self.job = None
+            job.end()
         except EngineError as left:
             if error is None:
                 raise
@@ -96,15 +101,18 @@ class SlurmSession:
         return look_at(self.job, self.site, plan, placements, self.check)
 
     def ready(self) -> None:
-        """Whether the job still has its nodes.
+        """Whether the job still has its nodes, and ranks can meet on them.
 
         Raises:
-            EngineError: Slurm has ended it.
+            EngineError: Slurm has ended it, or the site file names a PMI that is not the library's.
         """
         if self.job is None:
             raise EngineError("engine slurm: there is no job.")
+        if self.refused:
+            raise EngineError(f"engine slurm: no launch can succeed: {self.refused}.")
         state = self.job.look(at_once=True)
         if not state.alive:
+            state = self.job.outcome(self.check)
             hint = f" Raise time in the site file ({self.site.time})." if state.state == "TIMEOUT" else ""
             raise EngineError(f"engine slurm: job {self.job.number} has ended: {state.text}.{hint}")
 
@@ -117,10 +125,29 @@ class SlurmSession:
         try:
             yield opened
         except LaunchFailed as error:
-            raise LaunchFailed(f"{error}{_advice(error)}", error.log) from error
+            raise self._explained(error, opened) from error
+        except EngineError as error:  # Slurm is away, or the folder: nothing that this launch could do about
+            raise LaunchLost(str(error)) from error
         finally:
             for step in opened.started:
                 step.end()
+
+    def _explained(self, error: LaunchFailed, opened: SlurmWorld) -> LaunchFailed:
+        """Why a launch failed, with what would help. One that ended with its job is lost.
+
+        So is one whose ranks cannot meet because of the site file: no other launch of this job would do better.
+        """
+        job = opened.job
+        if not job.state.alive or any(step.ends_with_its_job for step in opened.started):
+            state = job.outcome(self.check)
+            if not state.alive:
+                return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
+        output = "\n".join((str(error), *(line for step in opened.started for line in step.log.lines)))
+        if not opened.met and any(sign in output for sign in _WRONG_PMI):
+            said = "".join(step.log.message for step in opened.started)
+            self.refused = f"{error}{said.rstrip('.')}; {_ADVICE}"
+            return LaunchLost(f"{error}; {_ADVICE}", error.log)
+        return error
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
@@ -139,15 +166,16 @@ class SlurmSession:
         return removed, kept
 
 
-#: What a library prints where the type of PMI is not its own, and what helps.
-_WRONG_PMI = ("unsupported PMI version", "No PMIx server was reachable")
+#: What a library, srun or collbench prints where the type of PMI is not the library's, and what helps.
+_WRONG_PMI = (
+    "unsupported PMI version",
+    "No PMIx server was reachable",
+    "Invalid MPI type",
+    "processes, but MPI_COMM_WORLD of",
+)
 
 
-def _advice(error: LaunchFailed) -> str:
-    text = "\n".join((str(error), *error.log))
-    if any(sign in text for sign in _WRONG_PMI):
-        return '; set mpi in the site file: mpich = "pmi2", openmpi = "pmix" (srun --mpi=list names what there is)'
-    return ""
+_ADVICE = 'set mpi in the site file: mpich = "pmi2", openmpi = "pmix" (srun --mpi=list names what there is)'
 
 
 @dataclass(frozen=True)
@@ -162,6 +190,11 @@ class SlurmWorld:
     @property
     def hosts(self) -> tuple[tuple[str, int], ...]:
         return (("the job", self.world.cell.ranks),)
+
+    @property
+    def met(self) -> bool:
+        """Whether its ranks have met: they have written what they are."""
+        return (self.world.folders.out / "manifest.json").exists()
 
     @property
     def program(self) -> Argv:

@@ -1,0 +1,318 @@
+"""The engine `slurm` where something fails: launches that are lost, what is waited for, what is quoted and left."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.test_slurm import expanded, play, programs, site_file
+
+from collbench.errors import EngineError, LaunchFailed, LaunchLost
+from collbench.launch.engines.slurm import client, look, messages
+from collbench.launch.engines.slurm import script as texts
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep
+from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
+from collbench.launch.engines.slurm.site import read
+from collbench.launch.engines.slurm.waiting import wait_for_nodes
+from collbench.launch.log import Log
+
+__all__ = ["programs"]  # a fixture
+
+
+#: What srun prints where the time of a job is over, though Slurm has not ended it yet.
+TOO_LATE = "srun: error: Unable to create step for job 7: Job/step already completing or completed"
+
+
+def play_states(programs: Path, *states: str) -> None:
+    """A job that is in these states one after the other, and stays in the last."""
+    play(
+        programs,
+        "scontrol",
+        f"""cd {programs}; read -r n < asked || n=1; echo $((n + 1)) > asked
+state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{state:-{states[-1]}}} Reason=TimeLimit""",
+    )
+
+
+def world_in(folder: Path) -> Any:
+    """What is asked of a world that starts nothing: where it writes."""
+    return SimpleNamespace(folders=SimpleNamespace(out=folder))
+
+
+def end_with(opened: SlurmWorld, said: str) -> None:
+    """As a launch ends whose srun printed this."""
+    log = Log()
+    log.add(True, said)
+    opened.started.append(SlurmStep(opened.job, 0, "name", log, _code=1))
+    opened.died()
+    raise LaunchFailed("srun ended with exit code 1", log.tail())
+
+
+@pytest.mark.parametrize(
+    ("said", "states", "lost"),
+    [
+        (TOO_LATE, ("RUNNING", "RUNNING", "COMPLETING", "TIMEOUT"), True),
+        ("killed", ("COMPLETING", "TIMEOUT"), True),
+        ("killed", ("RUNNING",), False),
+    ],
+)
+def test_a_launch_that_its_job_takes_along_is_lost(
+    programs: Path, tmp_path: Path, said: str, states: tuple[str, ...], lost: bool
+) -> None:
+    """A job is RUNNING for some time beyond its limit, then COMPLETING, and then says how it ended."""
+    play_states(programs, *states)
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
+    with pytest.raises(LaunchFailed) as failed, session.open(world_in(tmp_path)) as opened:
+        end_with(opened, said)
+    assert isinstance(failed.value, LaunchLost) == lost and failed.value.log == (said,)
+    assert str(failed.value) == ("Slurm job 7 ended: TIMEOUT (TimeLimit)" if lost else "srun ended with exit code 1")
+    if lost:
+        with pytest.raises(EngineError, match=r"job 7 has ended: TIMEOUT .*Raise time in the site file"):
+            session.ready()
+
+
+def job_of(folder: Path, **changes: Any) -> subprocess.CompletedProcess[str]:
+    """The script of a job, under bash, in a folder that is its own."""
+    job = folder / "job"
+    job.mkdir(exist_ok=True)
+    text = texts.job_script(
+        "name", job, read(site_file(folder, folder=str(folder), **changes)), texts.Resources(2, 1, 1, 0)
+    )
+    (job / "job.sh").write_text(text)
+    (job / "driver").write_text("0\n")
+    (job / "end").touch()
+    return subprocess.run(("bash", str(job / "job.sh")), capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize(
+    ("setup", "line"),
+    [
+        (["true", "module load nosuch", "true"], "module load nosuch"),
+        (["if true; then", "  false", "fi"], "  false"),
+        (["source {folder}/nosuch.sh"], "source {folder}/nosuch.sh"),
+        (["[ -e /nosuch ] && source /nosuch", "nosuch || true", "source {folder}/profile.sh", "cd /"], None),
+        (["module() { false; true; }", "module load x"], None),
+        (["module() { true; false; }", "module load x"], "module load x"),
+    ],
+)
+def test_a_line_of_setup_that_fails_ends_the_job(
+    programs: Path, tmp_path: Path, setup: list[str], line: str | None
+) -> None:
+    """With the line. Inside of functions and of files that are sourced, only the exit code of the whole counts."""
+    play(programs, "scontrol", "echo n0")
+    (tmp_path / "profile.sh").write_text("false\ntrue\n")
+    done = job_of(tmp_path, setup=[text.replace("{folder}", str(tmp_path)) for text in setup])
+    if line is None:
+        assert (done.returncode, (tmp_path / "job/nodes").read_text()) == (0, "n0\n"), done.stderr
+    else:
+        assert done.returncode == 73 and not (tmp_path / "job/nodes").exists()
+        assert done.stderr.splitlines()[-1].endswith(" from: " + line.replace("{folder}", str(tmp_path))), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            "sbatch: unrecognized option '--acount=x'\nTry \"sbatch --help\" for more information",
+            "unrecognized option '--acount=x'",
+        ),
+        (
+            "sbatch: warning: x\nsbatch: error: invalid partition: gpu\nsbatch: error: Batch job submission failed",
+            "invalid partition: gpu; Batch job submission failed",
+        ),
+        ("", "exit code 1"),
+    ],
+)
+def test_of_what_sbatch_says_the_cause_is_quoted(programs: Path, said: str, cause: str) -> None:
+    (programs / "said").write_text(said)
+    play(programs, "sbatch", f"cat {programs}/said >&2; exit 1")
+    with pytest.raises(EngineError, match=r"^engine slurm: sbatch says: ") as failed:
+        client.submit("")
+    assert str(failed.value).removeprefix("engine slurm: sbatch says: ") == cause
+
+
+STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (["srun: unrecognized option '--container-image=x'", 'Try "srun --help" for more information'],
+         "unrecognized option '--container-image=x'"),
+        (["srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL], ""),
+        (["srun: error: n0: task 0: Killed"], "error: n0: task 0: Killed"),
+        ([STEP_SIGNAL, "srun: error: n0: task 0: Terminated", "srun: error: Unable to create step"],
+         "error: Unable to create step"),
+    ],
+)  # fmt: skip
+def test_of_what_srun_says_the_cause_is_quoted(lines: list[str], cause: str) -> None:
+    assert messages.of_srun(lines) == cause
+
+
+def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
+    missing = "ch-run[99]: error: can't stat: /img/openmpi: No such file or directory"
+    lines = [missing, "srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL]
+    assert messages.telling(lines) == (missing,)
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("PartitionNodeLimit", "the partition has not so many nodes"),
+        ("PartitionTimeLimit", "time in the site file is more than the partition allows"),
+        ("JobHeldUser", "the job is held"),
+        ("JobHeldAdmin", "the job is held"),
+        ("AssocMaxNodePerJobLimit", "a job of this account may not have so much"),
+        ("QOSMaxWallDurationPerJobLimit", "a job of this account may not have so much"),
+    ],
+)
+def test_a_job_that_will_never_begin_is_not_waited_for(programs: Path, tmp_path: Path, reason: str, says: str) -> None:
+    play(programs, "scontrol", f"echo JobId=7 JobState=PENDING Reason={reason}")
+    with pytest.raises(EngineError, match=f"job 7 will not begin: PENDING .{reason}.: {says}"):
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
+@pytest.mark.parametrize("reason", ["Resources", "Priority", "AssocMaxJobsLimit", "ReqNodeNotAvail", "QOSGrpNodeLimit"])
+def test_what_slurm_says_of_a_job_that_waits_is_printed_and_again_after_minutes(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    play(programs, "scontrol", f"echo JobId=7 JobState=PENDING Reason={reason}")
+    monkeypatch.setattr("collbench.launch.engines.slurm.waiting.REMIND", 0.25)
+    passes = iter(range(5))
+
+    def check() -> None:
+        if next(passes, None) is None:
+            (tmp_path / "nodes").touch()
+
+    wait_for_nodes(SlurmJob("7", tmp_path), check)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first == f"# Slurm job 7: PENDING ({reason})"
+    assert set(others) == {f"# Slurm job 7: PENDING ({reason}), after 0 min"}
+
+
+@pytest.mark.parametrize("reason", ["JobLaunchFailure", "NonZeroExitCode"])
+def test_a_job_without_a_log_did_not_find_its_folder(programs: Path, tmp_path: Path, reason: str) -> None:
+    play(programs, "scontrol", f"echo JobId=7 JobState=FAILED Reason={reason}")
+    with pytest.raises(
+        EngineError, match=rf"FAILED \({reason}\) in /\S+\. Is folder in the site file one that every node"
+    ):
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
+def test_a_job_that_somebody_cancels_before_it_begins_says_nothing_of_folders(programs: Path, tmp_path: Path) -> None:
+    play(programs, "scontrol", "echo JobId=7 JobState=CANCELLED Reason=None")
+    with pytest.raises(EngineError, match=r"job 7 ended before it began: CANCELLED$"):
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
+def test_a_node_that_does_not_see_the_folder_is_named(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = expanded(tmp_path)
+    job, site = SlurmJob("7", tmp_path), read(done.plan.site)
+    monkeypatch.setattr(look, "contents_in", lambda *_: None)
+    monkeypatch.setattr(look, "_answer", lambda job, asked, site, argv, check: answered(tmp_path / "nosuch", argv))
+    with pytest.raises(
+        EngineError, match=r"node \S+ does not see /\S+\. Is folder in the site file one that every node"
+    ):
+        look.look_at(job, site, done.plan, done.placements, lambda: None)
+    monkeypatch.setattr(look, "_answer", lambda job, asked, site, argv, check: answered(tmp_path, argv))
+    assert look.look_at(job, site, done.plan, done.placements, lambda: None).hosts == ()
+
+
+def answered(folder: Path, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """What a node prints where the folder of the job is this, and there is no Python."""
+    if argv[0] != "sh":
+        return ()
+    words = (*argv[:3], str(folder), "true")
+    return tuple(subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines())
+
+
+WRONG_PMI = [
+    "srun: error: Invalid MPI type 'nonsense', --mpi=list for acceptable types",
+    "collbench: backend mpi: srun started 2 processes, but MPI_COMM_WORLD of Open MPI 5.0.11 has 1.",
+    "PMIx: unsupported PMI version PMIx",
+]
+
+
+@pytest.mark.parametrize("said", WRONG_PMI)
+def test_a_wrong_pmi_ends_the_experiment_with_its_first_launch(programs: Path, tmp_path: Path, said: str) -> None:
+    """No launch can succeed; the one that showed it is measured again once the site file is right."""
+    play_states(programs, "RUNNING")
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
+    with pytest.raises(LaunchLost, match=r"set mpi in the site file"), session.open(world_in(tmp_path)) as opened:
+        end_with(opened, said)
+    with pytest.raises(EngineError, match=r"no launch can succeed: .*set mpi in the site file: mpich = \"pmi2\""):
+        session.ready()
+
+
+def test_a_launch_that_slurm_or_its_folder_fails_is_lost(programs: Path, tmp_path: Path) -> None:
+    play_states(programs, "RUNNING")
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path / "gone"))
+    with pytest.raises(LaunchLost, match="gone/step-0: No such file"), session.open(world_in(tmp_path)) as opened:
+        opened.job.start("srun true", "name", Log())
+
+
+def test_a_launch_whose_ranks_have_met_has_the_right_pmi(programs: Path, tmp_path: Path) -> None:
+    play_states(programs, "RUNNING")
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(LaunchFailed) as failed, session.open(world_in(tmp_path)) as opened:
+        end_with(opened, WRONG_PMI[0])
+    assert not isinstance(failed.value, LaunchLost)
+    session.ready()
+
+
+def test_a_controller_that_is_away_is_named_once_and_so_is_its_return(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SlurmJob("7", tmp_path)
+    play(programs, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    for _ in range(3):
+        job.look(at_once=True)
+    play_states(programs, "RUNNING")
+    for _ in range(3):
+        job.look(at_once=True)
+    away, back = capsys.readouterr().err.splitlines()
+    assert away.startswith("# Slurm does not answer, and is asked again for 5 min.") and "Unable to contact" in away
+    assert back == "# Slurm answers again"
+
+
+def test_a_second_interrupt_while_the_controller_is_away_says_what_is_left(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And waits for nothing: scancel goes on alone."""
+    play(programs, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    play(programs, "scancel", "sleep 3; exit 1")
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path / "job"))
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collbench.launch.engines.slurm.client.cancelled", lambda job: False)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt)
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.time", clock)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt) as interrupted, session.cleaned():
+        raise EngineError("interrupted")
+    (note,) = interrupted.value.__notes__
+    assert time.monotonic() - began < 2.0
+    assert note.startswith(" Slurm does not answer. Job 7 may be left, and its folder ") and "scancel 7" in note
+    with session.cleaned():
+        """Ended once: nothing is left to do."""
+
+
+def test_a_job_that_cannot_be_ended_is_named_with_what_is_left(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(programs, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    play(programs, "scancel", "exit 1")
+    for name in ("GONE", "BY_ITSELF"):
+        monkeypatch.setattr(f"collbench.launch.engines.slurm.job.{name}", 0.1)
+    with pytest.raises(
+        EngineError, match=r"job 7 is still PENDING\. Job 7 may be left, and its folder \S+\. End it: scancel 7"
+    ):
+        SlurmJob("7", tmp_path).end()
