@@ -22,7 +22,9 @@ from collbench.launch.engines.slurm.site import read
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.log import Log
 from collbench.launch.shapes import shape_of
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.launch.shipped import find_plan
+from collbench.launch.unused import unused
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 
 SITE: dict[str, Any] = {
     "folder": "/lustre/collbench", "cores": 8, "environments": {"openmpi": "/lustre/openmpi", "torch": "/lustre/torch"},
@@ -119,7 +121,11 @@ def test_a_site_file_that_cannot_be_read(tmp_path: Path) -> None:
         ({"policies": ("multi",)}, {}, "policy multi: with runtime none there is none; set runtime"),
         ({"policies": ("single",)}, {"runtime": "pyxis"}, "with runtime pyxis there is multi"),
         ({"policies": ("multi",), "images": ("openmpi-mine",)}, {"runtime": "pyxis"}, "does not say where it is"),
-        ({"isolation": ("strict",), "policies": ("multi",)}, {"runtime": "pyxis"}, "isolation 'strict': unknown"),
+        (
+            {"isolation": ("strict",), "policies": ("multi",)},
+            {"runtime": "pyxis"},
+            "isolation strict: left out; engine slurm has files, and no cell is left",
+        ),
         ({"ranks": (3,)}, {}, "cannot be spread evenly over 2 hosts"),
         ({"ranks": (32,)}, {}, "need 16 cores, and this machine offers 8"),
         ({"images": ("mine",)}, {}, "does not say which library"),
@@ -130,6 +136,36 @@ def test_what_a_site_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[
     with pytest.raises(PlanError) as refused:
         script(tmp_path, plan, **site)
     assert says in str(refused.value)
+
+
+def test_steps_that_slurm_lacks_are_left_out_and_named(tmp_path: Path) -> None:
+    """So that one plan runs on every engine; a misspelt step is none of any."""
+    steps: dict[str, Any] = {"policies": ("host", "multi"), "isolation": ("strict", "net", "files")}
+    done = expanded(tmp_path, steps, runtime="charliecloud")
+    assert [(cell.policy, cell.isolation) for cell in done.cells] == [("host", None), ("multi", "files")]
+    assert done.left_out == ("isolation strict, net: left out; engine slurm has files",)
+    assert done.left_out[0] in unused(done)
+    with pytest.raises(PlanError, match=r"isolation 'flies': unknown. Did you mean files"):
+        expanded(tmp_path, {"policies": ("multi",), "isolation": ("strict", "flies")})
+
+
+@pytest.mark.parametrize("name", ["hosts", "leelee2024", "ladder", "one-container", "quick", "ddp-cpu"])
+def test_shipped_plans_run_on_slurm(tmp_path: Path, name: str) -> None:
+    plan = msgspec.structs.replace(load_launch_plan(find_plan(name), name), engine="slurm")
+    at = site_file(tmp_path, runtime="charliecloud")
+    done = expand(msgspec.structs.replace(plan, site=at))
+    assert "#SBATCH" in ENGINE.script(done.plan, done.order, done.placements)
+    assert {cell.isolation for cell in done.cells} <= {None, "files"}
+    assert bool(done.left_out) == (name != "hosts")
+
+
+def test_what_is_left_out_is_said_by_plan_and_launch(
+    collbench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = collbench("plan", "leelee2024", "--on", "slurm", "--site", site_file(tmp_path, runtime="charliecloud"))
+    assert "isolation strict: left out; engine slurm has files" in done.stdout.splitlines(), done.stderr
+    printed = collbench("launch", "quick", "--dry-run", "--on", "slurm", "--site", site_file(tmp_path))
+    assert "# isolation strict, net: left out; engine slurm has files" in printed.stderr.splitlines()
 
 
 def test_hosts_need_an_engine_that_has_several() -> None:

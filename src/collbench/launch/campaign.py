@@ -132,7 +132,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         environment=facts.environment(backends.variables()),
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
-            environments=stacks.environments, differences=stacks.differences,
+            environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
         ),
     )  # fmt: skip
 

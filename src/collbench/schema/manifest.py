@@ -102,7 +102,10 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a run with many launches: the engine, both sides of each comparison, and how else they differ."""
+    """Of a run with many launches: the engine, both sides of each comparison, and how else they differ.
+
+    `left_out` says what of the plan the engine cannot do, and has no records.
+    """
 
     engine: str
     seed: int
@@ -110,6 +113,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     images: tuple[Image, ...]
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
