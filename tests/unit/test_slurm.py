@@ -173,6 +173,13 @@ def test_hosts_need_an_engine_that_has_several() -> None:
         expand(LaunchPlan(images=("openmpi",), policies=("multi",), hosts=(2,), ranks=(2,), collectives=("bcast",)))
 
 
+def test_ranks_in_containers_of_their_own_do_not_read_the_memory_of_another(tmp_path: Path) -> None:
+    """Namespaces of users refuse it, and MPICH aborts from 64 KiB on."""
+    own: dict[str, Any] = {"policies": ("single",), "images": ("mpich",)}
+    assert "export MPIR_CVAR_CH4_CMA_ENABLE=0" in script(tmp_path, own, runtime="charliecloud")
+    assert "CMA" not in script(tmp_path, own | {"policies": ("multi",)}, runtime="charliecloud")
+
+
 def test_ranks_of_a_host_follow_each_other(tmp_path: Path) -> None:
     done = expanded(tmp_path, {"policies": ("single",)}, runtime="charliecloud")
     (placement,) = done.placements.values()
