@@ -139,8 +139,8 @@ def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"cores": 0}, "cores must be 1 or more"),
-        ({"objects": "pods"}, "Invalid enum value 'pods'"),
-        ({"registry": "x"}, "unknown field `registry`"),
+        ({"objects": "pods"}, '[k8s]: objects "pods": choose one of job, mpijob.'),
+        ({"registry": "x"}, "[k8s]: unknown key 'registry'. There are: cores"),
         ({"timeout": "soon"}, "timeout 'soon': not a duration"),
     ],
 )

@@ -99,7 +99,7 @@ def _of_type(library: str, kind: str, listed: list[str], severity: Severity) -> 
 
 
 def _nodes(site: SlurmSite) -> Finding:
-    partition = [option for option in site.options if option.startswith("--partition=")]
+    partition = [word for word in site.words if word.startswith("--partition=")]
     found = client.ask("sinfo", "--noheader", *partition, "--format=%D %c %t").split("\n")
     sizes = {int(words[1].rstrip("+")) for line in found if len(words := line.split()) == 3}
     number = sum(int(line.split()[0]) for line in found if line.strip())

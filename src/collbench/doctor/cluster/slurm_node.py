@@ -73,7 +73,7 @@ def examine(site: SlurmSite, folder: Path | None) -> Finding:
     pmi = site.mpi.get("mpich", PMI["mpich"])
     said = client.ask(
         "srun", f"--immediate={NODE}", "--nodes=1", f"--ntasks={tasks}", "--time=2", f"--mpi={pmi}", *_elsewhere(site),
-        *site.options, "bash", "-c", _task(site, folder), limit=NODE + client.ANSWER,
+        *site.words, "bash", "-c", _task(site, folder), limit=NODE + client.ANSWER,
     ).splitlines()  # fmt: skip
     lines = [match.groupdict() for match in map(_LINE.match, said) if match]
     absent = dict.fromkeys(match[1] for match in map(_ABSENT.match, said) if match)
@@ -89,7 +89,7 @@ def examine(site: SlurmSite, folder: Path | None) -> Finding:
 def _elsewhere(site: SlurmSite) -> tuple[str, ...]:
     """Leaves this node out, if it is one: what it sees says nothing of others."""
     here = socket.gethostname().partition(".")[0]
-    partition = [option for option in site.options if option.startswith("--partition=")]
+    partition = [word for word in site.words if word.startswith("--partition=")]
     nodes = client.ask("sinfo", "--noheader", "--Node", *partition, "--format=%N").split()
     return (f"--exclude={here}",) if here in nodes and len(set(nodes)) > 1 else ()
 
