@@ -22,8 +22,8 @@ from collbench.schema.store import read_run
 FOREIGN = {
     "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
     "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--container-unshare", "--no-requeue",
-    "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task", "--gpus", "--time",
-    "--output", "--job-name", "--array", "--requeue", "--hostfile",
+    "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task",
+    "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 

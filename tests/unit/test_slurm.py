@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from collbench.cli.launching import show_cells
 from collbench.errors import EngineError, PlanError
 from collbench.launch.engines.slurm import ENGINE, client
 from collbench.launch.engines.slurm import script as texts
@@ -178,9 +179,9 @@ def test_a_site_file_that_cannot_be_read(tmp_path: Path) -> None:
             "isolation strict: left out; engine slurm has files, and no cell is left",
         ),
         ({"ranks": (3,)}, {}, "cannot be spread evenly over 2 hosts"),
-        ({"ranks": (32,)}, {}, "need 16 cores, and this machine offers 8"),
+        ({"ranks": (32,)}, {}, "need 16 cores, and a node of the site offers 8"),
         ({"images": ("mine",)}, {}, "does not say which library"),
-        ({"device": "gpu", "backends": ("nccl",)}, {}, "GPU"),
+        ({"device": "gpu", "backends": ("nccl",)}, {}, "and a node of the site offers none (gpus in the site file)"),
     ],
 )
 def test_what_a_site_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[str, Any], says: str) -> None:
@@ -217,6 +218,20 @@ def test_what_is_left_out_is_said_by_plan_and_launch(
     assert "isolation strict: left out; engine slurm has files" in done.stdout.splitlines(), done.stderr
     printed = collbench("launch", "quick", "--dry-run", "--on", "slurm", "--site", site_file(tmp_path))
     assert "# isolation strict, net: left out; engine slurm has files" in printed.stderr.splitlines()
+
+
+@pytest.mark.parametrize(("time", "warned"), [("1", True), ("2:00:00", False), ("0", False)])
+def test_a_job_that_is_too_short_is_said_by_plan_and_launch(
+    collbench: Callable[..., subprocess.CompletedProcess[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    time: str, warned: bool,
+) -> None:  # fmt: skip
+    at = site_file(tmp_path, time=time, environments={"openmpi": "/env/openmpi", "mpich": "/env/mpich"})
+    planned = collbench("plan", "hosts", "--on", "slurm", "--site", at)
+    says = "time 60 s in the site file: all launches take about 2 min. Raise it"
+    assert (says in planned.stdout) == warned, planned.stderr
+    assert "slurm, host 0: rank 0 on cores 0; slurm, host 1: rank 1 on cores 0" in planned.stdout
+    show_cells(expand(msgspec.structs.replace(load_launch_plan(find_plan("hosts")), engine="slurm", site=at)))
+    assert (says in capsys.readouterr().err) == warned
 
 
 def test_hosts_need_an_engine_that_has_several() -> None:

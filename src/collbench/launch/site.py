@@ -12,6 +12,7 @@ import msgspec
 
 from collbench.errors import PlanError
 from collbench.launch import starters
+from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan_values import mistake_in
 from collbench.spelling import suggestion
 
@@ -71,6 +72,14 @@ def _refuse_unknown(table: dict[str, Any], where: str, kind: type[msgspec.Struct
         of = next(field.type for field in msgspec.structs.fields(kind) if field.name == key)
         if isinstance(value, dict) and isinstance(of, type) and issubclass(of, msgspec.Struct):
             _refuse_unknown(value, f"{where} {key}", of)
+
+
+def node_of(cores: int, gpus: int) -> Topology:
+    """A node as a site file describes it: its processors are numbered, which of them ranks get the cluster decides."""
+    of_node = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(gpus))
+    return Topology(
+        tuple(map(Core, range(cores))), of_node, "" if gpus else "gpus in the site file", "a node of the site"
+    )
 
 
 def refuse_libraries(where: str, libraries: Iterable[str]) -> None:
