@@ -5,7 +5,9 @@
     python tools/toy_slurm.py down
 
 Every node has cores of its own (the last ones share, where there are fewer than nodes) and sees one folder, /shared,
-which is --share on this machine. Nothing in it is timed for real: all nodes are one machine.
+which is --share on this machine; a site file for collbench is in it, site.toml. Of further images the environments are
+there too, and with --runtime charliecloud every image as a tree of files. Nothing in it is timed for real: all nodes
+are one machine. docs/cluster.md goes through it, from nothing to a verdict.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +62,23 @@ SlurmdTimeout={patience}
 KillWait=5
 NodeName=n[0-{last}] CPUs={cpus} RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+#: What Charliecloud needs of containers that are nodes: namespaces of users, and mounts in them.
+CONTAINERS_IN_NODES = ("--security-opt", "seccomp=unconfined", "--cap-add", "SYS_ADMIN")
+
+#: Where nodes find launches and images, and where an image has its environment.
+LAUNCHES, IMAGES, ENVIRONMENT = "/shared/collbench", "/shared/images", "/opt/collbench"
+
+#: Where collbench finds what it needs on the nodes.
+SITE = """\
+[slurm]
+folder = "{folder}"
+cores = {cpus}
+time = "30"
+runtime = "{runtime}"
+environments = {{ {environments} }}
+images = {{ {images} }}
 """
 
 #: What a node does before Slurm's own programs run in it.
@@ -181,17 +202,41 @@ def unpacked(image: str, folder: Path, mounted: str) -> None:
     (folder / "ch/environment").write_text(variables)
 
 
+def furnish(share: Path, images: Sequence[str], runtime: str, cpus: int) -> None:
+    """Write the site file, and unpack what it names: the nodes are containers of the first image."""
+    names = {image: image.rpartition("/")[2].partition(":")[0] for image in images}
+    (share / LAUNCHES.removeprefix("/shared/")).mkdir(mode=0o777, parents=True, exist_ok=True)
+    (share / LAUNCHES.removeprefix("/shared/")).chmod(0o777)
+    shutil.rmtree(share / "images", ignore_errors=True)
+    trees = images if runtime == "charliecloud" else images[1:]
+    for image in trees:
+        unpacked(image, share / "images" / names[image], LAUNCHES)
+    own = {
+        names[image]: ENVIRONMENT if image == images[0] else f"{IMAGES}/{names[image]}{ENVIRONMENT}" for image in images
+    }
+    text = SITE.format(
+        folder=LAUNCHES, cpus=cpus, runtime=runtime,
+        environments=", ".join(f'{name} = "{path}"' for name, path in own.items()),
+        images=", ".join(f'{names[image]} = "{IMAGES}/{names[image]}"' for image in trees if runtime != "none"),
+    )  # fmt: skip
+    (share / "site.toml").write_text(text)
+
+
 def main() -> None:
     """`up` or `down`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("do", choices=("up", "down"))
-    parser.add_argument("image", nargs="?", default="collbench/openmpi")
+    parser.add_argument("images", nargs="*", default=["collbench/openmpi"], metavar="IMAGE")
+    parser.add_argument("--runtime", choices=("none", "charliecloud"), default="none")
     parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--cpus", type=int, default=1, help="of a node")
     parser.add_argument("--share", type=Path, default=OUTSIDE / "toy-slurm")
     asked = parser.parse_args()
-    cluster = ToySlurm("toy-slurm", asked.image, asked.share.absolute(), asked.nodes)
+    options = CONTAINERS_IN_NODES if asked.runtime == "charliecloud" else ()
+    cluster = ToySlurm("toy-slurm", asked.images[0], asked.share.absolute(), asked.nodes, asked.cpus, options=options)
     if asked.do == "up":
         cluster.up()
+        furnish(cluster.share, asked.images, asked.runtime, cluster.cpus)
     else:
         cluster.down()
 

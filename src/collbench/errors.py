@@ -8,6 +8,7 @@
     │   ├── EngineError                      no container engine answers, or it refuses
     │   │   └── ImageMissing                 the engine does not have the image that the plan needs
     │   ├── WorldMismatch                    mpiexec and MPI library differ, or ranks disagree
+    │   ├── PackageMissing                   a Python package of an extra is not installed
     │   └── DoesNotFit                       more memory requested than there is
     ├── RunError                        1
     │   ├── RunWriteError                    a run cannot be written (disk full, no permission)
@@ -66,6 +67,10 @@ class ImageMissing(EngineError):
 
 class WorldMismatch(RequestError):
     """The processes that were started are not the world that was requested."""
+
+
+class PackageMissing(RequestError):
+    """A Python package that belongs to an extra is not installed."""
 
 
 class DoesNotFit(RequestError):

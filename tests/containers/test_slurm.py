@@ -173,6 +173,8 @@ def test_containers_of_a_runtime(cluster: Cluster) -> None:
     (site,) = tree.glob("opt/collbench/lib/python3*/site-packages/collbench")
     shutil.copytree(ROOT / "src/collbench", site, dirs_exist_ok=True)
     cluster.plan(policies='["host", "multi", "single"]')
+    plan = (cluster.share / "plan.toml").read_text()
+    cluster.write("plan.toml", f'{plan}isolation = ["strict", "files"]\n')  # as leelee2024 has them
     cluster.site("charliecloud", more='variables = { UCX_TLS = "tcp" }\nsetup = ["export UCX_LOG_LEVEL=error"]')
     done = cluster.launch("--out", "run")
     assert done.returncode == 0, done.stderr
@@ -185,6 +187,8 @@ def test_containers_of_a_runtime(cluster: Cluster) -> None:
     assert {name: record.case.where.isolation for name, record in by_policy.items()} == {
         "host": None, "multi": "files", "single": "files"
     }  # fmt: skip
+    experiment = read_run(cluster.share / "run").manifest.experiment
+    assert experiment is not None and experiment.left_out == ("isolation strict: left out; engine slurm has files",)
     nodes = ("n0", "n1")  # they are containers themselves
     found = {name: record.ranks.container for name, record in by_policy.items() if record.ranks is not None}
     assert found == {"host": nodes, "multi": ("c0", "c1"), "single": ("c0", "c1")}
@@ -213,11 +217,27 @@ def test_nodes_whose_clocks_differ_are_synchronised(cluster: Cluster) -> None:
     assert record.seconds is not None and record.seconds.p50 < 1.0, "the clocks are 12345 s apart"
 
 
+#: A folder that every node has to itself.
+OF_A_NODE = "/tmp/mine"  # noqa: S108
+
+
 def test_doctor_examines_the_cluster(cluster: Cluster) -> None:
     cluster.site()
     done = cluster.user("collbench", "doctor", "--on", "slurm", "--site", "site.toml")
     assert done.returncode == 0 and "22.05" in done.stdout, done.stdout + done.stderr
-    assert "1 task on a node" in done.stdout
+    assert "1 task on a node, with 1 core" in done.stdout
+    cluster.site("apptainer", options='["--partition=all"]', more='mpi = { openmpi = "pmi2" }', openmpi="/none")
+    cluster.write("site.toml", (cluster.share / "site.toml").read_text().replace("/shared/collbench", OF_A_NODE))
+    done = cluster.user("collbench", "doctor", "--on", "slurm", "--site", "site.toml")
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    causes = ("openmpi does not join a world by pmi2", f"does not see what is written to {OF_A_NODE} here",
+              "not have apptainer", "not have /none/bin/python", "not have /shared/img/openmpi")  # fmt: skip
+    for cause in causes:
+        assert cause in said, cause
+    cluster.site(options='["--partition=gpu"]')
+    done = cluster.user("collbench", "doctor", "--on", "slurm", "--site", "site.toml")
+    assert done.returncode == 1 and "Invalid partition name" in done.stdout
 
 
 def test_an_interrupted_launch_is_resumed_and_leaves_no_job(cluster: Cluster) -> None:

@@ -79,6 +79,22 @@ def become(*argv: str) -> None:
     os.execvp(argv[0], argv)  # noqa: S606 - kubectl is ended by a signal, and so this is
 
 
+#: What `doctor` gets, besides what launches make.
+EXAMINED = ("namespace", "customresourcedefinition", "nodes")
+
+
+def examined(words: list[str], says: dict[str, Any]) -> None:
+    """What the cluster lets the account do, has, and what its nodes have."""
+    if words[0] == "auth":
+        answer = "no" if " ".join(words[2:]) in says.get("forbidden", ()) else "yes"
+        sys.stdout.write(f"{answer}\n")
+        sys.exit(int(answer == "no"))
+    if words[1] == "nodes":
+        sys.stdout.write(json.dumps({"items": [{"status": {"allocatable": one}} for one in says.get("nodes", [])]}))
+    elif words[2] in says.get("absent", ()):
+        sys.exit(f'Error from server (NotFound): {words[1]} "{words[2]}" not found')
+
+
 def main(words: list[str]) -> None:
     says = json.loads((HERE / "says").read_text()) if (HERE / "says").exists() else {}
     with (HERE / "asked").open("a") as asked:
@@ -90,6 +106,8 @@ def main(words: list[str]) -> None:
         sys.stdout.write('{"serverVersion": {"gitVersion": "v1.34.1"}}')
     elif words[0] == "apply":
         apply(sys.stdin.read())
+    elif words[0] == "auth" or words[1] in EXAMINED:
+        examined(words, says)
     elif words[0] == "get":
         sys.stdout.write(get(words[1], selected(words), says))
     elif words[0] == "delete":

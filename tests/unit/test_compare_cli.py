@@ -295,7 +295,7 @@ def test_without_scipy_a_sentence_says_how_to_get_it(
         monkeypatch.setitem(sys.modules, name, None)
     found = compare(*runs)
     assert found.code == 2
-    assert "compare needs SciPy" in found.err and "collbench[analysis]" in found.err
+    assert "compare: SciPy is not installed" in found.err and "collbench[analysis]" in found.err
     assert compare(runs[0], "--save-baseline", runs[0] / "kept").code == 0  # needs none
 
 

@@ -22,7 +22,8 @@ from collbench.schema.store import read_run
 FOREIGN = {
     "--map-by", "--bind-to", "--standalone", "--nproc-per-node", "--hypothesis-profile", "--strict", "--env", "--chunk",
     "--partition", "--account", "--exclusive", "--mpi", "--container-image", "--container-unshare", "--no-requeue",
-    "--join", "--wait", "--hostfile",
+    "--join", "--wait", "--runtime", "--cpus", "--test-only", "--user", "--nodes", "--ntasks", "--cpus-per-task",
+    "--gpus", "--time", "--output", "--job-name", "--array", "--requeue", "--hostfile",
 }  # fmt: skip
 PARENT = click.Context(cli, **cli.context_settings)
 
@@ -99,7 +100,7 @@ def test_no_page_names_a_flag_that_does_not_exist() -> None:
 def command_lines(page: str) -> list[list[str]]:
     """The arguments of every collbench in the shell blocks of a page."""
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGES[page], re.MULTILINE | re.DOTALL)
-    return [found.split() for found in re.findall(r"(?<![-\w/])collbench(?![-\w])([^|)\n]*)", "".join(blocks))]
+    return [found.split() for found in re.findall(r"(?<![-\w/])collbench(?![-\w/])([^|)\n]*)", "".join(blocks))]
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"extending.md"}))

@@ -139,8 +139,17 @@ def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
     ("changes", "says"),
     [
         ({"cores": 0}, "cores must be 1 or more"),
-        ({"objects": "pods"}, "Invalid enum value 'pods'"),
-        ({"registry": "x"}, "unknown field `registry`"),
+        ({"objects": "pods"}, '[k8s]: objects "pods": choose one of job, mpijob.'),
+        ({"registry": "x"}, "[k8s]: unknown key 'registry'. There are: cores"),
+        ({"memory": "8 GB"}, "memory '8 GB': Kubernetes does not take it; write 8Gi, say."),
+        ({"memory": "8GB"}, "memory '8GB'"),
+        ({"namespace": "My Bench"}, "namespace 'My Bench': Kubernetes does not take it; lower-case letters"),
+        ({"queue": "team_a"}, "queue 'team_a'"),
+        ({"images": {"openmpi": "Registry/Open MPI"}}, "images: openmpi 'Registry/Open MPI'"),
+        ({"images": {"openmpi": "registry/OpenMPI"}}, "images: openmpi 'registry/OpenMPI'"),
+        ({"node_selector": {"pool": "a b"}}, "node_selector: pool 'a b'"),
+        ({"libraries": {"mine": "opnmpi"}}, "library 'opnmpi': unknown. Did you mean openmpi?"),
+        ({"variables": {"A-B": "x"}}, "variables: 'A-B' is no name of a variable"),
         ({"timeout": "soon"}, "timeout 'soon': not a duration"),
     ],
 )
@@ -148,6 +157,18 @@ def test_a_site_file_that_makes_no_sense(tmp_path: Path, changes: dict[str, Any]
     with pytest.raises(PlanError, match=r"^site .*site\.toml") as refused:
         read(site_file(tmp_path, **changes))
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"memory": "8Gi"}, {"memory": "1.5G"}, {"memory": "1024"}, {"namespace": "team-1"}, {"queue": "team-a"},
+        {"images": {"openmpi": "registry.site:5000/a/open-mpi:5.0.11"}}, {"images": {"openmpi": "openmpi"}},
+        {"images": {"openmpi": f"r/openmpi@sha256:{'0' * 64}"}}, {"node_selector": {"pool": "h100"}},
+    ],
+)  # fmt: skip
+def test_what_kubernetes_takes(tmp_path: Path, given: dict[str, Any]) -> None:
+    assert read(site_file(tmp_path, **given))
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,29 @@ def test_what_kubernetes_refuses_is_said_in_its_words(
     assert left(cluster) == [] and not (tmp_path / "run").exists()
 
 
+def test_of_what_was_never_made_nothing_is_to_be_deleted(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
+    forbidden = "Error from server (Forbidden): User cannot"
+    says(cluster, apply=f"{forbidden} create jobs", delete=f"{forbidden} delete jobs")
+    done = launched(collbench, tmp_path)
+    assert done.stderr.splitlines()[-1] == "collbench: engine k8s: kubectl apply says: User cannot create jobs"
+
+
+def test_two_errors_are_two_sentences(cluster: Path) -> None:
+    says(cluster, delete="Error from server (Forbidden): User cannot delete jobs")
+    ours = session()
+    error = EngineError("engine k8s: a node went away")
+    ours._made = True
+    ours._released(error)
+    (note,) = error.__notes__
+    assert note.startswith(". engine k8s: kubectl delete says: User cannot delete jobs. Delete what is left: kubectl")
+
+
+def test_without_the_operator_nothing_is_begun(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
+    says(cluster, get='error: the server doesn\'t have a resource type "mpijobs"')
+    done = launched(collbench, tmp_path)
+    assert "The cluster has no MPI Operator" in done.stderr and not (cluster / "applied").exists()
+
+
 def test_no_kubectl_here(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="there is no kubectl here"):

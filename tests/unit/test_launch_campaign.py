@@ -234,8 +234,8 @@ def held(sha256: str) -> dict[str, Contents]:
 
 
 def beside(host: str, inside: str) -> PreparedCampaign:
-    """The host and a container of one image, each with a build of the library."""
-    plan = msgspec.structs.replace(PLAN, policies=("host", "single"))
+    """The host and a container of one image, each with a build of the library; and a step that this engine lacks."""
+    plan = msgspec.structs.replace(PLAN, policies=("host", "single"), isolation=("strict", "limits"))
     sessions = {
         "fake": FakeSession(leave, held=held(inside), ids={"openmpi": "sha256:4711"}),
         "host": FakeSession(leave, held=held(host), title=""),
@@ -264,6 +264,8 @@ def test_a_run_holds_cells_of_several_engines() -> None:
     experiment = campaign_manifest(prepared, ("collbench",)).experiment
     assert experiment is not None
     assert experiment.engine == "Fake Engine 1"
+    assert experiment.left_out == prepared.expanded.left_out == ("isolation limits: left out; engine fake has strict, "
+                                                                 "visible, files",)  # fmt: skip
     assert ([image.id for image in experiment.images], len(experiment.environments)) == (["sha256:4711"], 1)
 
 
@@ -315,8 +317,8 @@ def test_the_fake_engine_is_for_tests_alone() -> None:
     [
         ({"engine": "dokcer"}, "engine 'dokcer': unknown. Did you mean docker"),
         ({"engine": "host"}, "policy single: engine host makes no containers"),
-        ({"isolation": ("loose",)}, "isolation 'loose': unknown to this engine. There are: strict, visible"),
-        ({"isolation": ("limits",)}, "isolation 'limits': unknown to this engine"),
+        ({"isolation": ("loose",)}, "isolation 'loose': unknown. There are: strict, visible"),
+        ({"isolation": ("limits",), "policies": ("multi",)}, "isolation limits: left out; engine fake has"),
     ],
 )
 def test_what_no_engine_can_do_is_refused_before_one_is_asked(more: dict[str, object], message: str) -> None:

@@ -44,7 +44,9 @@ def ladder(path: Path, title: str = "made up", launches: int = 7, sizes: tuple[i
     places = {("host", None): 1.0, ("multi", "strict"): 1.1, ("single", "strict"): 4.0, ("single", "ipc"): 1.5}
     images = ("openmpi", "mpich")
     generator = np.random.default_rng(1)
-    manifest = made_manifest(title=title, experiment=experiment(images, differences=("a difference",)))
+    manifest = made_manifest(
+        title=title, experiment=experiment(images, differences=("a difference",), left_out=("a step",))
+    )
     with RunWriter(path, manifest) as writer:
         for launch in range(launches):
             for number, image in enumerate(images):
@@ -89,7 +91,7 @@ class Elements(HTMLParser):
 
 def test_a_page_answers_and_shows_time_bandwidth_bars_ladder_and_samples(page: str) -> None:
     words = Elements(page).words
-    for said in ("Answer", "take openmpi, host", "What could mislead", "a difference.", "time against size",
+    for said in ("Answer", "take openmpi, host", "What could mislead", "a difference.", "a step.", "time against size",
                  "bus bandwidth against size", "policies side by side", "the ladder, mpich", "every sample",
                  "Verdicts by policy", "Both sides: the environment on the host, and the image"):  # fmt: skip
         assert said in words, said

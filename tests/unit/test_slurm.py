@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from collbench.cli.launching import show_cells
 from collbench.errors import EngineError, PlanError
 from collbench.launch.engines.slurm import ENGINE, client
 from collbench.launch.engines.slurm import script as texts
@@ -23,7 +24,9 @@ from collbench.launch.engines.slurm.waiting import wait_for_nodes
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.log import Log
 from collbench.launch.shapes import shape_of
-from collbench.schema.launch_plan import LaunchPlan
+from collbench.launch.shipped import find_plan
+from collbench.launch.unused import unused
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 
 SITE: dict[str, Any] = {
     "folder": "/lustre/collbench", "cores": 8, "environments": {"openmpi": "/lustre/openmpi", "torch": "/lustre/torch"},
@@ -85,46 +88,20 @@ def test_what_is_given_to_slurm(
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"runtime": "docker"}, "runtime 'docker': unknown"),
-        ({"folder": "work"}, "must be an absolute path"),
-        ({"cores": 0}, "cores must be 1 or more"),
-        ({"options": ["partition=gpu"]}, "is no flag of sbatch"),
-        ({"partition": "gpu"}, "unknown field `partition`"),
-        ({"cores": "many"}, "Expected `int`"),
-    ],
-)
-def test_a_site_file_that_makes_no_sense(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(PlanError, match=r"^site .*site\.toml") as refused:
-        read(site_file(tmp_path, **changes))
-    assert says in str(refused.value)
-
-
-def test_a_site_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="needs a site file"):
-        read("")
-    with pytest.raises(PlanError, match="No such file"):
-        read(str(tmp_path / "none.toml"))
-    (tmp_path / "bad.toml").write_text("[slurm")
-    with pytest.raises(PlanError, match="is not TOML"):
-        read(str(tmp_path / "bad.toml"))
-    (tmp_path / "bad.toml").write_text("[k8s]")
-    with pytest.raises(PlanError, match=r"has no table \[slurm\]"):
-        read(str(tmp_path / "bad.toml"))
-
-
-@pytest.mark.parametrize(
     ("plan", "site", "says"),
     [
         ({"policies": ("multi",)}, {}, "policy multi: with runtime none there is none; set runtime"),
         ({"policies": ("single",)}, {"runtime": "pyxis"}, "with runtime pyxis there is multi"),
         ({"policies": ("multi",), "images": ("openmpi-mine",)}, {"runtime": "pyxis"}, "does not say where it is"),
-        ({"isolation": ("strict",), "policies": ("multi",)}, {"runtime": "pyxis"}, "isolation 'strict': unknown"),
+        (
+            {"isolation": ("strict",), "policies": ("multi",)},
+            {"runtime": "pyxis"},
+            "isolation strict: left out; engine slurm has files, and no cell is left",
+        ),
         ({"ranks": (3,)}, {}, "cannot be spread evenly over 2 hosts"),
-        ({"ranks": (32,)}, {}, "need 16 cores, and this machine offers 8"),
+        ({"ranks": (32,)}, {}, "need 16 cores, and a node of the site offers 8"),
         ({"images": ("mine",)}, {}, "does not say which library"),
-        ({"device": "gpu", "backends": ("nccl",)}, {}, "GPU"),
+        ({"device": "gpu", "backends": ("nccl",)}, {}, "and a node of the site offers none (gpus in the site file)"),
     ],
 )
 def test_what_a_site_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[str, Any], says: str) -> None:
@@ -133,9 +110,60 @@ def test_what_a_site_cannot_do(tmp_path: Path, plan: dict[str, Any], site: dict[
     assert says in str(refused.value)
 
 
+def test_steps_that_slurm_lacks_are_left_out_and_named(tmp_path: Path) -> None:
+    """So that one plan runs on every engine; a misspelt step is none of any."""
+    steps: dict[str, Any] = {"policies": ("host", "multi"), "isolation": ("strict", "net", "files")}
+    done = expanded(tmp_path, steps, runtime="charliecloud")
+    assert [(cell.policy, cell.isolation) for cell in done.cells] == [("host", None), ("multi", "files")]
+    assert done.left_out == ("isolation strict, net: left out; engine slurm has files",)
+    assert done.left_out[0] in unused(done)
+    with pytest.raises(PlanError, match=r"isolation 'flies': unknown. Did you mean files"):
+        expanded(tmp_path, {"policies": ("multi",), "isolation": ("strict", "flies")})
+
+
+@pytest.mark.parametrize("name", ["hosts", "leelee2024", "ladder", "one-container", "quick", "ddp-cpu"])
+def test_shipped_plans_run_on_slurm(tmp_path: Path, name: str) -> None:
+    plan = msgspec.structs.replace(load_launch_plan(find_plan(name), name), engine="slurm")
+    at = site_file(tmp_path, runtime="charliecloud")
+    done = expand(msgspec.structs.replace(plan, site=at))
+    assert "#SBATCH" in ENGINE.script(done.plan, done.order, done.placements)
+    assert {cell.isolation for cell in done.cells} <= {None, "files"}
+    assert bool(done.left_out) == (name != "hosts")
+
+
+def test_what_is_left_out_is_said_by_plan_and_launch(
+    collbench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = collbench("plan", "leelee2024", "--on", "slurm", "--site", site_file(tmp_path, runtime="charliecloud"))
+    assert "isolation strict: left out; engine slurm has files" in done.stdout.splitlines(), done.stderr
+    printed = collbench("launch", "quick", "--dry-run", "--on", "slurm", "--site", site_file(tmp_path))
+    assert "# isolation strict, net: left out; engine slurm has files" in printed.stderr.splitlines()
+
+
+@pytest.mark.parametrize(("time", "warned"), [("1", True), ("2:00:00", False), ("0", False)])
+def test_a_job_that_is_too_short_is_said_by_plan_and_launch(
+    collbench: Callable[..., subprocess.CompletedProcess[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    time: str, warned: bool,
+) -> None:  # fmt: skip
+    at = site_file(tmp_path, time=time, environments={"openmpi": "/env/openmpi", "mpich": "/env/mpich"})
+    planned = collbench("plan", "hosts", "--on", "slurm", "--site", at)
+    says = "time 60 s in the site file: all launches take about 2 min. Raise it"
+    assert (says in planned.stdout) == warned, planned.stderr
+    assert "slurm, host 0: rank 0 on cores 0; slurm, host 1: rank 1 on cores 0" in planned.stdout
+    show_cells(expand(msgspec.structs.replace(load_launch_plan(find_plan("hosts")), engine="slurm", site=at)))
+    assert (says in capsys.readouterr().err) == warned
+
+
 def test_hosts_need_an_engine_that_has_several() -> None:
     with pytest.raises(PlanError, match="engine docker has one machine"):
         expand(LaunchPlan(images=("openmpi",), policies=("multi",), hosts=(2,), ranks=(2,), collectives=("bcast",)))
+
+
+def test_ranks_in_containers_of_their_own_do_not_read_the_memory_of_another(tmp_path: Path) -> None:
+    """Namespaces of users refuse it, and MPICH aborts from 64 KiB on."""
+    own: dict[str, Any] = {"policies": ("single",), "images": ("mpich",)}
+    assert "export MPIR_CVAR_CH4_CMA_ENABLE=0" in script(tmp_path, own, runtime="charliecloud")
+    assert "CMA" not in script(tmp_path, own | {"policies": ("multi",)}, runtime="charliecloud")
 
 
 def test_ranks_of_a_host_follow_each_other(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_world_beside_those_with_a_node_for_servers_begins_on_a_node_of_worker
         ({"servers": (9,)}, "9 ranks with 1 core each need 9 cores, and this machine offers 8"),
         ({"spare": "chief"}, 'spare "chief": all ranks of a node get as many cores'),
         ({"benchmarks": ("dd",), "workers": (), "servers": (1,), "hosts": (1,)}, "benchmarks of storage"),
-        ({"more": "servers = { cores = 3 }"}, "unknown field `cores`"),
+        ({"more": "servers = { cores = 3 }"}, "unknown key 'cores'"),
         ({"more": 'servers = { options = ["cpu"] }'}, "option 'cpu': is no flag of sbatch"),
     ],
 )  # fmt: skip

@@ -5,30 +5,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from collbench.errors import RequestError
+from collbench.errors import PackageMissing
 
 
-def needed(module: str, package: str, what: str) -> Any:
-    """The module of that name, which belongs to `package` and is needed for `what`.
+def needed(module: str, package: str) -> Any:
+    """The module of that name, which belongs to `package`.
 
     Raises:
-        RequestError: it is not installed.
+        PackageMissing: it is not installed.
     """
     try:
         return import_module(module)
     except ImportError as error:
-        wanted = f"{what} needs {package}, which is not installed. Install it: pip install 'collbench[analysis]'"
-        raise RequestError(f"{wanted} ({error})") from error
+        wanted = f"{package} is not installed. Install it: pip install 'collbench[analysis]'"
+        raise PackageMissing(f"{wanted} ({error})") from error
 
 
 def stats() -> Any:
-    return needed("scipy.stats", "SciPy", "compare")
+    return needed("scipy.stats", "SciPy")
 
 
 def ndtr() -> Any:
     """The normal distribution function."""
-    return needed("scipy.special", "SciPy", "compare").ndtr
+    return needed("scipy.special", "SciPy").ndtr
 
 
 def optimize() -> Any:
-    return needed("scipy.optimize", "SciPy", "model")
+    return needed("scipy.optimize", "SciPy")

@@ -14,7 +14,7 @@ import click
 
 from collbench import __version__, collectives
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError
+from collbench.errors import CollbenchError, PackageMissing
 from collbench.machine import launcher
 from collbench.machine.own_variables import set_own
 from collbench.spelling import suggestion
@@ -68,6 +68,13 @@ class LazyGroup(click.Group):
             return None
         loaded: click.Command = import_module(f"{__name__}.collective").make_command(collective)
         return loaded
+
+    def invoke(self, ctx: click.Context) -> object:
+        """As click does; where a package is missing, the error names the command that needs it."""
+        try:
+            return super().invoke(ctx)
+        except PackageMissing as error:
+            raise PackageMissing(f"{ctx.invoked_subcommand}: {error}") from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

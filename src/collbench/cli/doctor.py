@@ -7,6 +7,7 @@ import shutil
 import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 #: By status, from harmless to worst.
 _COLOURS = {"ok": "green", "unknown": "cyan", "warn": "yellow", "fail": "red"}
 _NARROWEST, _WIDEST = 60, 120
+
+#: Engines whose cluster is examined, each by the module of its name.
+_CLUSTERS = ("slurm", "k8s")
 
 
 @click.command(name="doctor")
@@ -49,18 +53,19 @@ def command(
 ) -> None:
     """Look for what would spoil a measurement on this machine: cause, effect, and the command that fixes it.
 
-    Under mpirun ranks and binding are examined too; with --on slurm the cluster of a site file, instead of this machine. Exit code 1 when a check failed; warnings do not count.
+    Under mpirun ranks and binding are examined too; with --on slurm or --on k8s the cluster of a site file, instead of this machine. Exit code 1 when a check failed; warnings do not count.
     """
     if image is None and (policy, isolation) != ("single", "strict"):
         raise RequestError("doctor: --policy and --isolation describe a container; add --image NAME.")
     if image is not None:
         where = (image, policy, isolation, engine or "docker")
         raise click.exceptions.Exit(_inside(where, docker_host or "", without, as_json))
-    if engine == "slurm":
-        from collbench.doctor.cluster.slurm import examine
-
-        _show(((name, finding) for name, finding in examine(site or "") if name not in without), 7, as_json, None)
+    if engine in _CLUSTERS:
+        examine = import_module(f"collbench.doctor.cluster.{engine}").examine
+        _show(((name, finding) for name, finding in examine(site or "") if name not in without), 9, as_json, None)
         return
+    if site is not None:
+        raise RequestError(f"doctor: --site describes a cluster; add --on {' or --on '.join(_CLUSTERS)}.")
     from collbench.machine import launcher
 
     started_by = launcher.detect()

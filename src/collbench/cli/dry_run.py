@@ -31,6 +31,8 @@ def show_commands(plan: LaunchPlan, check: StopCheck) -> None:
     engine = engines.get(plan.engine)
     if engine.starts_ranks:
         expanded = expand(plan)
+        for line in expanded.left_out:
+            click.echo(f"# {line}", err=True)
         click.echo(engine.script(plan, expanded.order, expanded.placements), nl=False)
         return
     prepared = prepare(plan, check)

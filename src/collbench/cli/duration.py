@@ -31,6 +31,16 @@ def about(expanded: ExpandedPlan) -> str:
     return f"{estimate}, and {samples} of {', '.join(untold)}"
 
 
+def too_long(expanded: ExpandedPlan) -> str | None:
+    """A sentence where the job of a cluster is estimated to end before its last launch; None where it is not."""
+    plan, seconds = expanded.plan, seconds_of(expanded)
+    limit = engines.get(plan.engine).longest(plan)
+    if limit is None or seconds <= limit:
+        return None
+    return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "
+            "go on in another job with launch --resume")  # fmt: skip
+
+
 def seconds_of(expanded: ExpandedPlan) -> float:
     """The estimated duration of an experiment (s); samples that tell no time take none."""
     total = 0.0

@@ -8,7 +8,7 @@ import click
 
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
-from collbench.cli.duration import about
+from collbench.cli.duration import about, too_long
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
@@ -67,7 +67,9 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> Non
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
     results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
-    notes = dict.fromkeys((undecidable(expanded), *(placement.note for placement in expanded.placements.values())))
+    notes = dict.fromkeys(
+        (undecidable(expanded), too_long(expanded), *(placement.note for placement in expanded.placements.values()))
+    )
     for line in (*notes, *before_measuring(expanded), *differences):
         if line:
             click.echo(harmless(f"# {line}"), err=True)

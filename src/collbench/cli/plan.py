@@ -6,7 +6,7 @@ import click
 
 from collbench.characters import in_one_line
 from collbench.cli import plan_argument
-from collbench.cli.duration import about
+from collbench.cli.duration import about, too_long
 from collbench.cli.engine_option import engine, placed_on, site
 from collbench.cli.launching import before_measuring, undecidable
 from collbench.cli.terminal import harmless
@@ -44,8 +44,9 @@ def command(plan: str | None, engine: str | None, site: str | None) -> None:
     _show_cells(expanded)
     _show_order(expanded)
     click.echo(about(expanded))
-    if (lacking := undecidable(expanded)) is not None:
-        click.echo(lacking)
+    for sentence in (too_long(expanded), undecidable(expanded)):
+        if sentence is not None:
+            click.echo(sentence)
     for line in (*before_measuring(expanded), *foreseen(expanded)):
         click.echo(harmless(line))
 
@@ -84,8 +85,14 @@ def _list() -> None:
 
 
 def _where(placement: Placement, name: str | None) -> str:
-    """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers."""
-    boxes = "; ".join(_described(box, name or box.name) for box in placement.boxes)
+    """`c0: ranks 0-1 on cores 0-1; ...`, shared and idle cores. `name` is that of an engine without containers.
+
+    Of several hosts each is named by its number.
+    """
+    over = len({box.host for box in placement.boxes}) > 1
+    hosts = [f"{name}, host {box.host}" if over else name for box in placement.boxes] if name else []
+    names = hosts or [box.name for box in placement.boxes]
+    boxes = "; ".join(_described(box, title) for box, title in zip(placement.boxes, names, strict=True))
     crowded = ", more ranks than cores" if placement.crowded else ""
     idle = f"; idle: cores {format_cores(placement.idle)}" if placement.idle else ""
     return f"{boxes}{crowded}{idle}"

@@ -152,7 +152,8 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         environment=stacks.environment,
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
-            environments=stacks.environments, differences=stacks.differences, allocation=stacks.allocation,
+            environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
+            allocation=stacks.allocation,
         ),
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from collbench.collectives.case import CollectiveCase
@@ -10,7 +10,7 @@ from collbench.errors import PlanError
 from collbench.launch import engines
 from collbench.launch import placement as policies
 from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends, order_of, storages_of, worlds_of
-from collbench.launch.engines.ladder import Ladder, steps_of
+from collbench.launch.engines.ladder import Ladder, lacking, steps_of
 from collbench.launch.engines.spec import Engine
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Topology
@@ -23,7 +23,8 @@ from collbench.workloads.case import ProgramCase
 class ExpandedPlan:
     """By cell, in the plan's order: where its ranks are placed and what its worlds measure; and the order of launches.
 
-    `expected` are the cases of a cell as its worlds record them, which do not know their place.
+    `expected` are the cases of a cell as its worlds record them, which do not know their place. `left_out` says which
+    steps of isolation its engine lacks: they have no cells.
     """
 
     plan: LaunchPlan
@@ -31,6 +32,7 @@ class ExpandedPlan:
     cases: dict[LaunchCell, tuple[CollectiveCase | ProgramCase, ...]]
     expected: dict[LaunchCell, frozenset[Case]]
     order: tuple[Launch, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[LaunchCell, ...]:
@@ -58,6 +60,7 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     for engine in by_name.values():
         _refuse_hosts(plan, engine)
     ladders = {policy: ladder_for(engine, policy) for policy, engine in engine_by_policy.items()}
+    left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
     worlds = dict.fromkeys(
         LaunchCell(image, policy, None, ranks, affinity, server, engine_by_policy[policy].name, storage, seccomp, hosts)
         for ranks, server in worlds_of(plan)
@@ -76,11 +79,13 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
             raise PlanError(f"{world.title}: {error}") from error
         steps = steps_of(ladders[world.policy], len(placement.boxes), plan.isolation)
         placements |= {replace(world, isolation=step): placement for step in steps}
+    if not placements:
+        raise PlanError(f"{'; '.join(left_out)}, and no cell is left. Name a step that it has.")
     cases = {cell: cases_in(plan, cell) for cell in placements}
     expected = {
         cell: frozenset(identity for case in of_cell for identity in case.identities) for cell, of_cell in cases.items()
     }
-    return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements))
+    return ExpandedPlan(plan, placements, cases, expected, order_of(plan, placements), left_out)
 
 
 def engine_of(plan: LaunchPlan, policy: str) -> Engine:
@@ -102,6 +107,16 @@ def engine_of(plan: LaunchPlan, policy: str) -> Engine:
 def ladder_for(engine: Engine, policy: str) -> Ladder:
     """The steps of isolation that a policy has on an engine: none without containers."""
     return engine.ladder if policies.find(policy)[0].in_containers else ()
+
+
+def _left_out(plan: LaunchPlan, contained: Iterable[Engine]) -> tuple[str, ...]:
+    """A line on the steps of a plan that the engine of its containers lacks."""
+    lines = {}
+    for engine in contained:
+        if steps := lacking(engine.ladder, plan.isolation):
+            known = ", ".join(step.name for step in engine.ladder)
+            lines[engine.name] = f"isolation {', '.join(steps)}: left out; engine {engine.name} has {known}"
+    return tuple(lines.values())
 
 
 def _refuse_hosts(plan: LaunchPlan, engine: Engine) -> None:

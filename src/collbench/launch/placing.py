@@ -142,4 +142,4 @@ def _without_gpus(plan: LaunchPlan, topology: Topology) -> str:
     if plan.device != "gpu" or topology.gpus or plan.collectives or plan.unusable != "skip":
         return ""
     reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
-    return f"this machine offers no GPU{reason}: benchmarks that need one are skipped"
+    return f"{topology.name} offers no GPU{reason}: benchmarks that need one are skipped"

@@ -2,34 +2,105 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from collbench.errors import PlanError
+from collbench.launch import starters
+from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.schema.plan_values import mistake_in
+from collbench.spelling import suggestion
 
-Described = TypeVar("Described")
+Described = TypeVar("Described", bound=msgspec.Struct)
+
+#: The tables of a site file: a cluster may be known to both engines.
+TABLES = ("slurm", "k8s")
+
+#: Names of variables, and those that collbench gives ranks itself.
+_VARIABLE, _OWN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "COLLBENCH_"
 
 
 def read_site(path: str, engine: str, kind: type[Described]) -> Described:
     """The table of an engine in a site file.
 
     Raises:
-        PlanError: no file was named, it cannot be read, has no such table, or a key that is unknown or of another type.
+        PlanError: no file was named, it cannot be read, has no such table, lacks a key, or has one that is unknown or
+            of another type.
     """
     if not path:
         raise PlanError(f"engine {engine}: needs a site file, which describes the cluster. Name it: --site site.toml.")
+    document = _document(path)
+    for name, value in document.items():
+        if not isinstance(value, dict):
+            raise PlanError(f"site {path}: {name}: stands in no table. Write it below [{engine}].")
+        if name not in TABLES:
+            raise PlanError(f"site {path}: unknown table [{name}]. {suggestion(name, TABLES)}")
+    if engine not in document:
+        raise PlanError(f"site {path}: has no table [{engine}]. docs/cluster.md shows one.")
+    return _described(document[engine], f"site {path}: [{engine}]", kind)
+
+
+def _document(path: str) -> dict[str, Any]:
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"site {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlanError(f"site {path}: is not TOML: {error}.") from error
-    if engine not in document:
-        raise PlanError(f"site {path}: has no table [{engine}]. docs/cluster.md shows one.")
+
+
+def _described(table: dict[str, Any], where: str, kind: type[Described]) -> Described:
+    _refuse_unknown(table, where, kind)
+    fields = msgspec.structs.fields(kind)
+    if lacking := [field.name for field in fields if field.required and field.name not in table]:
+        raise PlanError(f"{where}: lacks {', '.join(lacking)}. docs/cluster.md says what they are.")
     try:
-        return msgspec.convert(document[engine], kind)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise PlanError(f"site {path}: [{engine}]: {error}.") from error
+        raise PlanError(f"{where}: {mistake_in(table, kind) or error}.") from error
+
+
+def _refuse_unknown(table: dict[str, Any], where: str, kind: type[msgspec.Struct]) -> None:
+    for key, value in table.items():
+        if key not in kind.__struct_fields__:
+            raise PlanError(f"{where}: unknown key {key!r}. {suggestion(key, kind.__struct_fields__)}")
+        of = next(field.type for field in msgspec.structs.fields(kind) if field.name == key)
+        if isinstance(value, dict) and isinstance(of, type) and issubclass(of, msgspec.Struct):
+            _refuse_unknown(value, f"{where} {key}", of)
+
+
+def node_of(cores: int, gpus: int) -> Topology:
+    """A node as a site file describes it: its processors are numbered, which of them ranks get the cluster decides."""
+    of_node = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(gpus))
+    return Topology(
+        tuple(map(Core, range(cores))), of_node, "" if gpus else "gpus in the site file", "a node of the site"
+    )
+
+
+def refuse_libraries(where: str, libraries: Iterable[str]) -> None:
+    """Names of libraries that no starter has.
+
+    Raises:
+        PlanError: the first.
+    """
+    for library in libraries:
+        if library not in starters.names():
+            raise PlanError(f"{where}: library {library!r}: unknown. {suggestion(library, starters.names())}")
+
+
+def refuse_variables(where: str, variables: Mapping[str, str]) -> None:
+    """What no shell takes as the name of a variable, and what collbench sets itself.
+
+    Raises:
+        PlanError: the first.
+    """
+    for name in variables:
+        if _VARIABLE.fullmatch(name) is None:
+            raise PlanError(f"{where}: variables: {name!r} is no name of a variable: letters, digits and _.")
+        if name.startswith(_OWN):
+            raise PlanError(f"{where}: variables: {name} is set by collbench itself. Leave it out.")

@@ -1,4 +1,4 @@
-"""Keys of a launch plan that have no effect, and values that it lists twice: what its author may not have meant."""
+"""Keys of a launch plan without effect, steps that its engine lacks, values that it lists twice: perhaps not meant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collbench.schema.launch_plan import LaunchPlan
 
 def unused(expanded: ExpandedPlan) -> tuple[str, ...]:
     """A line for each; of a key only where its value is not the default."""
-    return (*_without_effect(expanded), *_listed_twice(expanded.plan))
+    return (*expanded.left_out, *_without_effect(expanded), *_listed_twice(expanded.plan))
 
 
 def _without_effect(expanded: ExpandedPlan) -> Iterator[str]:

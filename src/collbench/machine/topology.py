@@ -30,11 +30,15 @@ class TopologyGpu:
 
 @dataclass(frozen=True)
 class Topology:
-    """Processors that this process may use, and GPUs in NVML's order (by bus). `no_gpus` says why there are none."""
+    """Processors that this process may use, and GPUs in NVML's order (by bus). `no_gpus` says why there are none.
+
+    `name` is what messages call it.
+    """
 
     cores: tuple[Core, ...]
     gpus: tuple[TopologyGpu, ...] = ()
     no_gpus: str = ""
+    name: str = "this machine"
 
     @property
     def in_order(self) -> tuple[Core, ...]:

@@ -114,7 +114,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of a run with many launches: the engine, both sides of each comparison, and how else they differ.
 
-    `allocation` is where a resource manager chose the machines; None elsewhere.
+    `left_out` says what of the plan the engine cannot do, and has no records. `allocation` is where a resource manager
+    chose the machines; None elsewhere.
     """
 
     engine: str
@@ -124,6 +125,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     environments: tuple[Image, ...]
     differences: tuple[str, ...]
     allocation: Allocation | None = None
+    left_out: tuple[str, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

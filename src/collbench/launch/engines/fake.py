@@ -62,6 +62,9 @@ class FakeEngine:
     def container(self, box: str) -> str | None:
         return box
 
+    def longest(self, plan: LaunchPlan) -> None:
+        """Any time."""
+
     def user(self) -> tuple[int, int]:
         return user_inside()
 

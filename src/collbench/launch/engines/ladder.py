@@ -65,15 +65,25 @@ def step_of(ladder: Ladder, name: str) -> Step:
 def steps_of(ladder: Ladder, boxes: int, asked: tuple[str, ...]) -> tuple[str | None, ...]:
     """The steps that differ in worlds of so many boxes, each once; a single None where boxes isolate nothing.
 
-    Where none is asked for it is the first, the most isolated.
-
-    Raises:
-        PlanError: there is no step of that name.
+    Where none is asked for it is the first, the most isolated. Those that the ladder lacks are left out.
     """
     if not ladder:
         return (None,)
-    steps = [step_of(ladder, name) for name in asked] or [ladder[0]]
+    steps = [step for name in asked for step in ladder if step.name == name] if asked else [ladder[0]]
     return tuple(dict.fromkeys(_in_force(ladder, step, boxes) for step in steps))
+
+
+def lacking(ladder: Ladder, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """The steps that are asked for and that the ladder lacks, though another engine's has them.
+
+    Raises:
+        PlanError: no engine has a step of that name.
+    """
+    own = tuple(step.name for step in ladder)
+    for name in asked:
+        if name not in (*STEPS[1:], *own):
+            raise PlanError(f"isolation {name!r}: unknown. {suggestion(name, own)}")
+    return tuple(dict.fromkeys(name for name in asked if name not in own))
 
 
 def _in_force(ladder: Ladder, step: Step, boxes: int) -> str:

@@ -242,6 +242,9 @@ class Engine(Protocol):
     def container(self, box: str) -> str | None:
         """The name of the container that a rank in this box is in; None: in none."""
 
+    def longest(self, plan: LaunchPlan) -> float | None:
+        """How long all launches of a plan may take together (s), where something ends them; None: any time."""
+
     def user(self) -> tuple[int, int]:
         """User and group that ranks have."""
 

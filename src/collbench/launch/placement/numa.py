@@ -32,7 +32,7 @@ def note(groups: Groups, topology: Topology) -> str:
     """A single container is the same as policy `multi`."""
     if len(groups) > 1:
         return ""
-    where = "this machine has one memory node" if len(topology.nodes) == 1 else "all ranks are on one memory node"
+    where = f"{topology.name} has one memory node" if len(topology.nodes) == 1 else "all ranks are on one memory node"
     return f"{where}: policy numa is one container, as multi is"
 
 

@@ -23,9 +23,9 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     needed = wants.ranks * each
     if needed > offered and not wants.oversubscribe:
         raise PlanError(
-            f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores, and this machine "
-            f"offers {offered}. Lower ranks or cores_per_rank, or set oversubscribe = true (times are then the "
-            "scheduler's)."
+            f"{counted(wants.ranks, 'rank')} with {counted(each, 'core')} each need {needed} cores, and "
+            f"{topology.name} offers {offered}. Lower ranks or cores_per_rank, or set oversubscribe = true "
+            "(times are then the scheduler's)."
         )
     ordered = topology.in_order
     cores = tuple(ordered[i % offered] for i in range(needed))

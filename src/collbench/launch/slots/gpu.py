@@ -23,7 +23,7 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
         reason = f" ({topology.no_gpus})" if topology.no_gpus else ""
         need = "1 worker needs a GPU" if workers == 1 else f"{workers} workers need a GPU each"
         raise PlanError(
-            f"device gpu: {need}, and this machine offers {len(topology.gpus) or 'none'}{reason}. "
+            f"device gpu: {need}, and {topology.name} offers {len(topology.gpus) or 'none'}{reason}. "
             'Lower ranks or workers, or use device = "cpu".'
         )
     gpus = topology.gpus[:workers]

@@ -48,8 +48,8 @@ def far_nodes(topology: Topology, near: Collection[int], who: str) -> tuple[int,
     if others:
         return others
     if len(topology.nodes) == 1:
-        raise PlanError("affinity far: needs two memory nodes; this machine has one. Leave it out.")
-    raise PlanError(f"affinity far: {who} is near to every memory node of this machine. Lower cores_per_rank.")
+        raise PlanError(f"affinity far: needs two memory nodes; {topology.name} has one. Leave it out.")
+    raise PlanError(f"affinity far: {who} is near to every memory node of {topology.name}. Lower cores_per_rank.")
 
 
 def slot_of(cores: tuple[Core, ...], gpu: str | None = None) -> Slot:

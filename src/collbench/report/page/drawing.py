@@ -68,8 +68,8 @@ def draw(
     Raises:
         RequestError: Matplotlib is not installed.
     """
-    matplotlib = needed("matplotlib", "Matplotlib", "a report")
-    canvas_of = needed("matplotlib.figure", "Matplotlib", "a report").Figure
+    matplotlib = needed("matplotlib", "Matplotlib")
+    canvas_of = needed("matplotlib.figure", "Matplotlib").Figure
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # About letters that its own font lacks (the reader's browser has others), and names that leave no room.
         warnings.simplefilter("ignore", UserWarning)

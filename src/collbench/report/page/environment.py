@@ -118,4 +118,5 @@ def _noted(observed: Observed, cells: list[Cell]) -> Iterator[str]:
         yield f"{note} ({', '.join(sorted(places))})."
     for manifest in observed.manifests[:1]:
         if manifest.experiment is not None:
-            yield from (f"{text}." for text in manifest.experiment.differences)
+            experiment = manifest.experiment
+            yield from (f"{text}." for text in (*experiment.left_out, *experiment.differences))

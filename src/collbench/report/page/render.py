@@ -17,7 +17,7 @@ def html(chapters: Sequence[Chapter]) -> str:
     Raises:
         RequestError: Jinja is not installed.
     """
-    jinja = needed("jinja2", "Jinja2", "a report")
+    jinja = needed("jinja2", "Jinja2")
     here = files(__package__)
     strict = jinja.StrictUndefined
     environment = jinja.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)

@@ -46,6 +46,9 @@ class DockerEngine:
         """As its ranks find it in COLLBENCH_CONTAINER."""
         return box
 
+    def longest(self, plan: LaunchPlan) -> None:
+        """Any time."""
+
     def user(self) -> tuple[int, int]:
         return user_inside()
 

@@ -50,6 +50,9 @@ class HostEngine:
         """The container that this process is in, if it is in one."""
         return facts.container()
 
+    def longest(self, plan: LaunchPlan) -> None:
+        """Any time."""
+
     def user(self) -> tuple[int, int]:
         return os.getuid(), os.getgid()
 

@@ -21,8 +21,9 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.placing import Placement
 from collbench.launch.shapes import starter_of
+from collbench.launch.site import node_of
 from collbench.launch.stopping import StopCheck
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 
 
@@ -40,16 +41,17 @@ class K8sEngine:
         return plan.site
 
     def machine(self, address: str = "") -> Topology:
-        """A node as the site file describes it: its processors are numbered, which of them pods get it decides."""
         site = read(address)
-        gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(site.gpus))
-        return Topology(tuple(Core(number) for number in range(site.cores)), gpus)
+        return node_of(site.cores, site.gpus)
 
     def cautions(self, address: str = "") -> tuple[str, ...]:
         return ()
 
     def container(self, box: str) -> str | None:
         return box
+
+    def longest(self, plan: LaunchPlan) -> None:
+        """Any time: a limit is that of a launch."""
 
     def user(self) -> tuple[int, int]:
         """The driver's: results are copied by it."""

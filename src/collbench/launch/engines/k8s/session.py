@@ -77,10 +77,10 @@ class K8sSession:
             self.client.delete(self.kinds, {RUN: self.run})
             self._made = False
         except EngineError as left:
-            hint = f"{left} Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
+            hint = f"{str(left).rstrip('.')}. Delete what is left: kubectl delete {self.kinds} -l {RUN}={self.run}"
             if error is None:
                 raise EngineError(hint) from left
-            error.add_note(f" {hint}")
+            error.add_note(f"{'' if str(error).endswith('.') else '.'} {hint}")
 
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Ask every image what it holds, in a pod.
@@ -90,8 +90,22 @@ class K8sSession:
             CollbenchError: an image is missing, or holds something else.
         """
         refuse(plan, placements, self.site)
+        self._left()  # an account, a context or a kind of object that is missing is said before anything is made
         self._made = True
-        return look_at(self.client, self.run, plan, placements, self.check)
+        try:
+            return look_at(self.client, self.run, plan, placements, self.check)
+        except EngineError:
+            with contextlib.suppress(EngineError):
+                self._made = self._left()
+            raise
+
+    def _left(self) -> bool:
+        """Whether something of this run is there.
+
+        Raises:
+            EngineError: Kubernetes does not answer, or does not know such objects.
+        """
+        return bool(self.client.get(self.kinds, {RUN: self.run}))
 
     def ready(self) -> None:
         """Whether Kubernetes answers.

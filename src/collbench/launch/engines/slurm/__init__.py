@@ -24,8 +24,9 @@ from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders.layout import folders_in
 from collbench.launch.placing import Placement
 from collbench.launch.shapes import starter_of
+from collbench.launch.site import node_of
 from collbench.launch.stopping import StopCheck
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.topology import Topology
 from collbench.schema.launch_plan import LaunchPlan
 
 LADDER = ladder_of(Step("files", "files and user IDs of their own; everything else is the node's", Sharing()))
@@ -45,10 +46,8 @@ class SlurmEngine:
         return plan.site
 
     def machine(self, address: str = "") -> Topology:
-        """A node as the site file describes it: its processors are numbered, which of them ranks get Slurm decides."""
         site = read(address)
-        gpus = tuple(TopologyGpu(f"GPU {number} of the node") for number in range(site.gpus))
-        return Topology(tuple(Core(number) for number in range(site.cores)), gpus)
+        return node_of(site.cores, site.gpus)
 
     def cautions(self, address: str = "") -> tuple[str, ...]:
         """Other jobs, this user's too, may be given the nodes or cores that ranks share with them."""
@@ -60,6 +59,10 @@ class SlurmEngine:
 
     def container(self, box: str) -> str | None:
         return box
+
+    def longest(self, plan: LaunchPlan) -> float | None:
+        """The time of the job."""
+        return read(plan.site).seconds
 
     def user(self) -> tuple[int, int]:
         return os.getuid(), os.getgid()

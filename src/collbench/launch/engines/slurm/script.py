@@ -197,7 +197,7 @@ def variables_of(cell: LaunchCell, placement: Placement, starter: Starter, site:
     shapes = shapes_of(cell, placement)
     apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
     return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **starter.environment,
-            **(WITHOUT_PROC_LINKS if apart else {}), **site.variables}  # fmt: skip
+            **({**WITHOUT_PROC_LINKS, **starter.without_cma} if apart else {}), **site.variables}  # fmt: skip
 
 
 def python_of(cell: LaunchCell, site: SlurmSite) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import msgspec
 
 from collbench.errors import PlanError
 from collbench.launch.engines.slurm import runtimes
-from collbench.launch.site import read_site
+from collbench.launch.engines.slurm.options import own_options, seconds_of
+from collbench.launch.site import read_site, refuse_libraries, refuse_variables
 from collbench.spelling import suggestion
 
 
@@ -48,6 +50,16 @@ class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """What sbatch is given for the nodes of parameter servers."""
         return self.options if self.servers.options is None else self.servers.options
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options as srun takes them, as words."""
+        return tuple(word for option in self.options for word in shlex.split(option))
+
+    @property
+    def seconds(self) -> float | None:
+        """Longest time of the job (s); None: without a limit."""
+        return seconds_of(self.time)
+
 
 def read(path: str) -> SlurmSite:
     """The site in a file, checked as far as that takes no cluster.
@@ -62,7 +74,30 @@ def read(path: str) -> SlurmSite:
         raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
     if site.cores < 1 or site.gpus < 0:
         raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
-    for option in (*site.options, *site.of_servers):
+    for name, environment in site.environments.items():
+        if not Path(environment).is_absolute():
+            raise PlanError(f"site {path}: environments: {name} {environment!r}: must be an absolute path.")
+    refuse_libraries(f"site {path}: mpi", site.mpi)
+    refuse_libraries(f"site {path}: libraries", site.libraries.values())
+    refuse_variables(f"site {path}", site.variables)
+    _refuse_options(path, (*site.options, *site.of_servers))
+    _refuse_time(path, site.time)
+    return site
+
+
+def _refuse_options(path: str, options: tuple[str, ...]) -> None:
+    for option in options:
         if not option.startswith("-") or "\n" in option:
             raise PlanError(f"site {path}: option {option!r}: is no flag of sbatch. Write --partition=gpu, say.")
-    return site
+    for option, instead in own_options(options):
+        raise PlanError(f"site {path}: option {option!r}: collbench sets it itself. Use {instead}.")
+
+
+def _refuse_time(path: str, time: str) -> None:
+    try:
+        seconds_of(time)
+    except ValueError as error:
+        raise PlanError(
+            f"site {path}: time {time!r}: is none that Slurm reads. Write minutes, minutes:seconds, "
+            "hours:minutes:seconds, days-hours or days-hours:minutes:seconds, such as 2:00:00."
+        ) from error

@@ -1,0 +1,72 @@
+"""Options of sbatch that a site file may not give, and the times that Slurm reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_PLAN, _SITE = "in the plan", "in the site file"
+
+#: What collbench asks for itself, by the beginning of the option, and what says it.
+_OWN = {
+    ("--array", "-a"): f"launches {_PLAN}",
+    ("--nodes", "-N"): f"hosts {_PLAN}",
+    ("--ntasks", "-n"): f"ranks {_PLAN}",
+    ("--cpus-per-task", "-c"): f"cores_per_rank {_PLAN}, and cores {_SITE}",
+    ("--gpus", "-G"): f"gpus {_SITE}",
+    ("--time", "-t"): f"time {_SITE}",
+    ("--output", "-o"): f"folder {_SITE}: the output of the job is read there",
+    ("--error", "-e"): f"folder {_SITE}: the output of the job is read there",
+    ("--job-name", "-J"): f"title {_PLAN}; the job's name says which run it is",
+    ("--requeue",): "collbench launch --resume",
+    ("--no-requeue",): "nothing: it is asked for",
+    ("--wait", "-W"): "nothing: the job is watched",
+    ("--wrap",): f"setup {_SITE}",
+    ("--test-only",): "collbench doctor --on slurm",
+    ("--parsable",): "nothing: it is asked for",
+}
+
+#: Options that begin like one of them, and are others.
+_OTHERS = ("--time-min", "--wait-all-nodes")
+
+#: Minutes; minutes:seconds; hours:minutes:seconds; days-hours; days-hours:minutes; days-hours:minutes:seconds.
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<numbers>\d+(?::\d+){0,2})")
+UNLIMITED = ("UNLIMITED", "INFINITE")
+
+
+def own_options(options: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Of options of sbatch those that collbench sets itself, each with what to use."""
+    for option in options:
+        for beginnings, instead in _OWN.items():
+            if any(_is(option, beginning) for beginning in beginnings):
+                yield option, instead
+
+
+def _is(option: str, beginning: str) -> bool:
+    """`--ntasks` is that of `--ntasks-per-node` too, and `-N` that of `-N2`."""
+    if not option.startswith(beginning) or option.startswith(_OTHERS):
+        return False
+    rest = option[len(beginning) :]
+    return not beginning.startswith("--") or rest[:1] in ("", "=", " ", "-")
+
+
+def seconds_of(time: str) -> float | None:
+    """A time limit as Slurm reads it (s); None: no limit.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if time.upper() in UNLIMITED:
+        return None
+    match = _TIME.fullmatch(time)
+    if match is None:
+        raise ValueError(time)
+    numbers = [int(number) for number in match["numbers"].split(":")]
+    if match["days"] is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        hours += 24 * int(match["days"])
+    elif len(numbers) == 3:
+        hours, minutes, seconds = numbers
+    else:
+        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
+    return float(3600 * hours + 60 * minutes + seconds) or None
