@@ -14,7 +14,7 @@ from collbench.cli import launch
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign
 from collbench.launch.engines.spec import Stack
-from collbench.launch.expansion import expand
+from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.stacks import Stacks
 from collbench.launch.starters.starter import PROCESS
 from collbench.launch.stopping import StopCheck
@@ -55,13 +55,16 @@ def test_a_volume_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
     with made_engine(tmp_path, answer) as made:
 
-        def prepared(plan: LaunchPlan, check: StopCheck, held: object) -> PreparedCampaign:
-            expanded = expand(plan, lambda engine: Topology((Core(0),)))
+        def expanded_on_one_core(plan: LaunchPlan) -> ExpandedPlan:
+            return expand(plan, lambda engine: Topology((Core(0),)))
+
+        def prepared(expanded: ExpandedPlan, check: StopCheck, held: object) -> PreparedCampaign:
             session = engines.get("docker").connect(made.host, check)
             stack = Stack(PROCESS, "sha256:1", grants=frozenset())
             return PreparedCampaign(expanded, {"docker": session}, Stacks({("docker", "tools"): stack}, (), (), ()))
 
-        monkeypatch.setattr(launch, "prepare", prepared)
+        monkeypatch.setattr(launch, "expand_and_check", expanded_on_one_core)
+        monkeypatch.setattr(launch, "prepare_expanded", prepared)
         done = here("launch", tmp_path / "plan.toml", "--out", tmp_path / "run")
     asked = [body["HostConfig"]["Mounts"][-1] for body in made.bodies if "HostConfig" in body]
     assert [(mount["Type"], mount["Target"]) for mount in asked] == [("volume", "/tmp")]  # noqa: S108 - in the container
