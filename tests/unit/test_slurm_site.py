@@ -1,0 +1,93 @@
+"""The table [slurm] of a site file: what is read, and what is refused with what would work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.test_slurm import site_file
+
+from collbench.errors import PlanError
+from collbench.launch.engines.slurm.site import read
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"runtime": "docker"}, "runtime 'docker': unknown"),
+        ({"folder": "work"}, "must be an absolute path"),
+        ({"cores": 0}, "cores must be 1 or more"),
+        ({"options": ["partition=gpu"]}, "is no flag of sbatch"),
+        ({"partition": "gpu"}, "[slurm]: unknown key 'partition'. Did you mean options?"),
+        ({"enviroments": {}}, "[slurm]: unknown key 'enviroments'. Did you mean environments?"),
+        ({"cores": "many"}, '[slurm]: cores: expected a whole number, not the string "many".'),
+        ({"options": "--exclusive"}, '[slurm]: options: expected a list such as ["--exclusive"], not the string'),
+        ({"images": {"openmpi": 1}}, "[slurm]: images.openmpi: expected a string, not the number 1."),
+        ({"servers": {"option": []}}, "[slurm] servers: unknown key 'option'. Did you mean options?"),
+        ({"environments": {"openmpi": "~/env"}}, "environments: openmpi '~/env': must be an absolute path"),
+        ({"mpi": {"mvapich": "pmi2"}}, "mpi: library 'mvapich': unknown. Did you mean mpich?"),
+        ({"libraries": {"mine": "opnmpi"}}, "libraries: library 'opnmpi': unknown. Did you mean openmpi?"),
+        ({"variables": {"UCX-TLS": "rc"}}, "variables: 'UCX-TLS' is no name of a variable"),
+        ({"variables": {"COLLBENCH_SHAPE": "x"}}, "COLLBENCH_SHAPE is set by collbench itself"),
+        ({"options": ["--array=1-3"]}, "option '--array=1-3': collbench sets it itself. Use launches in the plan."),
+        ({"options": ["-N2"]}, "Use hosts in the plan."),
+        ({"options": ["--nodes=2"]}, "Use hosts in the plan."),
+        ({"options": ["--ntasks-per-core=1"]}, "Use ranks in the plan."),
+        ({"options": ["--cpus-per-task=4"]}, "Use cores_per_rank in the plan"),
+        ({"options": ["--gpus-per-node=4"]}, "Use gpus in the site file."),
+        ({"options": ["--output=log"]}, "Use folder in the site file"),
+        ({"options": ["--requeue"]}, "Use collbench launch --resume."),
+        ({"options": ["--job-name=mine"]}, "Use title in the plan"),
+        ({"servers": {"options": ["--time=10"]}}, "Use time in the site file."),
+        ({"time": "soon"}, "time 'soon': is none that Slurm reads. Write minutes"),
+        ({"time": "1-"}, "is none that Slurm reads"),
+        ({"time": "1:2:3:4"}, "is none that Slurm reads"),
+    ],
+)
+def test_a_site_file_that_makes_no_sense(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(PlanError, match=r"^site .*site\.toml") as refused:
+        read(site_file(tmp_path, **changes))
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["--nodelist=n1", "--time-min=1", "--exclusive", "--mem=0", "--gres=gpu:4", "-pgpu"])
+def test_options_that_belong_to_a_site(tmp_path: Path, option: str) -> None:
+    assert read(site_file(tmp_path, options=[option])).options == (option,)
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [("90", 5400), ("1:30", 90), ("2:00:00", 7200), ("1-2", 93600), ("1-2:30", 95400), ("1-2:30:5", 95405),
+     ("0", None), ("unlimited", None)],
+)  # fmt: skip
+def test_times_as_slurm_reads_them(tmp_path: Path, time: str, seconds: float | None) -> None:
+    assert read(site_file(tmp_path, time=time)).seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[slrum]\ncores = 1", "unknown table [slrum]. Did you mean slurm?"),
+        ("cores = 1\n[slurm]", "cores: stands in no table. Write it below [slurm]."),
+        ("[slurm]\ngpus = 1", "[slurm]: lacks folder, cores. docs/cluster.md says what they are."),
+    ],
+)
+def test_a_site_file_whose_tables_make_no_sense(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "site.toml").write_text(text)
+    with pytest.raises(PlanError) as refused:
+        read(str(tmp_path / "site.toml"))
+    assert str(refused.value) == f"site {tmp_path}/site.toml: {says}"
+
+
+def test_a_site_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="needs a site file"):
+        read("")
+    with pytest.raises(PlanError, match="No such file"):
+        read(str(tmp_path / "none.toml"))
+    (tmp_path / "bad.toml").write_text("[slurm")
+    with pytest.raises(PlanError, match="is not TOML"):
+        read(str(tmp_path / "bad.toml"))
+    (tmp_path / "bad.toml").write_text("[k8s]")
+    with pytest.raises(PlanError, match=r"has no table \[slurm\]"):
+        read(str(tmp_path / "bad.toml"))
