@@ -104,10 +104,14 @@ def test_a_lost_launch_that_fails_by_itself_when_it_is_repeated_has_failed_once(
 
     where = tmp_path / "run"
     launch(lambda command: lose(command) if first(command) else leave(command))
+    run = read_run(where)
+    assert run.manifest.experiment is not None
+    lacking = few_launches(observe(where).cells.values(), run.manifest.experiment)
+    assert lacking == "fewer launches than its 2 in 2 cells"
     code, err = launch(lambda command: 7 if first(command) else leave(command), "--resume", str(where))
     assert (code, [one.launch for one in read_run(where).records]) == (1, [0, 1, 1, 0]), err
     cells = observe(where).cells.values()
-    assert sum(cell.failed for cell in cells) == 1 and not any(cell.lost for cell in cells)
+    assert [(cell.failed, cell.lost) for cell in cells] == [(1, {})] * 2
 
 
 def test_a_run_is_not_gone_on_with_on_another_image(launch: Launch, begun: Path) -> None:

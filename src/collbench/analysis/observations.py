@@ -309,7 +309,7 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
     A launch that fails before its end is recorded once, and has failed in all its cells of which there is no record.
     """
     last = first
-    failures: dict[tuple[Where, int], str] = {}
+    failures: dict[tuple[Where, int], Record] = {}
     without_time: set[tuple[Case, int]] = set()
     for record in records:
         cell = cells.get(record.case)
@@ -321,16 +321,15 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
         if record.status != "ok":
             without_time.add((record.case, launch))
         if record.status == "failed":
-            failures[record.case.where, launch] = record.reason or record.status
+            failures[record.case.where, launch] = record
     places: dict[Where, list[Cell]] = {where: [] for where, _ in failures}
     for case, cell in cells.items():
         if case.where in places:
             places[case.where].append(cell)
-    for (where, launch), reason in failures.items():
+    for (where, launch), record in failures.items():
         for cell in places[where]:
             if launch not in cell.launches and (cell.case, launch) not in without_time:
-                cell.failed += 1
-                cell.reasons.add(reason)
+                cell.add(record, launch)
     return last
 
 
