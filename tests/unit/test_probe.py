@@ -29,6 +29,7 @@ class Made:
     """A backend that is there, or why it is not."""
 
     packages: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
 
     def __init__(self, why: str | None) -> None:
         self.why = why

@@ -112,7 +112,7 @@ def test_a_world_beside_those_with_a_node_for_servers_begins_on_a_node_of_worker
                                            "2 hosts beside that of the servers. Take a multiple of it."),
         ({"hosts": (4,)}, "2 workers cannot be spread evenly over 3 hosts beside"),
         ({"servers": (0,)}, "1 rank on 2 hosts: 1 rank cannot be spread evenly over 2 hosts"),
-        ({"servers": (9,)}, "9 ranks with 1 core each need 9 cores, and this machine offers 8"),
+        ({"servers": (9,)}, "9 ranks with 1 core each need 9 cores, and a node of the site offers 8"),
         ({"spare": "chief"}, 'spare "chief": all ranks of a node get as many cores'),
         ({"benchmarks": ("dd",), "workers": (), "servers": (1,), "hosts": (1,)}, "benchmarks of storage"),
         ({"more": "servers = { cores = 3 }"}, "unknown key 'cores'"),
