@@ -21,7 +21,7 @@ from collbench.backends import get
 from collbench.bindings.spec import Options, Session, allgather
 from collbench.machine.facts import rank_facts
 from collbench.run.expand import cases_of
-from collbench.run.host_clocks import HostClocks
+from collbench.run.host_clocks import HostClocks, readers_of
 from collbench.run.measure import measure
 from collbench.run.method import choose_method
 from collbench.run.watchdog import Unwatched
@@ -84,7 +84,7 @@ def work(session: Session) -> None:
     world, (times, samples) = session.world, map(int, sys.argv[1:])
     ranks = tuple(allgather(world, rank_facts()))
     truth: list[int] = allgather(world, true_offset())
-    clocks = Keeping(session, [rank.clock_id for rank in ranks])
+    clocks = Keeping(session, readers_of(rank.clock_id for rank in ranks), ranks[world.rank].clock_id)
     clocks.begin()
     found: dict[str, Any] = {"offsets": offsets(clocks, truth, times), "cases": []}
     plan = Plan(collectives=("bcast", "allreduce"), backends=("mpi",), sizes=("8", "4K", "64K"), drivers=("native",),
