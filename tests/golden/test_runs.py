@@ -54,6 +54,11 @@ COMMANDS = {
     "model-ddp-cpu.txt": "model results/ddp-cpu",
     "show-slurm-toy.txt": "show results/slurm-toy",
     "compare-slurm-toy.txt": "compare results/slurm-toy --by policy --style csv",
+    "show-leelee2024.txt": "show results/leelee2024",
+    "compare-leelee2024.txt": "compare results/leelee2024 --by policy --style csv",
+    "show-leelee2024-slurm.txt": "show results/leelee2024-slurm",
+    "compare-leelee2024-slurm.txt": "compare results/leelee2024-slurm --by policy --style csv",
+    "compare-clocks.txt": "compare results/clocks/common results/clocks/synced --in-blocks --style csv",
     "compare-ddp-cpu.txt": "compare results/ddp-cpu --by policy --style csv",
     "compare-storage.txt": "compare results/storage --by storage --given policy=multi --style csv",
 }  # fmt: skip
@@ -74,5 +79,6 @@ def test_a_measured_run_says_what_it_said(
 
 def test_every_measured_run_is_looked_at() -> None:
     runs = {path.parent.name for path in ROOT.glob("results/*/manifest.json")}
+    runs |= {"clocks/common", "clocks/synced"}  # folders of runs
     assert runs == {word.removeprefix("results/") for text in COMMANDS.values() for word in text.split() if "/" in word}
     assert {path.name for path in (ROOT / "tests/golden/runs").iterdir()} == set(COMMANDS)
