@@ -192,11 +192,7 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
         lines.append("needs about k more launches: with so many more, a verdict has a probability of 80 %")
     if not rows[0].blocks:
         lines.append(NOT_INTERLEAVED)
-    scores = [comparison.serial for comparison in rows if comparison.serial is not None]
-    if scores and sum(scores) / len(scores) > SERIAL:
-        lines.append(
-            "launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"
-        )
+    lines += dependent(rows)
     left_out = sum(comparison.left_out for comparison in rows)
     if left_out:
         lines.append(f"launches left out, because they were measured differently from their partners: {left_out}")
@@ -206,6 +202,14 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
     if any(comparison.slow is not None for comparison in rows):
         lines.append(f"over {SLOW} times the median: occasional slow launches, which a median does not show")
     return lines
+
+
+def dependent(rows: Sequence[Comparison]) -> list[str]:
+    """That neighbouring launches are alike, where this would be chance in one table of twenty."""
+    scores = [comparison.serial for comparison in rows if comparison.serial is not None]
+    if not scores or sum(scores) / len(scores) <= SERIAL:
+        return []
+    return ["launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"]
 
 
 NOT_INTERLEAVED = (

@@ -11,7 +11,9 @@ from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.advice.sizes import at
-from collbench.report.cells import SIGNS, disturbances, times
+from collbench.report.advice.answer import answer
+from collbench.report.cells import digits, disturbances, interval, times
+from collbench.report.comparison import dependent
 from collbench.report.tables import Table
 from collbench.units import format_size
 
@@ -22,14 +24,28 @@ MANY = 5
 MOST_SIZES = 6
 
 
-def tables(advices: Sequence[Advised], results: Sequence[GuidelineResult], cautions: Sequence[str] = ()) -> list[Table]:
-    """A table of costs for each operation, with the answer and cautions as its notes; then violated guidelines."""
-    return [*(_with_answer(costs(advised), advised, cautions) for advised in advices), *guideline_tables(results)]
+def answers(advices: Sequence[Advised]) -> list[Table]:
+    """Of each operation at most three lines."""
+    return [Table(advised.title, (), (), tuple(answer(advised))) for advised in advices]
 
 
-def _with_answer(table: Table, advised: Advised, cautions: Sequence[str]) -> Table:
-    cells = [cell for cells in advised.advice.question.cells.values() for cell in cells.values()]
-    return replace(table, notes=(*sentences(advised), *disturbances(cells), *cautions, *table.notes))
+def cautions(advices: Sequence[Advised], others: Sequence[str]) -> list[Table]:
+    """What could mislead in all answers, once: how it was measured, what disturbed it, and these `others`."""
+    cells = [
+        cell for advised in advices for of_size in advised.advice.question.cells.values() for cell in of_size.values()
+    ]
+    compared = [one for advised in advices for at in advised.advice.sizes for one in at.others.values()]
+    lines = (*others, *dependent(compared), *disturbances(cells))
+    return [Table("what could mislead", (), (), lines)] if lines else []
+
+
+def evidence(advices: Sequence[Advised], results: Sequence[GuidelineResult]) -> list[Table]:
+    """A table of costs for each operation, with what it shows as its notes; then violated guidelines."""
+    found = [(advised, costs(advised)) for advised in advices]
+    return [
+        *(replace(table, notes=(*sentences(advised), *table.notes)) for advised, table in found),
+        *guideline_tables(results),
+    ]
 
 
 def costs(advised: Advised) -> Table:
@@ -45,7 +61,6 @@ def costs(advised: Advised) -> Table:
     notes = (
         *_of_many(question),
         *_not_shown(advised),
-        *_below_best(sizes),
         *([_LEGEND] if varying else []),
     )
     return Table(advised.title, columns, tuple(rows), notes)
@@ -72,20 +87,9 @@ def _not_shown(advised: Advised) -> list[str]:
     ]
 
 
-def _below_best(sizes: Sequence[AtSize]) -> list[str]:
-    """Why an option may take less than the time of the best."""
-    below = any((at.cost(option) or 1.0) < 0.995 for at in sizes for option in at.others)
-    return [_BELOW_BEST] if below else []
-
-
-_BELOW_BEST = (
-    "below 1.00x: the best has the lowest median of launches, and a factor is the median of the ratios of launches to "
-    "those of the best; where two options are about equally fast, these can disagree"
-)
-
 _LEGEND = (
     "1.50x: 1.50 times the time of the best option at that size, for the fastest option with that choice (95 % "
-    "interval); =: the same within the margin; ?: undecided"
+    "interval); as fast: the same within the margin; open: the launches do not tell"
 )
 
 
@@ -117,7 +121,11 @@ def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
     if not compared:
         return "-"
     ratio, verdict = min(compared, key=lambda pair: pair[0].value)
-    return f"{times(ratio)}{SIGNS.get(verdict, '')}"
+    return f"{_STATES[verdict]}{interval(ratio.interval, digits)}" if verdict in _STATES else times(ratio)
+
+
+#: Verdicts that are said rather than shown as a number: one below 1 would contradict the choice of the best.
+_STATES = {"inconclusive": "open", "same": "as fast", "negligible": "as fast"}
 
 
 def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:

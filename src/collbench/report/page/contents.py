@@ -17,7 +17,9 @@ from collbench.analysis.options import Question, questions
 from collbench.analysis.pairs import within
 from collbench.analysis.paper.reference import Paper
 from collbench.errors import RequestError
-from collbench.report.advice.sentences import Advised, complete, headline, sentences
+from collbench.report.advice.answer import answer as of_operation
+from collbench.report.advice.answer import headline
+from collbench.report.advice.sentences import Advised, complete, sentences
 from collbench.report.advice.tables import costs, guideline_tables
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.models.steps import accuracy_tables, cost_tables
@@ -101,9 +103,9 @@ def chapter(
 
 
 def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
-    """Three lines: of one operation its first sentences, of several their headlines on the most ranks."""
+    """Three lines: those of a single operation; of several their headlines on the most ranks."""
     if len(advices) == 1:
-        return tuple(sentences(advices[0])[:3])
+        return tuple(of_operation(advices[0]))
     largest = [max(group, key=_ranks) for group in _by_operation(advices)]
     return tuple(headline(advised) for advised in largest[:3])
 
