@@ -68,7 +68,7 @@ def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: 
     (only,) = advice.ranges
     assert only.sure == "undecided"
     assert answer(complete([advice], True)[0]) == [
-        "Take openmpi.", "Instead mpich: open.",
+        "Take openmpi at 8.", "Instead mpich: open.",
         "Not sure: 1 of 1 other may be as fast (at least 2 more launches needed).",
     ]  # fmt: skip
 
@@ -196,7 +196,7 @@ def test_affinity_is_named_where_it_varies(tmp_path: Path) -> None:
 def test_the_headline_names_the_choice_the_price_of_isolation_and_how_sure_it_is(tmp_path: Path) -> None:
     (advice,) = advice_on(ladder(tmp_path / "run"))
     assert headline(complete([advice], True)[0]) == (
-        "allreduce sum float32, 2 ranks: Take host. Instead single strict: 3.00x (3.00 .. 3.00) the time at 1K. "
+        "allreduce sum float32, 2 ranks: Take host at 1K. Instead single strict: 3.00x (3.00 .. 3.00) the time. "
         "Sure: every other option is slower."
     )
 
@@ -206,7 +206,7 @@ def test_a_price_that_is_not_decided_is_no_number(tmp_path: Path) -> None:
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     found = complete([advice], True)[0]
     take, instead, sure = answer(found)
-    assert (take, instead) == ("Take host.", "Instead single strict: open.")
+    assert (take, instead) == ("Take host at 1K.", "Instead single strict: open.")
     assert sure.startswith("Not sure: 1 of 1 other may be as fast (")
     said = "The most isolated option (Open MPI 5.0.11, single strict) may be as fast as the best at 1K: undecided"
     assert any(line.startswith(said) for line in sentences(found))

@@ -31,7 +31,6 @@ from collbench.report.advice.sentences import complete, sentences
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 
-
 HOST, MULTI = (made_case(policy, step, image="a") for policy, step in (("host", None), ("multi", "strict")))
 
 
@@ -235,12 +234,10 @@ def test_what_is_slower_on_one_side_of_a_gap_alone_leaves_it_open(tmp_path: Path
 
 def test_what_failed_or_was_skipped_cannot_be_taken_and_leaves_nothing_open(tmp_path: Path) -> None:
     case = made_case("multi", "strict", image="a")
-    for name, third in (
-        ("failed", ["died"] * 10),
-        ("skipped", [made_failure(case, n, "no such", "skipped") for n in range(10)]),
-    ):
+    skipped = [made_failure(case, n, "no such", "skipped") for n in range(10)]
+    for name, third in (("failed", ["died"] * 10), ("skipped", skipped)):
         cells: dict[Case, list[Entry]] = {
-            made_case("host", image="a"): [*spread(10 * US)], made_case("single", "strict", image="a"): [*spread(30 * US)],
+            HOST: [*spread(10 * US)], made_case("single", "strict", image="a"): [*spread(30 * US)],
             case: [*third],
         }  # fmt: skip
         (advice,) = advice_on(write_run(tmp_path / name, cells))

@@ -15,7 +15,7 @@ from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
-from collbench.report.advice.tables import answers, cautions, evidence
+from collbench.report.advice.tables import answers, cautions, evidence, with_answers
 from collbench.report.comparison import NOT_INTERLEAVED
 from collbench.report.models.steps import cost_entry, cost_tables
 from collbench.schema.case import own_axes
@@ -63,7 +63,6 @@ def command(
     of_steps = step_costs(observed, steps, margin)
     lines = [line for table in misleading for line in table.notes]
     found = document(advices, guidelines, lines) | {"steps": [cost_entry(step, of_steps) for step in steps]}
-    shown = [*answers(advices), *misleading]
-    if why or style in COMPLETE:
-        shown += [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
-    say(shown, found, style)
+    tables = [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
+    brief = [*answers(advices), *misleading]
+    say(with_answers(tables, brief) if style in COMPLETE else [*brief, *(tables if why else ())], found, style)

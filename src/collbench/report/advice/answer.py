@@ -1,4 +1,4 @@
-"""Advice in one breath: at most three lines for an operation. What to take, what another choice costs, how sure it is."""
+"""Advice in one breath: at most three lines for an operation: what to take, what else costs, how sure that is."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def headline(advised: Advised) -> str:
 
 
 def _take(advice: Advice) -> str:
-    """`Take openmpi, multi ipc at 8 to 4K; mpich, host at 8K to 1M.`"""
+    """`Take openmpi, multi ipc at 8 to 4K; mpich, host at 8K to 1M`: an option for each range."""
     question = advice.question
-    parts = [f"{question.name(of.option)}{at_some(question, *(one.size for one in of.sizes))}" for of in advice.ranges]
+    parts = [f"{question.name(of.option)}{at(question, *(one.size for one in of.sizes))}" for of in advice.ranges]
     return f"Take {some(parts, MOST_RANGES)}."
 
 
@@ -124,7 +124,7 @@ def _slower(question: Question, slower: Sequence[tuple[Comparison, int]], everyw
     worst, size = max(slower, key=lambda pair: _ratio(pair[0]))
     assert worst.ratio is not None
     if len(slower) == 1:
-        return f"{times(worst.ratio)} the time{at(question, size)}"
+        return f"{times(worst.ratio)} the time{at_some(question, size)}"
     least = min(map(_ratio, (comparison for comparison, _ in slower)))
     where = "" if everywhere else at(question, *(size for _, size in slower))
     return f"{digits(least)}x to {times(worst.ratio)} the time{where}, most{at(question, size)}"

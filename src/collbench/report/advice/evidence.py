@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from collbench.analysis.advise import Advice, AtSize
 from collbench.analysis.compare import Comparison
 from collbench.analysis.options import Option, Question
-from collbench.analysis.planning import MOST
 from collbench.report.advice.sentences import some
 from collbench.report.advice.sizes import at, at_some
+from collbench.report.more_launches import what_tells
 from collbench.units import counted, format_size
 
 #: At more open sizes than this, options are not counted for each.
@@ -41,36 +41,6 @@ def _counted(question: Question, rivals: Sequence[tuple[AtSize, list[Comparison]
     listed = [f"{count} of {counted(of, 'other')}{at(question, size)}" if not number else
               f"{count} at {format_size(size)}" for number, (size, count) in enumerate(counts.items())]  # fmt: skip
     return ", ".join(listed)
-
-
-def what_tells(comparisons: Sequence[Comparison]) -> str:
-    """How many launches would decide how many of these, or why launches would not."""
-    few = [one.launches_more for one in comparisons if one.launches_more and _few(one)]
-    if few:
-        return f"at least {counted(max(few), 'more launch', 'more launches')} needed"
-    counts = sorted(one.launches_more for one in comparisons if one.launches_more is not None)
-    why = sorted({_reason(one) for one in comparisons if one.launches_more is None} - {_OVER})
-    said = []
-    if counts:
-        of = "" if len(counts) == len(comparisons) else f" for {len(counts)} of {len(comparisons)} cells"
-        number = counted(counts[-1], "more launch", "more launches")
-        said.append(f"about {number} would tell{of}: collbench launch --until decided")
-    elif any(_reason(one) == _OVER for one in comparisons):
-        said.append(f"not even {MOST} more launches would tell")
-    return "; ".join((*said, *some(why, 2).split("; "))) if why else "; ".join(said)
-
-
-_OVER = f"needs more than {MOST} more launches"
-
-
-def _few(comparison: Comparison) -> bool:
-    return comparison.ratio is None or comparison.ratio.interval is None
-
-
-def _reason(comparison: Comparison) -> str:
-    """Why it is undecided, without slow launches: they have a sentence of their own, which names the options."""
-    about_slow = "" if comparison.slow is None else f"; {comparison.slow.text}"
-    return comparison.why.removesuffix(about_slow)
 
 
 def _gaps(question: Question, undecided: Sequence[tuple[Option, AtSize]]) -> list[str]:

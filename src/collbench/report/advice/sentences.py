@@ -167,7 +167,8 @@ def _cost(question: Question, where: AtSize, option: Option) -> str | None:
     if comparison.verdict in ("same", "negligible"):
         return f"is as fast as the best{at(question, where.size)}"
     if comparison.verdict == "inconclusive":
-        return f"may be as fast as the best{at(question, where.size)}: undecided{interval(comparison.ratio.interval, lambda end: f'{digits(end)}x')}"
+        ends = interval(comparison.ratio.interval, lambda end: f"{digits(end)}x")
+        return f"may be as fast as the best{at(question, where.size)}: undecided{ends}"
     return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}"
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from collbench.analysis.advise import AtSize
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
+from collbench.report.advice.answer import answer
 from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.advice.sizes import at
-from collbench.report.advice.answer import answer
 from collbench.report.cells import digits, disturbances, interval, times
 from collbench.report.comparison import dependent
 from collbench.report.tables import Table
@@ -46,6 +46,14 @@ def evidence(advices: Sequence[Advised], results: Sequence[GuidelineResult]) -> 
         *(replace(table, notes=(*sentences(advised), *table.notes)) for advised, table in found),
         *guideline_tables(results),
     ]
+
+
+def with_answers(tables: Sequence[Table], brief: Sequence[Table]) -> list[Table]:
+    """Tables of evidence for styles that have no place for sentences but below a table of the same title."""
+    lines = {table.title: table.notes for table in brief}
+    found = [replace(table, notes=(*lines.pop(table.title, ()), *table.notes)) for table in tables]
+    left = tuple(line for notes in lines.values() for line in notes)
+    return [replace(found[0], notes=(*found[0].notes, *left)), *found[1:]] if found else list(brief)
 
 
 def costs(advised: Advised) -> Table:
