@@ -26,6 +26,7 @@ from collbench.report.models.steps import accuracy_tables, cost_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.environment import about, misleading
 from collbench.report.page.figures.bars import bars
+from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.ladder import ladders
 from collbench.report.page.programs import programs
@@ -99,7 +100,13 @@ def chapter(
         sections.append(Section("Training steps", tables=(*of_places, *accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
-                   measured.picture)  # fmt: skip
+                   measured.picture or _picture(advices, margin, figures, number))  # fmt: skip
+
+
+def _picture(advices: Sequence[Advised], margin: float, figures: bool, number: int) -> tuple[Figure, ...]:
+    """The answer of collectives as one picture, of each operation on the most ranks."""
+    largest = [max(group, key=_ranks) for group in _by_operation(advices)]
+    return choices(largest, margin, f"c{number}-choices") if figures else ()
 
 
 def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
