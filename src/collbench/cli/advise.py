@@ -15,7 +15,7 @@ from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
-from collbench.report.advice.tables import answers, cautions, evidence, with_answers
+from collbench.report.advice.tables import brief, cautions, evidence, with_answers
 from collbench.report.comparison import NOT_INTERLEAVED
 from collbench.report.models.steps import cost_entry, cost_tables
 from collbench.schema.case import own_axes
@@ -57,12 +57,11 @@ def command(
     asked = questions(observed, wanted)
     advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
     guidelines = check(observed, margin)
-    misleading = cautions(advices, (*(() if observed.interleaved else (NOT_INTERLEAVED,)), *differing(each)))
+    interleaved = [] if observed.interleaved else [NOT_INTERLEAVED]
+    misleading = [*interleaved, *differing(each), *cautions(advices)]
     places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
     steps = [step for step in training_steps(observed) if step.case.where in places]
     of_steps = step_costs(observed, steps, margin)
-    lines = [line for table in misleading for line in table.notes]
-    found = document(advices, guidelines, lines) | {"steps": [cost_entry(step, of_steps) for step in steps]}
-    tables = [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
-    brief = [*answers(advices), *misleading]
-    say(with_answers(tables, brief) if style in COMPLETE else [*brief, *(tables if why else ())], found, style)
+    found = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
+    answers, tables = brief(advices, misleading), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
+    say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], found, style)

@@ -63,7 +63,7 @@ def _lacks_launches(comparison: Comparison) -> bool:
 
 
 def _slow_at_times(comparison: Comparison) -> bool:
-    """Whether the other side has a larger share of launches that are far slower than most: a median does not show it."""
+    """Whether the other side has a larger share of launches that are far slower than most, which no median shows."""
     slow = comparison.slow
     return slow is not None and slow.other * slow.launches[0] > slow.base * slow.launches[1]
 

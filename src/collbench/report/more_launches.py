@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.planning import MOST
@@ -12,6 +12,15 @@ from collbench.units import counted
 _MOST_REASONS = 2
 
 _OVER = f"needs more than {MOST} more launches"
+
+
+#: What measures only what is open.
+UNTIL = "collbench launch PLAN --until decided launches again what is open, and nothing else"
+
+
+def can_tell(comparisons: Iterable[Comparison]) -> bool:
+    """Whether more launches would decide any of these."""
+    return any(one.launches_more is not None for one in comparisons)
 
 
 def what_tells(comparisons: Sequence[Comparison]) -> str:
@@ -25,7 +34,7 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
     if counts:
         of = "" if len(counts) == len(comparisons) else f" for {len(counts)} of {len(comparisons)} cells"
         number = counted(counts[-1], "more launch", "more launches")
-        said.append(f"about {number} would tell{of}: collbench launch --until decided")
+        said.append(f"about {number} would tell{of}")
     elif _OVER in why:
         said.append(f"not even {MOST} more launches would tell")
     others = [text for text in why if text != _OVER]

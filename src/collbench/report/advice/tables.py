@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collbench.analysis.advise import AtSize
+from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.answer import answer
@@ -14,6 +15,7 @@ from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.advice.sizes import at
 from collbench.report.cells import digits, disturbances, interval, times
 from collbench.report.comparison import dependent
+from collbench.report.more_launches import UNTIL, can_tell
 from collbench.report.tables import Table
 from collbench.units import format_size
 
@@ -24,19 +26,24 @@ MANY = 5
 MOST_SIZES = 6
 
 
-def answers(advices: Sequence[Advised]) -> list[Table]:
-    """Of each operation at most three lines."""
-    return [Table(advised.title, (), (), tuple(answer(advised))) for advised in advices]
+def brief(advices: Sequence[Advised], misleading: Sequence[str]) -> list[Table]:
+    """Of each operation at most three lines; then, once, what could mislead and what would decide what is open."""
+    answers = [Table(advised.title, (), (), tuple(answer(advised))) for advised in advices]
+    is_open = [one for one in _compared(advices) if one.verdict == "inconclusive"]
+    more = [UNTIL] if can_tell(is_open) else []
+    told = (("what could mislead", misleading), ("what would tell more", more))
+    return answers + [Table(title, (), (), tuple(notes)) for title, notes in told if notes]
 
 
-def cautions(advices: Sequence[Advised], others: Sequence[str]) -> list[Table]:
-    """What could mislead in all answers, once: how it was measured, what disturbed it, and these `others`."""
-    cells = [
-        cell for advised in advices for of_size in advised.advice.question.cells.values() for cell in of_size.values()
-    ]
-    compared = [one for advised in advices for at in advised.advice.sizes for one in at.others.values()]
-    lines = (*others, *dependent(compared), *disturbances(cells))
-    return [Table("what could mislead", (), (), lines)] if lines else []
+def cautions(advices: Sequence[Advised]) -> list[str]:
+    """What could mislead in any of the answers: launches that depend on each other, and what disturbed them."""
+    questions = [advised.advice.question for advised in advices]
+    cells = [cell for question in questions for of_size in question.cells.values() for cell in of_size.values()]
+    return [*dependent(_compared(advices)), *disturbances(cells)]
+
+
+def _compared(advices: Sequence[Advised]) -> list[Comparison]:
+    return [one for advised in advices for at in advised.advice.sizes for one in at.others.values()]
 
 
 def evidence(advices: Sequence[Advised], results: Sequence[GuidelineResult]) -> list[Table]:

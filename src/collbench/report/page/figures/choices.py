@@ -11,6 +11,7 @@ from collbench.analysis.options import Option, Question
 from collbench.report.advice.sentences import Advised
 from collbench.report.advice.sizes import at
 from collbench.report.cells import digits, times
+from collbench.report.more_launches import UNTIL
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ WIDTH, ROW, FRAME = 12.0, 0.25, 1.3
 _CAPTION = (
     "The time of every option over that of the fastest, on a logarithmic axis; whiskers: 95 % interval; grey band: the "
     "margin, ±{margin:g} %. Shaded: the option to take. Diamond: the fastest; triangle: slower; square: as fast within "
-    "the margin; circle: undecided."
+    "the margin; circle: undecided ({until})."
 )
 
 
@@ -64,8 +65,8 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
     title = f"What every option takes{where}"
     values = "; ".join(f"{panel.title}: {_told(panel, rows)}" for panel in panels)
     size = (WIDTH, FRAME + ROW * len(rows))
-    return (draw(name, title, _CAPTION.format(margin=margin * 100), lambda axes: _paint(axes, panels, rows, margin), size,
-                 values),)  # fmt: skip
+    caption = _CAPTION.format(margin=margin * 100, until=UNTIL)
+    return (draw(name, title, caption, lambda axes: _paint(axes, panels, rows, margin), size, values),)
 
 
 def _panels(advices: Sequence[Advised]) -> list[Panel]:
@@ -161,13 +162,12 @@ def _row(axes: Axes, index: int, row: Row, panel: Panel, number: int) -> None:
     ratio = comparison.ratio if comparison is not None else None
     if row.option != panel.at.best and ratio is None:
         return
-    if ratio is not None and ratio.interval is not None:
-        axes.plot(ratio.interval, [index] * 2, color=colour, linewidth=1.6, solid_capstyle="butt")
     value = 1.0 if ratio is None else ratio.value
+    low, high = (value, value) if ratio is None or ratio.interval is None else ratio.interval
     inside = PAPER if marker == "o" else colour
-    (point,) = axes.plot([value], [index], marker, color=colour, markerfacecolor=inside, markersize=6,
-                         markeredgewidth=1.4)  # fmt: skip
-    mark(point, 1000 * number + index)
+    (line,) = axes.plot([low, value, high], [index] * 3, marker=marker, markevery=[1], color=colour, linewidth=1.6,
+                        solid_capstyle="butt", markerfacecolor=inside, markersize=6, markeredgewidth=1.4)  # fmt: skip
+    mark(line, 1000 * number + index)
 
 
 def _scale(axes: Axes, panels: Sequence[Panel], margin: float) -> None:
