@@ -15,6 +15,9 @@ from collbench.report.cells import digits, times
 #: More ranges, or other libraries, than these are counted.
 MOST_RANGES, MOST_LIBRARIES = 4, 2
 
+#: Of so few options, those that may be as fast are named where it is said how sure the choice is, and not before.
+FEW = 3
+
 #: Verdicts by which two options are equally fast.
 EQUAL = ("same", "negligible")
 
@@ -22,7 +25,7 @@ Choice = Callable[[Option], bool]
 
 
 def answer(advised: Advised) -> list[str]:
-    """One line where there is nothing to choose, else three, or two where nothing was compared."""
+    """One line where there is nothing to choose, else three; two where the second would say what the third says."""
     advice = advised.advice
     nothing = without_answer(advice)
     if nothing:
@@ -54,7 +57,8 @@ def _costs(advice: Advice) -> str:
     said += [_price(advice, name, _of_library(name)) for name in list(filter(None, libraries))[:MOST_LIBRARIES]]
     if not said:
         said += [_price(advice, question.name(option), option.__eq__) for option in _next_best(advice)]
-    return f"Instead {'; '.join(said)}." if said else ""
+    bare = len(question.options) <= FEW and all(price.endswith((": open", ": as fast")) for price in said)
+    return "" if bare or not said else f"Instead {'; '.join(said)}."
 
 
 def _of_library(name: str) -> Choice:
@@ -86,7 +90,7 @@ def _next_best(advice: Advice) -> list[Option]:
 
 
 def _price(advice: Advice, name: str, choice: Choice) -> str:
-    """`single strict takes 1.87x to 41.9x (34.9 .. 59.7) the time, most at 8; open at 1M`."""
+    """`single strict: 1.87x to 41.9x (34.9 .. 59.7) the time at 8, 64K, most at 8, open at 1M`."""
     question = advice.question
     found = [(_state(one, of.option, choice), one) for of in advice.ranges for one in of.sizes]
     slower = [(comparison, one.size) for (state, comparison), one in found if state == "slower" and comparison]
@@ -103,7 +107,8 @@ def _state(one: AtSize, taken: Option, choice: Choice) -> tuple[str, Comparison 
     if choice(taken):
         return "taken", None
     if choice(one.best):  # and yet another one is taken: what is known of both decides
-        return ("as fast" if one.others[taken].verdict in EQUAL else "open"), None
+        known = one.others.get(taken)
+        return ("as fast" if known is not None and known.verdict in EQUAL else "open"), None
     options = [other for option, other in one.others.items() if choice(option) and other.ratio is not None]
     if not options:
         return "not compared", None

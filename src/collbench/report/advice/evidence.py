@@ -15,6 +15,9 @@ from collbench.units import counted, format_size
 #: At more open sizes than this, options are not counted for each.
 _MOST_SIZES = 3
 
+#: More options that may be as fast are counted.
+_MOST_NAMED = 2
+
 
 def open_at(advice: Advice, undecided: Sequence[tuple[Option, AtSize]]) -> list[str]:
     """Of the option taken at these sizes: launches in which it failed, options that may be as fast, and gaps."""
@@ -26,21 +29,30 @@ def open_at(advice: Advice, undecided: Sequence[tuple[Option, AtSize]]) -> list[
     rivals = [(one, list(one.undecided.values())) for _, one in undecided if one.undecided]
     if rivals:
         comparisons = [comparison for _, several in rivals for comparison in several]
-        parts.append(f"{_counted(question, rivals)} may be as fast ({what_tells(comparisons)})")
+        parts.append(f"{_named(question, undecided) or _counted(question, rivals)} ({what_tells(comparisons)})")
     return parts + _gaps(question, undecided)
 
 
+def _named(question: Question, undecided: Sequence[tuple[Option, AtSize]]) -> str:
+    """`host, mpich may be as fast at 8`, where these are few; empty where they are many."""
+    found = [({one.best, *one.undecided} - {option}, one.size) for option, one in undecided if one.undecided]
+    names = sorted({question.name(option) for rivals, _ in found for option in rivals})
+    if len(names) > _MOST_NAMED:
+        return ""
+    return f"{'; '.join(names)} may be as fast{at_some(question, *(size for _, size in found))}"
+
+
 def _counted(question: Question, rivals: Sequence[tuple[AtSize, list[Comparison]]]) -> str:
-    """`7 of 17 others at 8, 9 at 64K`; of many sizes the most."""
+    """`7 of 17 others at 8, 9 at 64K may be as fast`; of many sizes the most."""
     counts = {one.size: len(several) for one, several in rivals}
     of = max(len(one.others) for one, _ in rivals)
     most = max(counts.values())
     if len(rivals) > _MOST_SIZES or len(set(counts.values())) == 1:
         upto = "up to " if len(set(counts.values())) > 1 else ""
-        return f"{upto}{most} of {counted(of, 'other')}{at_some(question, *counts)}"
+        return f"{upto}{most} of {counted(of, 'other')} may be as fast{at_some(question, *counts)}"
     listed = [f"{count} of {counted(of, 'other')}{at(question, size)}" if not number else
               f"{count} at {format_size(size)}" for number, (size, count) in enumerate(counts.items())]  # fmt: skip
-    return ", ".join(listed)
+    return f"{', '.join(listed)} may be as fast"
 
 
 def _gaps(question: Question, undecided: Sequence[tuple[Option, AtSize]]) -> list[str]:
