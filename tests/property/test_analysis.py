@@ -25,9 +25,9 @@ from collbench.analysis.pairs import Pair, within
 from collbench.cli import run_command
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
-from collbench.report.verdict import tables as of_verdict
 from collbench.report.launches import summary
 from collbench.report.tables import FORMATS
+from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import Case
 from collbench.schema.record import Record
 

@@ -159,5 +159,6 @@ def _remarks(comparisons: Sequence[Comparison]) -> list[str]:
     more = len(transports) - MOST_REASONS
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
     waited = [line for line in cpu_time.remarks(comparisons) if not line.startswith(cpu_time.COLUMN)]
-    found = (*unequal, *waited, *of_launches(comparisons, planned=False), *told, *disturbances(cells))
+    limits = of_launches(comparisons, planned=False) if comparisons else []
+    found = (*unequal, *waited, *limits, *told, *disturbances(cells))
     return list(dict.fromkeys(found))
