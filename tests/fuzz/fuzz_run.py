@@ -33,6 +33,7 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.report.comparison import document, tables
     from collbench.report.launches import summary
     from collbench.report.tables import FORMATS
+    from collbench.report.verdict import tables as of_verdict
     from collbench.schema.pack import LARGEST, pack
     from collbench.schema.record import Record
     from collbench.schema.sample_files import SampleFiles
@@ -254,7 +255,7 @@ def printed(pairs: list[Pair], chosen: atheris.FuzzedDataProvider) -> None:
     """A table in one of the formats, and a JSON document without NaN."""
     made = compare(pairs, in_blocks=chosen.ConsumeBool())
     style = list(FORMATS.values())[chosen.ConsumeIntInRange(0, len(FORMATS) - 1)]
-    quiet(style(tables(made)))
+    quiet(style([*of_verdict(made, 0.02), *tables(made)]))
     assert b"NaN" not in msgspec.json.encode(document(made, 0.02))
     json.loads(harmless(msgspec.json.encode(document(made, 0.02)).decode()))
 

@@ -27,6 +27,7 @@ from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
 from collbench.report.launches import summary
 from collbench.report.tables import FORMATS
+from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import Case
 from collbench.schema.record import Record
 
@@ -160,7 +161,7 @@ def test_whatever_was_recorded_every_style_prints_it(records: list[Record], marg
     run = observed(records)
     summary(run.cells)
     found = list(by_policy(records, in_blocks).values())
-    shown = tables(found)
+    shown = [*of_verdict(found, margin), *tables(found)]
     for style in FORMATS.values():
         assert "nan" not in style(shown)
     text = msgspec.json.encode(document(found, margin))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pytest
 from tests.unit.advised_runs import US, advice_on, ladder, two_libraries
 from tests.unit.made_runs import (
@@ -17,8 +19,9 @@ from tests.unit.made_runs import (
 from collbench.analysis.crossover import crossover
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.recovery import recoveries
-from collbench.report.advice.sentences import Advised, complete, headline, sentences
-from collbench.report.advice.tables import tables
+from collbench.report.advice.answer import answer, headline
+from collbench.report.advice.sentences import Advised, complete, sentences
+from collbench.report.advice.tables import costs
 
 
 def test_the_quickest_option_is_taken_and_the_next_best_has_its_price(tmp_path: Path) -> None:
@@ -27,6 +30,30 @@ def test_the_quickest_option_is_taken_and_the_next_best_has_its_price(tmp_path: 
     assert (advice.question.name(only.option), only.sure, only.rivals) == ("openmpi", "sure", set())
     (line,) = sentences(complete([advice], True)[0])
     assert line == "8 to 1K: take openmpi. Next best: mpich, 2.00x (2.00 .. 2.00) the time at 1K."
+
+
+def test_the_best_is_chosen_by_the_ratios_that_are_printed(tmp_path: Path) -> None:
+    """A has the lowest typical time within blocks, B the lower one in most blocks: by the ratio A takes 1.02x."""
+    third = [30.0, 30.0, 30.0, 3.0, 3.0, 3.0, 3.0]
+    quicker = [9.8 * US * (1.0 if block < 4 else 1.5) for block in range(7)]
+    cells = {made_case(image="a"): [10 * US] * 7, made_case(image="b"): quicker,
+             made_case(image="c"): [time * US for time in third]}  # fmt: skip
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    (size,) = advice.sizes
+    assert all((size.cost(option) or 1.0) >= 1.0 for option in size.others)
+
+
+def test_in_a_cycle_of_ratios_the_best_has_the_largest_of_the_least_ratios(tmp_path: Path) -> None:
+    """B takes 0.9x the time of A in most blocks, C 0.95x that of B, and A 0.8x that of C."""
+    orders = {"a": (10.0, 9.0, 8.0), "b": (9.0, 8.0, 10.0), "c": (8.5, 11.0, 9.0)}
+    cells = {made_case(image=name): [times[block % 3] * US for block in range(9)] for name, times in orders.items()}
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    (size,) = advice.sizes
+    values = {name: np.array([orders[name][block % 3] for block in range(9)]) for name in orders}
+    least = {best: min(float(np.median(values[other] / values[best])) for other in orders if other != best)
+             for best in orders}  # fmt: skip
+    assert all(value < 1 for value in least.values()), "a cycle"
+    assert advice.question.name(size.best) == max(least, key=lambda name: least[name])
 
 
 def test_what_is_the_same_within_the_margin_is_tied(tmp_path: Path) -> None:
@@ -40,8 +67,10 @@ def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: 
     (advice,) = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}, launches=4))
     (only,) = advice.ranges
     assert only.sure == "undecided"
-    told = sentences(complete([advice], True)[0])[-1]
-    assert told == "Undecided: 1 option at 8 (an interval needs at least 2 more launches)."
+    assert answer(complete([advice], True)[0]) == [
+        "Take openmpi at 8.",
+        "Not sure: mpich may be as fast (at least 2 more launches needed).",
+    ]  # fmt: skip
 
 
 def test_a_choice_that_flips_makes_two_ranges_and_a_crossing_between_them(tmp_path: Path) -> None:
@@ -159,42 +188,48 @@ def test_affinity_is_named_where_it_varies(tmp_path: Path) -> None:
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     text = " ".join(sentences(complete([advice], True)[0]))
     assert "1K: take host, affinity near. Next best: single strict, affinity near, 2.00x" in text
-    assert "the most isolated option (a, single strict, affinity near) takes 2.00x" in text
-    rows = tables(complete([advice], True), [])[0].rows
+    assert "The most isolated option (a, single strict, affinity near) takes 2.00x" in text
+    rows = costs(complete([advice], True)[0]).rows
     assert [row[:2] for row in rows if row[0] == "affinity"] == [("affinity", "near"), ("affinity", "far")]
 
 
-def test_the_headline_names_the_choice_and_the_price_of_isolation(tmp_path: Path) -> None:
+def test_the_headline_names_the_choice_the_price_of_isolation_and_how_sure_it_is(tmp_path: Path) -> None:
     (advice,) = advice_on(ladder(tmp_path / "run"))
     assert headline(complete([advice], True)[0]) == (
-        "allreduce sum float32, 2 ranks, 1K: take host. "
-        "The most isolated option (mpich, single strict) takes 3.00x (3.00 .. 3.00) the time of the best at 1K."
+        "allreduce sum float32, 2 ranks: Take host at 1K. Instead single strict: 3.00x (3.00 .. 3.00) the time. "
+        "Sure: every other option is slower."
     )
 
 
-def test_a_price_that_is_not_decided_is_so_in_the_headline_and_in_the_section(tmp_path: Path) -> None:
+def test_a_price_that_is_not_decided_is_no_number(tmp_path: Path) -> None:
     cells = {made_case(): spread(10 * US), made_case("single", "strict"): [9 * US] * 4 + [40 * US] * 6}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     found = complete([advice], True)[0]
-    said = "of the best at 1K (undecided)."
-    assert headline(found).endswith(said)
-    assert any(line.startswith("1K: the most isolated") and line.endswith(said) for line in sentences(found))
+    take, sure = answer(found)
+    assert take == "Take host at 1K."
+    assert sure.startswith("Not sure: single strict may be as fast (")
+    said = "The most isolated option (Open MPI 5.0.11, single strict) may be as fast as the best at 1K: undecided"
+    assert any(line.startswith(said) for line in sentences(found))
 
 
-def test_the_choice_that_holds_the_best_option_reads_as_best_in_the_table(tmp_path: Path) -> None:
-    """The best has the lowest median over blocks; over it, another option's median of ratios may be below 1."""
+@pytest.mark.parametrize(
+    ("verdict", "said"), [("inconclusive", "open (0.90 .. 1.10)"), ("same", "as fast (0.90 .. 1.10)")]
+)
+def test_no_undecided_number_stands_below_that_of_the_best(
+    tmp_path: Path, verdict: Literal["inconclusive", "same"], said: str
+) -> None:
+    """Ratios can form a cycle, and then one of them is below 1."""
     places = {("openmpi", "host"): 10, ("openmpi", "multi"): 10.1, ("mpich", "host"): 20}
     cells = {made_case(place, image=image): spread(time * US) for (image, place), time in places.items()}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     (size,) = advice.sizes
     others = {
-        option: replace(one, ratio=Estimate(0.99, (0.9, 1.1), 10), verdict="inconclusive")
+        option: replace(one, ratio=Estimate(0.99, (0.9, 1.1), 10), verdict=verdict)
         if option["policy"] == "multi"
         else one
         for option, one in size.others.items()
     }
-    luckier = replace(advice, sizes=(replace(size, others=others),))
-    (table,) = tables([Advised(luckier, (), ())], [])
+    table = costs(Advised(replace(advice, sizes=(replace(size, others=others),)), (), ()))
     cost = {row[:2]: row[2] for row in table.rows}
     assert cost["library", "openmpi"] == "best" and cost["policy", "host"] == "best"
-    assert cost["policy", "multi"] == "0.99x (0.90 .. 1.10) ?"
+    assert cost["policy", "multi"] == said

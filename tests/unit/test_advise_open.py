@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 from tests.unit.advised_runs import US, advice_on
+from tests.unit.conftest import Collbench
 from tests.unit.made_runs import (
     Entry,
     experiment,
+    host,
     image,
     library,
     made_case,
+    made_failure,
     made_record,
     spread,
     write_launches,
@@ -22,9 +25,13 @@ from collbench.analysis.advise import advise
 from collbench.analysis.observations import observe
 from collbench.analysis.options import merged, questions
 from collbench.errors import RequestError
+from collbench.report.advice.answer import answer
+from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete, sentences
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
+
+HOST, MULTI = (made_case(policy, step, image="a") for policy, step in (("host", None), ("multi", "strict")))
 
 
 def places(path: Path, host_: dict[int, list[Entry]], multi: dict[int, list[Entry]]) -> Path:
@@ -172,3 +179,118 @@ def test_runs_measured_in_turns_advise_in_blocks(tmp_path: Path) -> None:
         assert advice.ranges[0].sure == sure
     with pytest.raises(RequestError, match=r"--in-blocks: .* measured the same"):
         merged([one, one], in_blocks=True)
+
+
+def three(path: Path, third: dict[int, float], sizes: tuple[int, ...] = (1024, 2048, 4096)) -> Path:
+    """20 us on the host, 40 us in single strict, and so many us in multi strict at some of the sizes."""
+    cells: dict[Case, list[Entry]] = {}
+    for size in sizes:
+        cells |= {made_case("host", image="a", size=size): [*spread(20 * US)],
+                  made_case("single", "strict", image="a", size=size): [*spread(40 * US)]}  # fmt: skip
+        if size in third:
+            cells[made_case("multi", "strict", image="a", size=size)] = [*spread(third[size] * US)]
+    return write_run(path, cells)
+
+
+def test_what_was_the_best_and_was_not_measured_at_the_largest_size_leaves_it_open(tmp_path: Path) -> None:
+    (advice,) = advice_on(three(tmp_path / "run", {1024: 10, 2048: 10}))
+    found = [(advice.question.name(one.option), one.sizes[-1].size, one.sure) for one in advice.ranges]
+    assert found == [("multi strict", 2048, "sure"), ("host", 4096, "undecided")]
+    advised = complete([advice], True)[0]
+    assert sentences(advised)[-1] == "Not compared: multi strict (not measured) at 4K."
+    assert answer(advised)[-1].endswith("not compared: multi strict at 4K.")
+    (entry,) = document([advised], [])["advice"]
+    assert [(of["size"], of["take"], of["sure"]) for of in entry["sizes"]] == [
+        (1024, "multi strict", "sure"), (2048, "multi strict", "sure"), (4096, "host", "undecided")]  # fmt: skip
+
+
+@pytest.mark.parametrize("third", [{1024: 60, 4096: 60}, {1024: 60, 2048: 60}])
+def test_what_is_slower_at_the_nearest_sizes_leaves_nothing_open_where_it_is_missing(
+    tmp_path: Path, third: dict[int, float]
+) -> None:
+    (advice,) = advice_on(three(tmp_path / "run", third))
+    (only,) = advice.ranges
+    assert (advice.question.name(only.option), only.sure) == ("host", "sure")
+    (gap,) = {1024, 2048, 4096} - set(third)
+    where = "2K" if gap == 2048 else "4K"
+    assert sentences(complete([advice], True)[0])[-1] == f"Not compared: multi strict (not measured) at {where}."
+
+
+def test_two_options_of_which_the_slow_one_has_a_gap_have_one_range(tmp_path: Path) -> None:
+    quick, slow = list[Entry](spread(10 * US)), list[Entry](spread(30 * US))
+    run = places(tmp_path / "run", {1024: quick, 2048: quick, 4096: quick}, {1024: slow, 4096: slow})
+    (advice,) = advice_on(run)
+    (only,) = advice.ranges
+    assert (advice.question.name(only.option), only.sure) == ("host", "sure")
+
+
+def test_what_is_slower_on_one_side_of_a_gap_alone_leaves_it_open(tmp_path: Path) -> None:
+    (advice,) = advice_on(three(tmp_path / "run", {1024: 10, 4096: 60}))
+    sure = {
+        one.size: (advice.question.name(of.option), one.sure(of.option)) for of in advice.ranges for one in of.sizes
+    }
+    assert sure == {1024: ("multi strict", "sure"), 2048: ("host", "undecided"), 4096: ("host", "sure")}
+
+
+def test_what_failed_or_was_skipped_cannot_be_taken_and_leaves_nothing_open(tmp_path: Path) -> None:
+    case = made_case("multi", "strict", image="a")
+    skipped = [made_failure(case, n, "no such", "skipped") for n in range(10)]
+    for name, third in (("failed", ["died"] * 10), ("skipped", skipped)):
+        cells: dict[Case, list[Entry]] = {
+            HOST: [*spread(10 * US)], made_case("single", "strict", image="a"): [*spread(30 * US)],
+            case: [*third],
+        }  # fmt: skip
+        (advice,) = advice_on(write_run(tmp_path / name, cells))
+        assert advice.ranges[0].sure == "sure"
+        assert any(line.startswith("Not compared: multi strict (") for line in sentences(complete([advice], True)[0]))
+
+
+def test_the_most_isolated_option_is_the_fastest_of_one_size_and_costs_most_at_another(tmp_path: Path) -> None:
+    """About as fast as the host at 64K, and 13 times as slow at 8 B."""
+    noise = [0.9, 1.12, 0.95, 1.07, 0.88, 1.1, 0.93, 1.2, 1.05, 0.97]
+    run = places(
+        tmp_path / "run",
+        {8: [*spread(1 * US)], 65536: [*spread(100 * US)]},
+        {8: [*spread(13 * US)], 65536: [99 * US * factor for factor in noise]},
+    )
+    (advice,) = advice_on(run)
+    found = complete([advice], True)[0]
+    (line,) = (line for line in sentences(found) if "most isolated" in line)
+    assert "may be the fastest at 64K" in line or "may be as fast as the best at 64K: undecided" in line
+    assert line.endswith("and 13.0x (13.0 .. 13.0) the time of the best at 8.")
+    (entry,) = document([found], [])["advice"]
+    assert [of["sure"] for of in entry["sizes"]] == ["sure", "undecided"]
+
+
+def test_hosts_and_boots_that_differ_between_runs_are_a_caution(here: Collbench, tmp_path: Path) -> None:
+    one = write_run(tmp_path / "one", {made_case(): spread(US)})
+    other = write_run(tmp_path / "other", {made_case(): spread(2 * US)}, libraries=(library("MPICH", "5.0.2"),),
+                      hosts=(host(name="node2", boot_id="b9"),))  # fmt: skip
+    out = here("advise", one, other).out
+    assert f"other differ: boot {host().boot_id or 'none'} against b9; host {host().name} against node2" in out
+    assert " differ: " not in here("advise", one).out
+
+
+def test_launches_that_depend_on_those_before_are_a_caution(here: Collbench, tmp_path: Path) -> None:
+    waves = [US * (1 + 0.2 * ((block // 6) % 2)) for block in range(24)]
+    for name, times, said in (("waves", waves, True), ("turns", spread(US, 24), False)):
+        out = here("advise", write_run(tmp_path / name, {HOST: spread(US, 24, 0.001), MULTI: times})).out
+        assert ("launches depend on those before them" in out) is said
+
+
+def test_a_library_that_may_be_as_fast_at_a_size_is_open_there_though_it_is_the_best(tmp_path: Path) -> None:
+    """At 8 B mpich is a little faster in the median, by noise; at 64K openmpi takes half the time."""
+    noise = [0.8 if block % 2 else 1.2 for block in range(10)]
+    cells: dict[Case, list[Entry]] = {
+        made_case(image="mpich", size=8): [0.99 * US] * 10,
+        made_case(image="openmpi", size=8): [US * factor for factor in noise],
+        made_case(image="mpich", size=65536): [*spread(20 * US)],
+        made_case(image="openmpi", size=65536): [*spread(10 * US)],
+    }  # fmt: skip
+    (advice,) = advice_on(write_run(tmp_path / "run", cells))
+    take, instead, sure = answer(complete([advice], True)[0])
+    assert (take, instead) == (
+        "Take openmpi at 8, 64K.",
+        "Instead mpich: 2.00x (2.00 .. 2.00) the time at 64K, open at 8.",
+    )
+    assert sure.startswith("How sure: every other option is slower at 64K; mpich may be as fast at 8 (")

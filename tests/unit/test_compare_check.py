@@ -193,3 +193,27 @@ def test_a_baseline_with_a_way_that_is_not_listed_is_refused(compare: Collbench,
         kept.write_text(json.dumps(document))
         found = compare(run, "--baseline", kept)
         assert (found.code, f"a launch was measured in way {way}" in found.err) == (2, True)
+
+
+@pytest.mark.parametrize("asked", MODES)
+def test_times_that_drift_fail_every_check(compare: Collbench, tmp_path: Path, asked: str) -> None:
+    """Two runs, one after the other: the machine slows down by 30 % meanwhile, which hides any difference."""
+    times = [1e-5 * (1 + 0.015 * n) for n in range(20)]
+    one, two = (
+        write_run(tmp_path / name, {made_case(): part}) for name, part in (("a", times[:10]), ("b", times[10:]))
+    )
+    found = compare(one, two, "--fail-on", asked)
+    assert (found.code, "1 undecided because times drift" in found.err) == (1, True), found.err
+
+
+def test_launches_that_are_far_slower_fail_a_check_though_the_median_is_the_same(
+    compare: Collbench, tmp_path: Path
+) -> None:
+    steady = spread(1e-5, 60, 0.002)
+    jumping = [time * (2 if n % 3 == 0 else 1) for n, time in enumerate(steady)]
+    run = write_run(tmp_path / "run", {HOST: steady, MULTI: jumping})
+    found = compare(run, "--by", "policy", "--fail-on", "slower")
+    said = "--fail-on slower: 1 with more launches that are far slower on the other side; 1 cell compared"
+    assert (found.code, said in found.err) == (1, True), found.err
+    quieter = write_run(tmp_path / "quieter", {HOST: jumping, MULTI: steady})
+    assert compare(quieter, "--by", "policy", "--fail-on", "slower").code == 0

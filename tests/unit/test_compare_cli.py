@@ -62,8 +62,9 @@ def test_the_launches_of_a_row_are_those_that_count(
 
 
 def test_two_runs_in_a_table_for_people(compare: Collbench, runs: tuple[Path, Path]) -> None:
-    found = compare(*runs)
+    found = compare(*runs, "--all")
     assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines()[0] == f"{runs[1]} against {runs[0]}: 1 of 1 cell is slower, +20.0 % (+19.2 .. +20.8)"
     assert "allreduce sum float32, backend mpi, driver native" in found.out
     assert "+20.0" in found.out and "slower" in found.out and "verdicts: 1 slower" in found.out
     assert "which were not interleaved" in found.out
@@ -71,7 +72,7 @@ def test_two_runs_in_a_table_for_people(compare: Collbench, runs: tuple[Path, Pa
 
 def test_json_has_every_number_and_null_where_there_is_none(compare: Collbench, launched: Path) -> None:
     document = json.loads(compare(launched, "--by", "policy", "--margin", "3%", "--style", "json").out)
-    assert set(document) == {"margin", "comparisons", "notes", "doubts"}
+    assert set(document) == {"margin", "comparisons", "notes", "doubts", "answer"}
     assert document["doubts"] == [] and "failed: died: a|b" in " ".join(document["notes"])
     assert document["margin"] == 0.03
     measured, failed = document["comparisons"]
@@ -150,7 +151,8 @@ def test_runs_that_drift_are_not_called_different(compare: Collbench, tmp_path: 
     one, two = (write_run(tmp_path / next(names), {made_case(): [1e-5 * (1 + 0.007 * (first + n)) for n in range(10)]})
                 for first in (0, 10))  # fmt: skip
     found = compare(one, two, "--fail-on", "slower")
-    assert (found.code, "inconclusive (times drift by 6% within a run" in found.out) == (0, True)
+    assert ": None of 1 cell is slower; 1 open\n* 1 open: times drift by 6% within a run" in found.out
+    assert (found.code, "1 undecided because times drift" in found.err) == (1, True)
     assert "measured one after the other, not in turns" in found.out
     twice = write_run(tmp_path / "c", {made_case(): [2e-5 * (1 + 0.007 * (10 + n)) for n in range(10)]})
     assert compare(one, twice, "--fail-on", "slower").code == 1
@@ -163,6 +165,7 @@ def test_a_baseline_stands_for_its_run(compare: Collbench, runs: tuple[Path, Pat
     by_file = json.loads(compare(runs[1], "--baseline", kept, "--style", "json").out)
     by_run = json.loads(compare(*runs, "--style", "json").out)
     by_run["comparisons"][0]["base"]["name"] = str(kept)
+    by_run["answer"] = by_run["answer"].replace(f"against {runs[0]}: ", f"against {kept}: ")
     assert by_file == by_run
     assert compare(runs[1], "--baseline", kept, "--fail-on", "slower", "--margin", "10%").code == 1
     assert compare(runs[1], "--baseline", kept, "--fail-on", "slower", "--margin", "30%").code == 0

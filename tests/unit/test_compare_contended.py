@@ -72,7 +72,7 @@ def test_too_few_that_are_left_are_undecided_with_the_reason(tmp_path: Path) -> 
 
 def test_what_left_is_said_in_table_and_json(compare: Collbench, tmp_path: Path) -> None:
     run = written(tmp_path)
-    text = compare(run, "--by", "policy").out
+    text = compare(run, "--by", "policy", "--all").out
     assert "7 of 10" in text
     assert "launches left out, because tasks waited for a CPU on either side: 3" in text
     document = json.loads(compare(run, "--by", "policy", "--style", "json").out)
@@ -82,7 +82,7 @@ def test_what_left_is_said_in_table_and_json(compare: Collbench, tmp_path: Path)
 
 def test_a_check_fails_where_nothing_is_left(compare: Collbench, tmp_path: Path) -> None:
     assert compare(written(tmp_path), "--by", "policy", "--fail-on", "slower").code == 0
-    found = compare(written(tmp_path / "2", range(10)), "--by", "policy", "--fail-on", "slower")
+    found = compare(written(tmp_path / "2", range(10)), "--by", "policy", "--all", "--fail-on", "slower")
     assert found.code == 1 and "1 with fewer than 6 launches a side" in found.err
     assert "0 of 10" in found.out
 
@@ -152,7 +152,7 @@ def test_the_ratio_to_the_host_in_the_table_of_a_launch_leaves_them_out(tmp_path
 def test_cpu_seconds_tell_waiting_from_computing(compare: Collbench, tmp_path: Path) -> None:
     def printed(name: str, cpu: float) -> str:
         records = {HOST: launches_of(HOST, spread(0.8), cpu=0.75), INSIDE: launches_of(INSIDE, spread(1.6), cpu=cpu)}
-        return compare(write_run(tmp_path / name, records), "--by", "policy").out
+        return compare(write_run(tmp_path / name, records), "--by", "policy", "--all").out
 
     remark = "same CPU seconds for each sample (host 0.75 s, multi strict 0.76 s), in 1.6 s against 0.8 s: " \
              "multi strict waited"  # fmt: skip
@@ -165,7 +165,7 @@ def test_cpu_seconds_tell_waiting_from_computing(compare: Collbench, tmp_path: P
 
 def test_times_that_agree_are_not_remarked(tmp_path: Path, compare: Collbench) -> None:
     records = {case: launches_of(case, spread(1.0), cpu=0.1) for case in (HOST, INSIDE)}
-    assert "waited" not in compare(write_run(tmp_path / "run", records), "--by", "policy").out
+    assert "waited" not in compare(write_run(tmp_path / "run", records), "--by", "policy", "--all").out
 
 
 def test_cpu_seconds_are_those_of_the_launches_that_are_compared(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ ON_STORAGES = {STORAGES["overlay"][0]: 1.0, STORAGES["overlay"][1]: 1.5, STORAGE
 def test_storages_are_compared_place_by_place(tmp_path: Path, compare: Collbench) -> None:
     run = written(tmp_path / "run", ON_STORAGES)
     assert sides(pairs(run, "storage")) == [("overlay", "volume")] * 2
-    given = compare(run, "--by", "storage", "--given", "policy=multi")
+    given = compare(run, "--by", "storage", "--given", "policy=multi", "--all")
     assert "overlay > volume (multi strict)" in given.out and "1 faster" in given.out
     heading = "sysbench_cpu total, threads 1, tools, overlay > volume (multi strict)\n"
     assert heading in given.out, "the heading has nothing of what differs but the names of the sides"
@@ -175,7 +175,8 @@ def test_what_is_given_leaves_something(tmp_path: Path, compare: Collbench) -> N
 
 
 def test_policies_are_compared_storage_by_storage(tmp_path: Path, compare: Collbench) -> None:
-    text = compare(written(tmp_path / "run", ON_STORAGES), "--by", "policy").out
+    verdict, text = compare(written(tmp_path / "run", ON_STORAGES), "--by", "policy", "--all").out.split("\n\n")
+    assert verdict == "multi strict against host: 2 of 2 cells are slower, worst +50.0 % (+50.0 .. +50.0) (on overlay)"
     assert text.splitlines()[0] == "sysbench_cpu total, threads 1, tools, host > multi strict (docker)"
     for name, percent in (("overlay", "+50.0"), ("volume", "+20.0")):
         (row,) = (line for line in text.splitlines() if line.startswith(name))

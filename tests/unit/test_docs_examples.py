@@ -112,7 +112,7 @@ def test_writing_a_run_with_numpy_and_json(collbench: Collbench, tmp_path: Path)
     assert (found["verdict"], found["blocks"]) == ("slower", True)
     advised = collbench("advise", tmp_path / "run")
     assert (advised.returncode, advised.stderr) == (0, "")
-    assert "take host" in advised.stdout
+    assert "Take host" in advised.stdout
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_the_new_workload_is_measured_and_compared_by_its_own_axis(
     assert all(map(right, records))
     assert {(record["samples"]["n"], record["work"]["shown"]) for record in records} == {(10, "rate")}
     for command, said in (
-        (("compare", run, "--by", "block"), "4096 > 65536"),
+        (("compare", run, "--by", "block", "--all"), "4096 > 65536"),
         (("advise", run, "--given", "block=4096"), "block 4096"),
         (("show", run), "\n  block    size "),
     ):

@@ -46,7 +46,7 @@ def told(*arguments: str | Path) -> str:
         (("show",), "over the host"),
         (("show", "--style", "json"), '"records"'),
         (("compare", "--by", "policy"), "slower"),
-        (("advise",), "take host"),
+        (("advise",), "Take host"),
         (("model",), "alpha (us)"),
     ],
 )

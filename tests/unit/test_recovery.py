@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.unit.made_runs import made_case, spread, write_run
 
+from collbench.analysis.advise import advise
 from collbench.analysis.observations import observe
 from collbench.analysis.options import questions
 from collbench.analysis.recovery import Recovery, recoveries, shares
+from collbench.report.advice.sentences import complete, sentences
 
 US = 1e-6
 
@@ -68,3 +71,25 @@ def test_isolation_that_costs_nothing_gives_nothing_back(tmp_path: Path, strict:
 def test_without_another_step_or_less_isolation_there_is_nothing_to_say(tmp_path: Path) -> None:
     assert recovered(tmp_path / "one", host=100, strict=300) == {}
     assert recovered(tmp_path / "two", strict=300, ipc=100) == {}
+
+
+@pytest.mark.parametrize(
+    ("interval", "decided"),
+    [(None, False), ((-0.2, 0.4), False), ((0.3, 0.9), True), ((-0.9, -0.3), True), ((-0.05, 0.08), True)],
+)
+def test_a_share_is_decided_where_its_interval_excludes_nothing_or_is_close_to_it(
+    tmp_path: Path, interval: tuple[float, float] | None, decided: bool
+) -> None:
+    one = recovered(tmp_path / "run", host=100, strict=300, ipc=120)["ipc"]
+    assert replace(one, share_interval=interval).decided is decided
+
+
+def test_steps_whose_share_is_noise_are_named_once_without_a_number(tmp_path: Path) -> None:
+    cells = {made_case(image="mpich"): spread(100 * US), made_case("single", "strict", image="mpich"): spread(300 * US),
+             made_case("single", "ipc", image="mpich"): spread(120 * US),
+             made_case("single", "limits", image="mpich"):
+                 [300 * US * (0.7 if block % 2 else 1.4) for block in range(10)]}  # fmt: skip
+    observed = observe(write_run(tmp_path / "run", cells))
+    (advised,) = complete(advise(questions(observed, {}), True), True)
+    (line,) = (line for line in sentences(advised) if "Recovered" in line)
+    assert line.endswith(" Recovered by: ipc 90 % (90 .. 90); what limits recovers is undecided.")

@@ -159,7 +159,7 @@ def test_collectives_beside_programs_have_their_own_answers(tmp_path: Path) -> N
     run = write_run(tmp_path / "run", {program: measured, **cells})
     found = chapter_of(run)
     assert found.answer[0] == "1 benchmark on one side: there is nothing to compare with."
-    assert found.answer[1].startswith("1K: take host")
+    assert found.answer[1].startswith("Take host at 1K")
     titles = [section.title for section in found.sections]
     assert titles == ["dgemm", "allreduce sum float32", "Verdicts by policy"]
 

@@ -201,7 +201,7 @@ def test_a_run_without_collectives_says_what_is_modelled(tmp_path: Path) -> None
 
 def test_advise_says_what_a_place_costs_a_step(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", everywhere())
-    text = printed("advise", run)
+    text = printed("advise", run, "--why")
     ((_, *rows),) = [part.splitlines() for part in text.split("\n\n") if part.startswith("step of ddp, network fcn5")]
     single = next(row for row in rows if row.startswith("torch") and "single strict" in row)
     measured, predicted = (COMPUTE + share * 3 * taken() for share in (0.8, 1.0))
@@ -224,7 +224,7 @@ def test_places_that_cannot_be_told_apart_are_marked(tmp_path: Path, monkeypatch
     noisy = partial(spread, share=0.2)
     monkeypatch.setattr(f"{__name__}.spread", lambda seconds: noisy(1.03 * seconds)[::-1])
     run = write_run(tmp_path / "run", cells | steps(("multi", "strict")))
-    (table,) = [part for part in printed("advise", run).split("\n\n") if part.startswith("step of ddp")]
+    (table,) = [part for part in printed("advise", run, "--why").split("\n\n") if part.startswith("step of ddp")]
     assert re.search(r"1\.0\dx \(.*\) \?  ", table) and "?: undecided" in table
 
 

@@ -124,7 +124,7 @@ def test_a_name_does_not_begin_a_line(collbench: Program, stored_run: Path, tmp_
 @pytest.mark.parametrize("style", ["table", "csv", "markdown", "latex"])
 def test_a_name_does_not_begin_a_row_of_a_comparison(collbench: Program, tmp_path: Path, style: str) -> None:
     cells = {made_case(policy, image=FORGED): spread(1e-5, 7) for policy in ("host", "single")}
-    found = collbench("compare", write_run(tmp_path / "run", cells), "--by", "policy", "--style", style)
+    found = collbench("compare", write_run(tmp_path / "run", cells), "--by", "policy", "--all", "--style", style)
     assert found.returncode == 0, found.stderr
     assert "x0aopenmpi" in found.stdout
     assert not any(

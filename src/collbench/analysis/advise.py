@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import fmean, median
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.fastest import fastest, pair_of
+from collbench.analysis.gaps import Gap, around, gaps
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
-from collbench.analysis.pairs import Pair
 from collbench.schema.case import Case
 
 #: Verdicts by which an option is no worse than the best, as far as is known.
@@ -24,23 +23,31 @@ Sure = Literal["sure", "tied", "undecided", "alone"]
 class AtSize:
     """One size asked for (bytes): the fastest option, and every other one compared with it (ratios over the best).
 
-    `unknown`: options that could not be compared with it at this size, with the reason. Those that were compared at a
-    smaller and at a larger size are `missed`, unless they failed here: a gap in the measurements says nothing against
-    them. `failing`: options of which some launches failed here, and how many of how many.
+    `unknown`: options that could not be compared with it at this size, with what the sizes around say of them.
+    `failing`: options of which some launches failed here, and how many of how many.
     """
 
     size: int
     best: Option
     others: dict[Option, Comparison]
-    unknown: dict[Option, str]
-    missed: frozenset[Option]
+    unknown: dict[Option, Gap]
     failing: dict[Option, tuple[int, int]]
 
     @property
-    def not_worse(self) -> set[Option]:
-        """The best and those that are not known to be slower, without those with more of far slower launches."""
+    def missed(self) -> frozenset[Option]:
+        """Options without a comparison here that are no worse at the sizes around."""
+        return frozenset(option for option, gap in self.unknown.items() if gap.as_good)
+
+    @property
+    def equal(self) -> set[Option]:
+        """The best and those compared that are not known to be slower, without those with more far slower launches."""
         equal = {option for option, comparison in self.others.items() if comparison.verdict in NOT_WORSE}
-        return ({self.best} | equal | self.missed) - set(self.slow_at_times)
+        return ({self.best} | equal) - set(self.slow_at_times)
+
+    @property
+    def not_worse(self) -> set[Option]:
+        """What may be taken: a gap in the measurements says nothing against an option."""
+        return self.equal | self.missed
 
     @property
     def slow_at_times(self) -> dict[Option, Comparison]:
@@ -54,7 +61,8 @@ class AtSize:
     @property
     def alone(self) -> bool:
         """Whether nothing was compared, nor would have been without a gap in the measurements."""
-        return not self.missed and all(comparison.ratio is None for comparison in self.others.values())
+        gap = any(gap.between for gap in self.unknown.values())
+        return not gap and all(comparison.ratio is None for comparison in self.others.values())
 
     @property
     def undecided(self) -> dict[Option, Comparison]:
@@ -74,11 +82,11 @@ class AtSize:
         """What is known of `option` here: `sure` where all others are worse, `alone` where none was compared."""
         if self.alone:
             return "alone"
-        if self.undecided or option in self.unknown or any(other in self.others for other in self.unknown):
+        if self.undecided or option in self.unknown or option in self.failing:
             return "undecided"
-        if option in self.failing:
+        if any(gap.open for gap in self.unknown.values()):
             return "undecided"
-        return "tied" if self.not_worse - {option} else "sure"
+        return "tied" if self.equal - {option} else "sure"
 
 
 @dataclass(frozen=True)
@@ -120,78 +128,50 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
     Raises:
         RequestError: SciPy is not installed.
     """
-    chosen = [
-        (question, size, best, option)
+    bests = {
+        (question.case, size): best
         for question in questions
         for size in question.sizes
-        if (best := _best(question.cells[size], in_blocks)) is not None
+        if (best := fastest(question, size, in_blocks)) is not None
+    }
+    chosen = [
+        (question, size, option)
+        for question in questions
+        for size in question.sizes
         for option in question.cells[size]
-        if option != best
+        if (question.case, size) in bests and option != bests[question.case, size]
     ]
-    pairs = [_pair(question, size, best, option) for question, size, best, option in chosen]
-    keys = ((question.case, size, option) for question, size, _, option in chosen)
-    compared = dict(zip(keys, compare(pairs, margin, in_blocks), strict=True))
-    return [_advised(question, compared, in_blocks) for question in questions]
+    pairs = [pair_of(question, size, bests[question.case, size], option) for question, size, option in chosen]
+    compared: dict[tuple[Case, int], dict[Option, Comparison]] = {place: {} for place in bests}
+    for (question, size, option), comparison in zip(chosen, compare(pairs, margin, in_blocks), strict=True):
+        compared[question.case, size][option] = comparison
+    return [_advised(question, bests, compared) for question in questions]
 
 
-def _advised(question: Question, compared: dict[tuple[Case, int, Option], Comparison], in_blocks: bool) -> Advice:
+def _advised(
+    question: Question,
+    bests: Mapping[tuple[Case, int], Option],
+    compared: Mapping[tuple[Case, int], dict[Option, Comparison]],
+) -> Advice:
     rows = []
     for size in question.sizes:
-        cells = question.cells[size]
-        best = _best(cells, in_blocks)
-        if best is not None:
-            rows.append(
-                (size, best, {option: compared[question.case, size, option] for option in cells if option != best})
-            )
-    known = [{best} | {option for option, other in others.items() if other.ratio} for _, best, others in rows]
+        place = question.case, size
+        if place in bests:
+            best, others = bests[place], compared[place]
+            unknown, failing = gaps(question, size, best, others), _failing(question.cells[size])
+            rows.append(AtSize(size, best, others, unknown, failing))
+    worse = [{option: option not in row.equal for option in (row.best, *row.others) if option not in row.unknown}
+             for row in rows]  # fmt: skip
     sizes = []
-    for index, (size, best, others) in enumerate(rows):
-        unknown, failing = _unknown(question, best, others), _failing(question.cells[size])
-        missed = (frozenset(unknown) & _between(known, index)) - frozenset(failing)
-        sizes.append(AtSize(size, best, others, unknown, missed, failing))
+    for index, row in enumerate(rows):
+        unknown = {option: replace(gap, worse=around(option, worse, index)) for option, gap in row.unknown.items()}
+        sizes.append(replace(row, unknown=unknown))
     return Advice(question, tuple(sizes), tuple(_ranges(sizes)))
 
 
 def _failing(cells: dict[Option, Cell]) -> dict[Option, tuple[int, int]]:
     """Options of which launches failed or had wrong results: how many, of how many."""
     return {option: (cell.failed, cell.failed + len(cell.medians)) for option, cell in cells.items() if cell.failed}
-
-
-def _unknown(question: Question, best: Option, others: dict[Option, Comparison]) -> dict[Option, str]:
-    """Options of the question that were not compared with the best of a size, and why."""
-    apart = {option: comparison.why for option, comparison in others.items() if comparison.ratio is None}
-    absent = (option for option in question.options if option != best and option not in others)
-    return apart | dict.fromkeys(absent, "not measured")
-
-
-def _between(known: Sequence[set[Option]], index: int) -> set[Option]:
-    """Options that were compared at a smaller size and at a larger one."""
-    return set[Option]().union(*known[:index]) & set[Option]().union(*known[index + 1 :])
-
-
-def _best(cells: dict[Option, Cell], in_blocks: bool) -> Option | None:
-    """The option with the lowest median of launch medians (in blocks: relative to the block's mean), if there is one.
-
-    An option that had a wrong result is never the best.
-    """
-    right = {option: cell.without(cell.disturbed) for option, cell in cells.items() if cell.medians and not cell.wrong}
-    right = {option: cell for option, cell in right.items() if cell.medians}
-    measured = {option: cell.by_launch for option, cell in right.items() if min(cell.medians) > 0}
-    blocks: dict[int, list[float]] = {}
-    for times in measured.values():
-        for launch, time in times.items():
-            blocks.setdefault(launch, []).append(math.log(time))
-    centre = {launch: fmean(logs) if in_blocks else 0.0 for launch, logs in blocks.items()}
-    scores = {
-        option: median(math.log(time) - centre[launch] for launch, time in times.items())
-        for option, times in measured.items()
-    }
-    return min(scores, key=lambda option: (scores[option], option)) if scores else None
-
-
-def _pair(question: Question, size: int, best: Option, option: Option) -> Pair:
-    base, other = question.cells[size][best], question.cells[size][option]
-    return Pair(base, other, question.name(best), question.name(option), frozenset({"driver", "place"}))
 
 
 def _ranges(sizes: Sequence[AtSize]) -> list[Range]:

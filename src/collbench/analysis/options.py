@@ -261,6 +261,17 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
     return Observed(names, manifests, cells, (), interleaved=in_blocks)
 
 
+def differing(runs: list[Observed]) -> list[str]:
+    """Facts that runs may differ in and that a reader must know: `a and b differ: host n1 against n2`."""
+    first, *others = runs
+    lines = []
+    for other in others:
+        found = environment.differences(environment.facts(first, first.cells), environment.facts(other, other.cells))
+        told = [f"{name} {text}" for name, text in found.items() if name in environment.MENTIONED]
+        lines += [f"{first.name} and {other.name} differ: {'; '.join(told)}"] if told else []
+    return lines
+
+
 def _told_apart(case: Case, run: Observed, runs: list[Observed]) -> str | None:
     """The image's name, with its library where another run has another library under that name.
 

@@ -17,6 +17,9 @@ from collbench.schema.policy import PolicyOrder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: A share of which the whole interval lies within this, either way, is none.
+NOTHING = 0.1
+
 #: Shares are cut off here, either way: beyond it there was almost nothing to recover.
 _MOST = 100.0
 
@@ -37,6 +40,14 @@ class Recovery:
     cost_interval: tuple[float, float] | None
     share: float
     share_interval: tuple[float, float] | None
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval of the share excludes nothing, or lies close around it."""
+        if self.share_interval is None:
+            return False
+        low, high = self.share_interval
+        return low > 0 or high < 0 or max(-low, high) <= NOTHING
 
 
 def recoveries(question: Question, size: int, in_blocks: bool) -> list[Recovery]:

@@ -10,12 +10,12 @@ from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.models.step_costs import step_costs
 from collbench.analysis.models.steps import training_steps
-from collbench.analysis.options import merged, parse_given, questions
+from collbench.analysis.options import differing, merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
-from collbench.cli.analysing import RUN, given, in_blocks, margin, names, read, say, style
+from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
-from collbench.report.advice.tables import tables
+from collbench.report.advice.tables import brief, cautions, evidence, with_answers
 from collbench.report.comparison import NOT_INTERLEAVED
 from collbench.report.models.steps import cost_entry, cost_tables
 from collbench.schema.case import own_axes
@@ -34,25 +34,34 @@ from collbench.schema.case import own_axes
     help="Take several runs together although this differs. Can be repeated.",
 )
 @in_blocks
+@click.option("--why", is_flag=True, default=False, help="Also the evidence: what every choice costs at every size.")
 @style
 def command(
-    runs: tuple[Path, ...], given: tuple[str, ...], margin: float, ignored: tuple[str, ...], in_blocks: bool, style: str
+    runs: tuple[Path, ...],
+    given: tuple[str, ...],
+    margin: float,
+    ignored: tuple[str, ...],
+    in_blocks: bool,
+    why: bool,
+    style: str,
 ) -> None:
     """For each operation, range of sizes and number of ranks: what to take, and what other choices cost.
 
     Several runs of one machine are taken together: the libraries in which they differ are choices.
     """
-    first, *others = map(read, runs)
-    for other in others if in_blocks else ():
-        refuse_not_in_turns(first, other)
-    observed = merged([first, *others], names(ignored), in_blocks)
+    each = [read(run) for run in runs]
+    for other in each[1:] if in_blocks else ():
+        refuse_not_in_turns(each[0], other)
+    observed = merged(each, names(ignored), in_blocks)
     wanted = parse_given(given, own_axes(observed.cells))
     asked = questions(observed, wanted)
     advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
     guidelines = check(observed, margin)
-    cautions = () if observed.interleaved else (NOT_INTERLEAVED,)
+    interleaved = [] if observed.interleaved else [NOT_INTERLEAVED]
+    misleading = [*interleaved, *differing(each), *cautions(advices)]
     places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
     steps = [step for step in training_steps(observed) if step.case.where in places]
     of_steps = step_costs(observed, steps, margin)
-    found = document(advices, guidelines, cautions) | {"steps": [cost_entry(step, of_steps) for step in steps]}
-    say([*tables(advices, guidelines, cautions), *cost_tables(steps, of_steps)], found, style)
+    found = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
+    answers, tables = brief(advices, misleading), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
+    say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], found, style)

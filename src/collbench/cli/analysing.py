@@ -21,6 +21,9 @@ _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
 
 RUN = click.Path(path_type=Path)
 
+#: Styles for programs and for papers have every table, those for people begin with the answer.
+COMPLETE = ("csv", "latex")
+
 style = click.option(
     "--style",
     type=click.Choice([*FORMATS, "json"]),

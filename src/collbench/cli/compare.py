@@ -16,11 +16,13 @@ from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_in_turns, within, without_partner
-from collbench.cli.analysing import RUN, in_blocks, margin, names, read, say, style
+from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
+from collbench.report.verdict import sentence
+from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import own_axes
 from collbench.spelling import suggestion
 from collbench.units import counted
@@ -64,6 +66,7 @@ from collbench.units import counted
     "--save-baseline", type=RUN, default=None, metavar="FILE", help="Write the run as a baseline and compare nothing."
 )
 @in_blocks
+@click.option("--all", "every", is_flag=True, default=False, help="Every cell in tables, not only those that differ.")
 @style
 def command(
     runs: tuple[Path, ...],
@@ -76,6 +79,7 @@ def command(
     baseline: Path | None,
     save_baseline: Path | None,
     in_blocks: bool,
+    every: bool,
     style: str,
 ) -> int:
     """Compare two runs, or two sides of one: collbench compare RUN --by policy.
@@ -100,7 +104,13 @@ def command(
         base, other = (_given(side, given) for side in _two_sides(runs, baseline, in_blocks))
         pairing = _between_runs(base, other, by, names(ignored), in_blocks)
     comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
-    say(tables(comparisons), document(comparisons, margin, pairing.doubts), style)
+    found = document(comparisons, margin, pairing.doubts) | {"answer": sentence(comparisons, margin)}
+    if style in COMPLETE:
+        shown = tables(comparisons)
+    else:
+        first, *differing = of_verdict(comparisons, margin)
+        shown = [first, *(tables(comparisons) if every else differing)]
+    say(shown, found, style)
     return _exit_code(comparisons, fail_on, pairing)
 
 

@@ -62,6 +62,12 @@ def _lacks_launches(comparison: Comparison) -> bool:
     return comparison.blocks and comparison.verdict != "not comparable" and most > used
 
 
+def _slow_at_times(comparison: Comparison) -> bool:
+    """Whether the other side has a larger share of launches that are far slower than most, which no median shows."""
+    slow = comparison.slow
+    return slow is not None and slow.other * slow.launches[0] > slow.base * slow.launches[1]
+
+
 #: What makes a cell count as not measured, or as measured differently from the other side.
 _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
     "failed": _failed,
@@ -73,6 +79,8 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
         _sides(comparison)[1].unchecked > 0 and not _sides(comparison)[0].unchecked
     ),
     "with results that differ": lambda comparison: bool(unequal(comparison.pair)),
+    "undecided because times drift": lambda comparison: comparison.why.startswith("times drift"),
+    "with more launches that are far slower on the other side": _slow_at_times,
     "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
     "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
 }

@@ -33,7 +33,7 @@ COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "
 
 def tables(comparisons: Sequence[Comparison]) -> list[Table]:
     """A table for each collective, dtype, driver and number of ranks."""
-    common = {id(comparison): _common(comparison.pair) for comparison in comparisons}
+    common = {id(comparison): common_case(comparison.pair) for comparison in comparisons}
     keys = {name: table_key(case) for name, case in common.items()}
     ordered = sorted(comparisons, key=lambda comparison: (keys[id(comparison)], _order(comparison)))
     result = []
@@ -43,7 +43,7 @@ def tables(comparisons: Sequence[Comparison]) -> list[Table]:
         unique = list({id(cell): cell for cell in cells}.values())
         with_engine = len({cell.case.where.engine for cell in unique if not cell.case.where.on_host}) > 1
         findings = (*repeatable.remarks(rows), *_explained(rows), *cpu_time.remarks(rows))
-        notes = (*findings, *of_launches(rows), *_differ(rows), *cautions(unique))
+        notes = (*findings, *of_launches(rows), *what_differs(rows), *cautions(unique))
         cases = [common[id(comparison)] for comparison in rows]
         make = _of_program if is_program(cases[0]) else _of_collective
         result.append(replace(without_empty(make(rows, cases, unique, with_engine)), notes=notes))
@@ -63,13 +63,13 @@ def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequen
     keys = [row_order(case, names) for case in cases]
     order = sorted(range(len(rows)), key=lambda row: (keys[row], _order(rows[row])))
     rows, cases = [rows[row] for row in order], [cases[row] for row in order]
-    sides = [_sides(comparison.pair, with_engine) for comparison in rows]
+    sides = [side_names(comparison.pair, with_engine) for comparison in rows]
     images = [_image(comparison.pair) for comparison in rows]
     columns: dict[str, Sequence[str]] = {
         column_heading(name): [value_text(case, name) for case in cases] for name in names
     }
     columns |= {name: entries for name, entries in (("image", images), ("sides", sides)) if len(set(entries)) > 1}
-    columns["launches"] = list(map(_launches, rows))
+    columns["launches"] = list(map(row_launches, rows))
     columns |= both_sides(rows, ("base", "other") if "sides" in columns else None)
     columns |= {name: [judged[index] for judged in map(_judged, rows)] for index, name in enumerate(_JUDGED)
                 if name not in _NOT_OF_PROGRAMS}  # fmt: skip
@@ -79,7 +79,7 @@ def _of_program(rows: Sequence[Comparison], cases: Sequence[Case], cells: Sequen
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)))
 
 
-def _common(pair: Pair) -> Case:
+def common_case(pair: Pair) -> Case:
     """What is measured on both sides, without what they differ in; the number of ranks is of the base."""
     base, other = pair.base.case, pair.other.case
     differing = [name for name in names_in((base, other)) if name != "ranks" and base[name] != other[name]]
@@ -94,7 +94,7 @@ def _order(comparison: Comparison) -> tuple[object, ...]:
 
 def _row(comparison: Comparison, with_engine: bool) -> tuple[str, ...]:
     size = format_size(comparison.pair.base.case["size"])
-    return (_image(comparison.pair), _sides(comparison.pair, with_engine), size, _launches(comparison),
+    return (_image(comparison.pair), side_names(comparison.pair, with_engine), size, row_launches(comparison),
             *_side(comparison.base), *_side(comparison.other), *_judged(comparison))  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def _judged(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
-def _sides(pair: Pair, with_engine: bool) -> str:
+def side_names(pair: Pair, with_engine: bool) -> str:
     """`host > single strict (docker)`: the names of both sides, the engine where engines differ, the place of both."""
     base, other = pair.base.case.where, pair.other.case.where
     engines = dict.fromkeys(where.engine for where in (base, other) if not where.on_host)
@@ -141,7 +141,7 @@ def verdict(comparison: Comparison) -> str:
     return comparison.verdict if comparison.slow is None else f"{comparison.verdict} ({comparison.slow.text})"
 
 
-def _launches(comparison: Comparison) -> str:
+def row_launches(comparison: Comparison) -> str:
     """How many launches of each side are used, and of how many: in blocks, those that both sides have."""
     used = _both(*comparison.launches)
     measured = _both(len(comparison.pair.base.medians), len(comparison.pair.other.medians))
@@ -178,18 +178,17 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
     ]
 
 
-def of_launches(rows: Sequence[Comparison]) -> list[str]:
-    """What limits the verdicts on these cells: too few launches, drift, dependence, and slow launches."""
+def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
+    """What limits the verdicts on these cells: too few launches, drift, dependence, and slow launches.
+
+    `planned`: rows say how many launches they lack.
+    """
     lines = []
-    if any(comparison.launches_more is not None and comparison.launches[0] >= FEWEST for comparison in rows):
+    if planned and any(one.launches_more is not None and one.launches[0] >= FEWEST for one in rows):
         lines.append("needs about k more launches: with so many more, a verdict has a probability of 80 %")
     if not rows[0].blocks:
         lines.append(NOT_INTERLEAVED)
-    scores = [comparison.serial for comparison in rows if comparison.serial is not None]
-    if scores and sum(scores) / len(scores) > SERIAL:
-        lines.append(
-            "launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"
-        )
+    lines += dependent(rows)
     left_out = sum(comparison.left_out for comparison in rows)
     if left_out:
         lines.append(f"launches left out, because they were measured differently from their partners: {left_out}")
@@ -201,6 +200,14 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
     return lines
 
 
+def dependent(rows: Sequence[Comparison]) -> list[str]:
+    """That neighbouring launches are alike, where this would be chance in one table of twenty."""
+    scores = [comparison.serial for comparison in rows if comparison.serial is not None]
+    if not scores or sum(scores) / len(scores) <= SERIAL:
+        return []
+    return ["launches depend on those before them (lag-1 autocorrelation): intervals are too narrow, p too small"]
+
+
 NOT_INTERLEAVED = (
     "measured one after the other, not in turns: drift between the sides counts as a difference, or hides one "
     "(collbench launch measures in turns; --in-blocks declares that launches of equal number were)"
@@ -210,7 +217,7 @@ NOT_INTERLEAVED = (
 SERIAL = 1.645
 
 
-def _differ(rows: Sequence[Comparison]) -> list[str]:
+def what_differs(rows: Sequence[Comparison]) -> list[str]:
     """What else differs between the sides: facts of the environment, transports."""
     pairs = [comparison.pair for comparison in rows]
     lines = [f"{pair.base_name} > {pair.other_name}: {text}" for pair in pairs for text in pair.asked]

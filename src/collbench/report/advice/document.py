@@ -10,7 +10,8 @@ from msgspec import to_builtins
 
 from collbench.analysis.advise import AtSize
 from collbench.analysis.guidelines import GuidelineResult
-from collbench.analysis.options import Question
+from collbench.analysis.options import Option, Question
+from collbench.report.advice.answer import answer
 from collbench.report.advice.sentences import Advised, sentences
 
 
@@ -25,13 +26,14 @@ def _entry(advised: Advised) -> dict[str, Any]:
     advice, question = advised.advice, advised.advice.question
     return {
         "operation": advised.title,
-        "answer": sentences(advised),
+        "answer": answer(advised),
+        "why": sentences(advised),
         "ranges": [
             {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": question.name(of.option), "sure": of.sure,
              "not_sure_at": [at.size for at in of.open], "as_good": sorted(map(question.name, of.rivals))}
             for of in advice.ranges
         ],
-        "sizes": [_size(question, at) for at in advice.sizes],
+        "sizes": [_size(question, at, of.option) for of in advice.ranges for at in of.sizes],
         "crossovers": [
             {"size": crossing.size, "interval": crossing.interval, "below": question.name(crossing.below),
              "above": question.name(crossing.above)} for crossing in advised.crossovers
@@ -44,7 +46,7 @@ def _entry(advised: Advised) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _size(question: Question, at: AtSize) -> dict[str, Any]:
+def _size(question: Question, at: AtSize, taken: Option) -> dict[str, Any]:
     others = {
         question.name(option): {
             "times": None if other.ratio is None else other.ratio.value,
@@ -55,11 +57,13 @@ def _size(question: Question, at: AtSize) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "size": at.size,
+        "take": question.name(taken),
+        "sure": at.sure(taken),
         "best": question.name(at.best),
         "seconds": median(question.cells[at.size][at.best].medians),
         "others": others,
         "failed": {question.name(option): count for option, (count, _) in at.failing.items()},
-        "not_compared": {question.name(option): why for option, why in at.unknown.items()},
+        "not_compared": {question.name(option): gap.why for option, gap in at.unknown.items()},
     }
 
 

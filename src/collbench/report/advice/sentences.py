@@ -13,7 +13,7 @@ from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.launches import SLOW
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
-from collbench.report.advice.sizes import at, led, sized
+from collbench.report.advice.sizes import at, led
 from collbench.report.cells import digits, interval, times
 from collbench.report.headings import operation, variant
 from collbench.units import counted, format_size
@@ -48,41 +48,32 @@ def complete(advices: Iterable[Advice], in_blocks: bool) -> list[Advised]:
 
 
 def sentences(advised: Advised) -> list[str]:
-    """The answer in words, the most important first."""
+    """The evidence in words, range by range: what `answer` sums up, and what it has no room for."""
     advice = advised.advice
-    if not advice.sizes:
-        cells = (cell for of_size in advice.question.cells.values() for cell in of_size.values())
-        contended = any(cell.medians and cell.disturbed for cell in cells)
-        return ["No advice: tasks waited for a CPU in every launch." if contended else "Nothing was measured."]
-    if len(advice.question.options) == 1:
-        return [f"Only one option was measured: {advice.question.name(advice.question.options[0])}."]
+    nothing = without_answer(advice)
+    if nothing:
+        return [nothing]
     lines = [_take(advice, sizes) for sizes in advice.ranges]
-    lines += [_isolated(advice, sizes) for sizes in advice.ranges if _most_isolated(sizes) is not None]
+    lines += [_isolated(advice, sizes) for sizes in advice.ranges if most_isolated(sizes) is not None]
     recovered = groupby(advised.recoveries, key=lambda recovery: recovery.isolated)
     lines += [_recovered(advice.question, list(same)) for _, same in recovered]
     lines += [_crossover(advice.question, crossing) for crossing in advised.crossovers]
-    return [*lines, *_failing(advice), *_slow_at_times(advice), *_undecided(advice), *_not_compared(advice)]
+    return [*lines, *_failing(advice), *_slow_at_times(advice), *_not_compared(advice)]
+
+
+def without_answer(advice: Advice) -> str:
+    """Why there is nothing to choose; empty where there is."""
+    if not advice.sizes:
+        cells = (cell for of_size in advice.question.cells.values() for cell in of_size.values())
+        contended = any(cell.medians and cell.disturbed for cell in cells)
+        return "No advice: tasks waited for a CPU in every launch." if contended else "Nothing was measured."
+    options = advice.question.options
+    return "" if len(options) > 1 else f"Only one option was measured: {advice.question.name(options[0])}."
 
 
 def _led(advice: Advice, sizes: Range, text: str) -> str:
     said = led(advice.question, (one.size for one in sizes.sizes), text)
     return said[:1].upper() + said[1:]
-
-
-def headline(advised: Advised) -> str:
-    """What to take at the largest sizes, and what the most isolated option costs there, in one sentence."""
-    advice = advised.advice
-    if not advice.ranges or len(advice.question.options) < 2:
-        return f"{advised.title}: {sentences(advised)[0]}"
-    last = advice.ranges[-1]
-    also = f"; {counted(len(last.rivals), 'other')} may be as fast" if last.rivals else ""
-    take = led(advice.question, (one.size for one in last.sizes), f"take {advice.question.name(last.option)}{also}.")
-    text = f"{advised.title}{', ' if sized(advice.question) else ': '}{take}"
-    option = _most_isolated(last)
-    cost = None if option is None else _cost(advice.question, last.sizes[-1], option)
-    if option is None or cost is None:
-        return text
-    return f"{text} The most isolated option ({_with_library(advice.question, option)}) {cost}."
 
 
 def _take(advice: Advice, sizes: Range) -> str:
@@ -96,7 +87,7 @@ def _take(advice: Advice, sizes: Range) -> str:
         return f"{take}; nothing {could} compared with it."
     if not rivals:
         return f"{take}; {_open(advice.question, sizes)}."
-    return f"{take}; {'as fast' if sizes.sure == 'tied' else 'possibly as fast'}: {_some(rivals)}."
+    return f"{take}; {'as fast' if sizes.sure == 'tied' else 'possibly as fast'}: {some(rivals)}."
 
 
 def _next_best(question: Question, best: AtSize) -> str:
@@ -129,15 +120,15 @@ def _failing(advice: Advice) -> list[str]:
             text = f"{advice.question.name(option)} in {failed} of {launches} launches"
             listed.setdefault(text, []).append(one.size)
     lines = [f"{text}{at(advice.question, *sizes)}" for text, sizes in listed.items()]
-    return [f"Failed: {_some(lines)}."] if lines else []
+    return [f"Failed: {some(lines)}."] if lines else []
 
 
-def _some(names: Sequence[str], most: int = 4) -> str:
+def some(names: Sequence[str], most: int = 4) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return "; ".join(names[:most]) + more
 
 
-def _most_isolated(sizes: Range) -> Option | None:
+def most_isolated(sizes: Range) -> Option | None:
     """The most isolated option at the last size of a range, the fastest library of it; None if all are alike."""
     last = sizes.sizes[-1]
     costs = {option: cost for option in (last.best, *last.others) if (cost := last.cost(option)) is not None}
@@ -148,10 +139,20 @@ def _most_isolated(sizes: Range) -> Option | None:
 
 
 def _isolated(advice: Advice, sizes: Range) -> str:
-    option, last = _most_isolated(sizes), sizes.sizes[-1]
+    """What the most isolated option of the last size costs there, and where in the range it costs most."""
+    option, last = most_isolated(sizes), sizes.sizes[-1]
     assert option is not None
-    cost = _cost(advice.question, last, option) or f"is the fastest{at(advice.question, last.size)}"
-    return _led(advice, sizes, f"the most isolated option ({_with_library(advice.question, option)}) {cost}.")
+    named = f"the most isolated option ({_with_library(advice.question, option)})"
+    cost = _cost(advice.question, last, option)
+    worst = max(sizes.sizes, key=lambda one: one.cost(option) or 0.0)
+    dearest = (
+        _cost(advice.question, worst, option) if (worst.cost(option) or 0.0) > (last.cost(option) or 0.0) else None
+    )
+    if cost is None:
+        fastest = "is the fastest" if last.sure(option) == "sure" else "may be the fastest"
+        cost = f"{fastest}{at(advice.question, last.size)}"
+    more = f", and {dearest.removeprefix('takes ')}" if dearest else ""
+    return f"{named[:1].upper()}{named[1:]} {cost}{more}."
 
 
 def _with_library(question: Question, option: Option) -> str:
@@ -160,16 +161,20 @@ def _with_library(question: Question, option: Option) -> str:
 
 
 def _cost(question: Question, where: AtSize, option: Option) -> str | None:
-    """`takes 2.0x (1.9 .. 2.1) the time of the best at 1M`, and whether that is decided; None for the best itself."""
+    """`takes 2.0x (1.9 .. 2.1) the time of the best at 1M`, or that this is undecided; None for the best itself."""
     comparison = where.others.get(option)
     if comparison is None or comparison.ratio is None:
         return None
-    undecided = " (undecided)" if comparison.verdict == "inconclusive" else ""
-    return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}{undecided}"
+    if comparison.verdict in ("same", "negligible"):
+        return f"is as fast as the best{at(question, where.size)}"
+    if comparison.verdict == "inconclusive":
+        ends = interval(comparison.ratio.interval, lambda end: f"{digits(end)}x")
+        return f"may be as fast as the best{at(question, where.size)}: undecided{ends}"
+    return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}"
 
 
 def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
-    """`mpich: single strict takes 2.0x (..) the time of host at 1M. Recovered by: limits 8 %, ipc 97 %`."""
+    """`mpich: single strict takes 2.0x (..) the time of host at 1M. Recovered by: ipc 97 %; undecided: limits`."""
     first = steps[0]
     isolated, free = question.place(first.isolated), question.place(first.free)
     library = f"{first.isolated['library']}: " if first.isolated["library"] else ""
@@ -178,8 +183,11 @@ def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
     if first.cost_interval is None or first.cost_interval[0] <= 1:
         return f"{text}. This cost, and what each step recovers of it, is not significant."
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
-    shares = ", ".join(f"{recovery.step['isolation']} {_share(recovery)}" for recovery in ordered)
-    return f"{text}. Recovered by: {shares}."
+    known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
+    unknown = [one.step["isolation"] for one in ordered if not one.decided]
+    said = [f"Recovered by: {', '.join(known)}"] if known else []
+    said += [f"{'what' if known else 'What'} {', '.join(unknown)} recovers is undecided"] if unknown else []
+    return f"{text}. {'; '.join(said)}."
 
 
 def _share(recovery: Recovery) -> str:
@@ -211,41 +219,6 @@ def _rounded(size: float) -> str:
         if size >= unit:
             return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"
     return f"{size:.0f}"
-
-
-def _undecided(advice: Advice) -> list[str]:
-    """At which sizes options are undecided, and how many more launches would decide."""
-    listed: dict[tuple[str, str], list[int]] = {}
-    planned = False
-    for one in advice.sizes:
-        comparisons = one.undecided.values()
-        counts = sorted(filter(None, map(_launches_more, comparisons)))
-        reasons = [_from_to(counts[0], counts[-1])] if counts else []
-        reasons += sorted({_reason(other) for other in comparisons if not _launches_more(other)})
-        planned |= bool(counts)
-        if reasons:
-            key = (counted(len(comparisons), "option"), "; ".join(reasons))
-            listed.setdefault(key, []).append(one.size)
-    lines = [f"{options}{at(advice.question, *sizes)} ({why})" for (options, why), sizes in listed.items()]
-    meaning = " With so many more launches, a verdict has a probability of 80 %." if planned else ""
-    return [f"Undecided: {'; '.join(lines)}.{meaning}"] if lines else []
-
-
-def _reason(comparison: Comparison) -> str:
-    """Why it is undecided, without slow launches: they have a sentence of their own, which names the options."""
-    about_slow = "" if comparison.slow is None else f"; {comparison.slow.text}"
-    return comparison.why.removesuffix(about_slow).removeprefix("needs ")
-
-
-def _launches_more(comparison: Comparison) -> int | None:
-    """Launches for a probable verdict; None with too few launches for an interval, and where launches do not help."""
-    ratio = comparison.ratio
-    return None if ratio is None or ratio.interval is None else comparison.launches_more
-
-
-def _from_to(low: int, high: int) -> str:
-    """`3 to 40 more launches`."""
-    return f"{'' if low == high else f'{low} to '}{counted(high, 'more launch', 'more launches')}"
 
 
 def _slow_at_times(advice: Advice) -> list[str]:
@@ -281,9 +254,8 @@ def _not_compared(advice: Advice) -> list[str]:
     """What could not be compared at which sizes, and why."""
     listed: dict[str, list[int]] = {}
     for one in advice.sizes:
-        for option, why in one.unknown.items():
-            if option in one.others or option in one.missed:
-                name = advice.question.name(option)
-                listed.setdefault(f"{name} ({why.removeprefix(f'{name}: ')})", []).append(one.size)
+        for option, gap in one.unknown.items():
+            name = advice.question.name(option)
+            listed.setdefault(f"{name} ({gap.why.removeprefix(f'{name}: ')})", []).append(one.size)
     lines = [f"{option}{at(advice.question, *sizes)}" for option, sizes in listed.items()]
-    return [f"Not compared: {_some(lines)}."] if lines else []
+    return [f"Not compared: {some(lines)}."] if lines else []

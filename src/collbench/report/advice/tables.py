@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collbench.analysis.advise import AtSize
+from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
+from collbench.report.advice.answer import answer
 from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.advice.sizes import at
-from collbench.report.cells import SIGNS, disturbances, times
+from collbench.report.cells import digits, disturbances, interval, times
+from collbench.report.comparison import dependent
+from collbench.report.more_launches import UNTIL, can_tell
 from collbench.report.tables import Table
 from collbench.units import format_size
 
@@ -22,14 +26,41 @@ MANY = 5
 MOST_SIZES = 6
 
 
-def tables(advices: Sequence[Advised], results: Sequence[GuidelineResult], cautions: Sequence[str] = ()) -> list[Table]:
-    """A table of costs for each operation, with the answer and cautions as its notes; then violated guidelines."""
-    return [*(_with_answer(costs(advised), advised, cautions) for advised in advices), *guideline_tables(results)]
+def brief(advices: Sequence[Advised], misleading: Sequence[str]) -> list[Table]:
+    """Of each operation at most three lines; then, once, what could mislead and what would decide what is open."""
+    answers = [Table(advised.title, (), (), tuple(answer(advised))) for advised in advices]
+    is_open = [one for one in _compared(advices) if one.verdict == "inconclusive"]
+    more = [UNTIL] if can_tell(is_open) else []
+    told = (("what could mislead", misleading), ("what would tell more", more))
+    return answers + [Table(title, (), (), tuple(notes)) for title, notes in told if notes]
 
 
-def _with_answer(table: Table, advised: Advised, cautions: Sequence[str]) -> Table:
-    cells = [cell for cells in advised.advice.question.cells.values() for cell in cells.values()]
-    return replace(table, notes=(*sentences(advised), *disturbances(cells), *cautions, *table.notes))
+def cautions(advices: Sequence[Advised]) -> list[str]:
+    """What could mislead in any of the answers: launches that depend on each other, and what disturbed them."""
+    questions = [advised.advice.question for advised in advices]
+    cells = [cell for question in questions for of_size in question.cells.values() for cell in of_size.values()]
+    return [*dependent(_compared(advices)), *disturbances(cells)]
+
+
+def _compared(advices: Sequence[Advised]) -> list[Comparison]:
+    return [one for advised in advices for at in advised.advice.sizes for one in at.others.values()]
+
+
+def evidence(advices: Sequence[Advised], results: Sequence[GuidelineResult]) -> list[Table]:
+    """A table of costs for each operation, with what it shows as its notes; then violated guidelines."""
+    found = [(advised, costs(advised)) for advised in advices]
+    return [
+        *(replace(table, notes=(*sentences(advised), *table.notes)) for advised, table in found),
+        *guideline_tables(results),
+    ]
+
+
+def with_answers(tables: Sequence[Table], brief: Sequence[Table]) -> list[Table]:
+    """Tables of evidence for styles that have no place for sentences but below a table of the same title."""
+    lines = {table.title: table.notes for table in brief}
+    found = [replace(table, notes=(*lines.pop(table.title, ()), *table.notes)) for table in tables]
+    left = tuple(line for notes in lines.values() for line in notes)
+    return [replace(found[0], notes=(*found[0].notes, *left)), *found[1:]] if found else list(brief)
 
 
 def costs(advised: Advised) -> Table:
@@ -45,7 +76,6 @@ def costs(advised: Advised) -> Table:
     notes = (
         *_of_many(question),
         *_not_shown(advised),
-        *_below_best(sizes),
         *([_LEGEND] if varying else []),
     )
     return Table(advised.title, columns, tuple(rows), notes)
@@ -72,20 +102,9 @@ def _not_shown(advised: Advised) -> list[str]:
     ]
 
 
-def _below_best(sizes: Sequence[AtSize]) -> list[str]:
-    """Why an option may take less than the time of the best."""
-    below = any((at.cost(option) or 1.0) < 0.995 for at in sizes for option in at.others)
-    return [_BELOW_BEST] if below else []
-
-
-_BELOW_BEST = (
-    "below 1.00x: the best has the lowest median of launches, and a factor is the median of the ratios of launches to "
-    "those of the best; where two options are about equally fast, these can disagree"
-)
-
 _LEGEND = (
     "1.50x: 1.50 times the time of the best option at that size, for the fastest option with that choice (95 % "
-    "interval); =: the same within the margin; ?: undecided"
+    "interval); as fast: the same within the margin; open: the launches do not tell"
 )
 
 
@@ -117,7 +136,11 @@ def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
     if not compared:
         return "-"
     ratio, verdict = min(compared, key=lambda pair: pair[0].value)
-    return f"{times(ratio)}{SIGNS.get(verdict, '')}"
+    return f"{_STATES[verdict]}{interval(ratio.interval, digits)}" if verdict in _STATES else times(ratio)
+
+
+#: Verdicts that are said rather than shown as a number: one below 1 would contradict the choice of the best.
+_STATES = {"inconclusive": "open", "same": "as fast", "negligible": "as fast"}
 
 
 def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:

@@ -17,13 +17,16 @@ from collbench.analysis.options import Question, questions
 from collbench.analysis.pairs import within
 from collbench.analysis.paper.reference import Paper
 from collbench.errors import RequestError
-from collbench.report.advice.sentences import Advised, complete, headline, sentences
+from collbench.report.advice.answer import answer as of_operation
+from collbench.report.advice.answer import headline
+from collbench.report.advice.sentences import Advised, complete, sentences
 from collbench.report.advice.tables import costs, guideline_tables
 from collbench.report.comparison import tables as compared_tables
 from collbench.report.models.steps import accuracy_tables, cost_tables
 from collbench.report.page.drawing import Figure
 from collbench.report.page.environment import about, misleading
 from collbench.report.page.figures.bars import bars
+from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.ladder import ladders
 from collbench.report.page.programs import programs
@@ -97,13 +100,19 @@ def chapter(
         sections.append(Section("Training steps", tables=(*of_places, *accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
-                   measured.picture)  # fmt: skip
+                   measured.picture or _picture(advices, margin, figures, number))  # fmt: skip
+
+
+def _picture(advices: Sequence[Advised], margin: float, figures: bool, number: int) -> tuple[Figure, ...]:
+    """The answer of collectives as one picture, of each operation on the most ranks."""
+    largest = [max(group, key=_ranks) for group in _by_operation(advices)]
+    return choices(largest, margin, f"c{number}-choices") if figures else ()
 
 
 def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
-    """Three lines: of one operation its first sentences, of several their headlines on the most ranks."""
+    """Three lines: those of a single operation; of several their headlines on the most ranks."""
     if len(advices) == 1:
-        return tuple(sentences(advices[0])[:3])
+        return tuple(of_operation(advices[0]))
     largest = [max(group, key=_ranks) for group in _by_operation(advices)]
     return tuple(headline(advised) for advised in largest[:3])
 
