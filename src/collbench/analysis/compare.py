@@ -14,6 +14,7 @@ from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.processor_time import ProcessorTime, processor_time
+from collbench.analysis.sequential import evidence, ratio_at_any_time
 from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
 from collbench.units import counted
 
@@ -73,9 +74,12 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     """
     quiet = [undisturbed(pair, in_blocks) for pair in pairs]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
-    reasons = [_not_comparable(pair, *both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
+    reasons = [_not_comparable(pair, *both[:4], in_blocks) for pair, both in zip(pairs, values, strict=True)]
     comparable = [(v.base, v.other) for v, reason in zip(values, reasons, strict=True) if not reason]
-    tests = iter(together(*p_values(comparable, in_blocks)))
+    if in_blocks and any(pair.base.until_decided for pair in pairs):
+        tests = iter(at_any_time([v for v, reason in zip(values, reasons, strict=True) if not reason]))
+    else:
+        tests = iter(together(*p_values(comparable, in_blocks)))
     compared = [
         _not_compared(pair, reason, in_blocks) if reason else _compared(used, both, next(tests), margin, in_blocks)
         for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=True)
@@ -97,11 +101,21 @@ def together(sides: Sequence[float], blocks: Sequence[float | None]) -> list[PVa
     return [PValues(*row, len(corrected)) for row in zip(sides, blocks, corrected, strict=True)]
 
 
+def at_any_time(values: Sequence[Alike]) -> list[PValues]:
+    """As `together`, of launches that ended when they were seen to be enough."""
+    logs = [{n: math.log(b / a) for a, b, n in zip(v.base, v.other, v.blocks, strict=True)} for v in values]
+    return [PValues(found.p, None, found.p_adjusted, len(values)) for found in evidence(logs)]
+
+
 def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks: bool) -> Comparison:
-    base, other, _, left_out = both
+    base, other, _, left_out, _ = both
     steps = (pair.other.half_step, pair.base.half_step)
-    ratio = (ratio_in_blocks if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
+    looked = in_blocks and pair.base.until_decided
+    ratio_of = ratio_at_any_time if looked else ratio_in_blocks if in_blocks else ratio_of_sides
+    ratio = ratio_of(other, base, half_steps=steps)
     verdict, why, more = judge(ratio, tests, margin)
+    if looked and verdict == "inconclusive":
+        why, more = f"not decided after {counted(len(base), 'block')}", None
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
         verdict, more = "inconclusive", None
         why = f"times drift by {moved:.0%} within a run, and the runs were measured one after the other"

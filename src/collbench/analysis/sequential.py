@@ -1,0 +1,165 @@
+"""Evidence that may be looked at after every block: wealth won by betting on the signs of blocks' log ratios.
+
+Let c be the median of a log ratio d, whatever came before. To bet on the sign of d - c is at best fair: the wealth, 1
+at first, is multiplied by 1 + stake x sign, with the stake chosen before the block. The chance that it ever reaches
+20, however often and for whatever reason one looks, is at most 1/20 (Ville, Etude critique de la notion de collectif,
+1939; betting as statistics: Shafer, Journal of the Royal Statistical Society A 184 (2021) 407-431, and Waudby-Smith
+and Ramdas, JRSS B 86 (2024) 1-27; medians: Howard and Ramdas, Bernoulli 28 (2022) 1704-1728). A pair that is no
+longer measured is a bet of 0 from then on, which is as fair. NumPy alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Of parts of the wealth these shares are staked in each block: the bold one wins by six blocks that agree, the
+#: cautious one survives blocks that do not.
+STAKES = np.array([0.5, 0.8, 0.95])
+PARTS = np.array([0.2, 0.25, 0.55])
+
+#: What part of the capital is bet on one pair that is chosen after so many blocks; after 0, on all alike.
+CAPITAL = {0: 0.15, 1: 0.25, 2: 0.25, 3: 0.2, 5: 0.15}
+
+
+class Evidence(NamedTuple):
+    """Of one pair, whatever the number of blocks: p for that pair alone, and p for all pairs that are tested
+    together."""
+
+    p: float
+    p_adjusted: float
+
+
+def ratio_at_any_time(
+    of: Sequence[float], over: Sequence[float], confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
+) -> Estimate:
+    """As `estimate.ratio_in_blocks`, with an interval that holds after every block at once (a confidence sequence).
+
+    Its ends are the order statistics beyond which so few blocks lie that a bet on c would not have been lost yet.
+    """
+    of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
+    ordered = np.sort(np.log(of_times) - np.log(over_times)).tolist()
+    n = len(ordered)
+    value = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+    outside = n - fewest_wins(n, 2 / (1 - confidence))  # so many values may lie beyond either end
+    interval = (ordered[outside], ordered[n - 1 - outside]) if outside >= 0 else None
+    return in_logarithms(Estimate(value, interval, n), open_to_clock(of_times, over_times, half_steps))
+
+
+@cache
+def fewest_wins(n: int, wealth: float) -> int:
+    """The least number of n bets that must be won to reach this wealth; n + 1 where all are not enough."""
+    return next((wins for wins in range(n + 1) if _wealth(wins, n) >= wealth), n + 1)
+
+
+def _wealth(wins: int, n: int) -> float:
+    return float(PARTS @ ((1 + STAKES) ** wins * (1 - STAKES) ** (n - wins)))
+
+
+def evidence(pairs: Sequence[Mapping[int, float]]) -> list[Evidence]:
+    """The evidence that each pair differs, from its log ratios by the numbers of their blocks, tested together.
+
+    The chance that any pair that does not differ, or differs in the other direction, ever has a `p_adjusted` of at
+    most 0.05 is at most 0.05, however the pairs depend on each other. By closed testing (Marcus, Peritz and Gabriel,
+    Biometrika 63 (1976) 655-660; with wealth, Vovk and Wang, Annals of Statistics 49 (2021) 1736-1754): every set of
+    hypotheses is tested by parts of a capital of 1. One part is bet on all hypotheses of the set alike; each other
+    part, after so many blocks, on the one of them that stands out most by then. A hypothesis has the least wealth of
+    the sets that it is in. Sets with one that is rejected already are not asked: before the first error no true
+    hypothesis is rejected. A single pair that differs clearly is found as soon among thousands as alone, because no
+    set with it bets on another.
+    """
+    numbers = sorted(set().union(*pairs))
+    logs = np.array([[of_pair.get(number, math.nan) for of_pair in pairs] for number in numbers])
+    logs = logs.reshape(len(numbers), len(pairs))
+    alone = np.ones((2, len(pairs)))
+    together = np.full((2, len(pairs)), 1e-300)
+    table = _Table(len(pairs))
+    for block in range(len(numbers)):
+        table.bet(np.sign(np.nan_to_num(logs[block])))
+        table.choose(block + 1, logs[: block + 1])
+        alone = np.maximum(alone, table.for_each())
+        table.settle(together)
+    p = np.minimum(1.0, 2 / alone.max(axis=0))
+    return [Evidence(float(one), float(min(1.0, 1 / best))) for one, best in zip(p, together.max(axis=0), strict=True)]
+
+
+class _Chosen(NamedTuple):
+    """A part of the capital: each pair's direction (0 up, 1 down) and wealth; `order` are pairs as they stood out."""
+
+    direction: NDArray[np.int64]
+    order: NDArray[np.int64]
+    wealth: NDArray[np.float64]
+
+
+class _Table:
+    """All bets on so many pairs, block after block."""
+
+    def __init__(self, pairs: int) -> None:
+        self._of_all = np.ones((2, len(STAKES), pairs))
+        self._chosen: dict[int, _Chosen] = {}
+        self._rejected = np.zeros((2, pairs), dtype=bool)
+        self._each = np.arange(pairs)
+
+    def bet(self, signs: NDArray[np.float64]) -> None:
+        """A block: the sign of each pair's log ratio, 0 where it is missing or the sides are equal."""
+        for direction, side in enumerate((signs, -signs)):
+            self._of_all[direction] *= 1 + STAKES[:, None] * side
+        for part in self._chosen.values():
+            part.wealth[:] *= 1 + STAKES[:, None] * np.where(part.direction == 0, signs, -signs)
+
+    def choose(self, blocks: int, logs: NDArray[np.float64]) -> None:
+        """After so many blocks, if a part of the capital is to be bet from then on."""
+        if blocks in CAPITAL:
+            score = _standing_out(logs)
+            direction = np.where(score >= 0, 0, 1)
+            order = np.argsort(-np.abs(score), kind="stable")
+            self._chosen[blocks] = _Chosen(direction, order, np.ones((len(STAKES), len(score))))
+
+    def for_each(self) -> NDArray[np.float64]:
+        """[2, pairs] the wealth of bets on each pair alone, by direction."""
+        of_each: NDArray[np.float64] = np.einsum("s,dsp->dp", PARTS, self._of_all)
+        return of_each
+
+    def settle(self, together: NDArray[np.float64]) -> None:
+        """Raise `together` [2, pairs] to the least wealth of the sets that each hypothesis is in."""
+        while True:
+            np.maximum(together, self._least(), out=together, where=~self._rejected)
+            new = (together >= 1 / (1 - CONFIDENCE)) & ~self._rejected
+            if not new.any():
+                return
+            self._rejected |= new
+
+    def _least(self) -> NDArray[np.float64]:
+        least = CAPITAL[0] * self.for_each() / (2 * len(self._each))
+        for blocks, part in self._chosen.items():
+            wealth = PARTS @ part.wealth
+            rivals = np.where(self._rejected[part.direction, self._each], np.inf, wealth)[part.order]
+            of_sets = np.empty_like(wealth)
+            of_sets[part.order] = np.minimum.accumulate(rivals)
+            least[part.direction, self._each] += CAPITAL[blocks] * np.minimum(of_sets, wealth)
+        return least
+
+
+def _standing_out(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[pairs] how far the median of log ratios [blocks, pairs] is from 0, in spreads; 0 without blocks.
+
+    The spread of few blocks is drawn towards that of all pairs. Which pair is bet on changes no chance of a false
+    verdict, so any score is allowed.
+    """
+    n = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
+    known = np.where(np.isnan(logs).all(axis=0), 0.0, logs)
+    middle = np.nanmedian(known, axis=0)
+    away = np.abs(known - middle)
+    spread = np.nanmedian(away, axis=0) if len(logs) > 2 else np.nanmean(away, axis=0)
+    shared = float(np.median(spread)) + 1e-12
+    score: NDArray[np.float64] = middle / ((n * spread + 2 * shared) / (n + 2)) * np.sqrt(n)
+    return score

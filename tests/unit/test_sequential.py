@@ -1,0 +1,128 @@
+"""Bets on signs: their wealth where nothing differs, intervals that may be looked at always, and what is found when."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
+from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
+from collbench.analysis.sequential import CAPITAL, PARTS, Evidence, _Table, evidence, fewest_wins, ratio_at_any_time
+
+
+def of(logs: list[list[float]]) -> list[Evidence]:
+    """The evidence of pairs, each with its log ratios."""
+    return evidence([dict(enumerate(one)) for one in logs])
+
+
+def test_the_capital_is_one() -> None:
+    assert sum(PARTS) == pytest.approx(1.0)
+    assert sum(CAPITAL.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("pairs", [1, 3])
+def test_the_mean_wealth_of_a_set_without_a_difference_is_at_most_1(pairs: int) -> None:
+    """Over all ways in which coins can fall in four blocks: exactly what Ville's inequality needs."""
+    sizes = np.array([0.01, 0.02, 0.04])[:pairs] * np.array([[1.0], [1.5], [0.7], [2.0]])
+    total = np.zeros((2, pairs))
+    fell = list(product((-1, 1), repeat=4 * pairs)) if pairs == 1 else _some(4 * pairs)
+    for coins in fell:
+        logs = sizes * np.reshape(coins, sizes.shape)
+        table, least = _Table(pairs), np.zeros((2, pairs))
+        for block in range(4):
+            table.bet(np.sign(logs[block]))
+            table.choose(block + 1, logs[: block + 1])
+        table.settle(least)
+        total += least
+    assert (total / len(fell) <= 1 + (1e-9 if pairs == 1 else 0.1)).all()
+
+
+def _some(coins: int) -> list[tuple[int, ...]]:
+    draw = np.random.default_rng(1)
+    return [tuple(row) for row in draw.choice((-1, 1), (1500, coins)).tolist()]
+
+
+def test_six_blocks_that_agree_have_an_interval_and_five_have_none() -> None:
+    assert FEWEST == 6
+    six = ratio_at_any_time([1.03, 1.04, 1.05, 1.06, 1.07, 1.08], [1.0] * 6)
+    assert six.interval == pytest.approx((1.03, 1.08))
+    assert ratio_at_any_time([1.03] * 5, [1.0] * 5).interval is None
+
+
+def test_the_interval_is_wider_than_one_for_a_fixed_number_of_blocks_and_narrows() -> None:
+    draw = np.random.default_rng(2)
+    times = np.exp(draw.normal(0, 0.05, 40))
+    ones = np.ones(40)
+
+    def width(ratio: Estimate) -> float:
+        assert ratio.interval is not None
+        return math.log(ratio.interval[1] / ratio.interval[0])
+
+    for n in (10, 20, 40):
+        always, once = ratio_at_any_time(times[:n].tolist(), ones[:n].tolist()), ratio_in_blocks(times[:n], ones[:n])
+        assert always.value == once.value
+        assert width(once) < width(always) < 3 * width(once)
+    eight, forty = (ratio_at_any_time(times[:n].tolist(), ones[:n].tolist()) for n in (8, 40))
+    assert width(forty) < width(eight)
+
+
+def test_an_interval_is_widened_by_the_step_of_the_clock() -> None:
+    ratio = ratio_at_any_time([200e-9] * 8, [200e-9] * 8, half_steps=(5e-9, 5e-9))
+    assert ratio.interval == pytest.approx(((195 / 200) ** 2, (200 / 195) ** 2))
+
+
+def test_whoever_looks_after_every_block_is_wrong_in_at_most_one_run_of_twenty() -> None:
+    """False alarms of 8 pairs that share their blocks, and medians outside of their interval, at any of 24 looks."""
+    draw, alarms, outside, runs = np.random.default_rng(3), 0, 0, 200
+    for _ in range(runs):
+        logs = draw.standard_t(2, (8, 24)) * 0.05 + draw.normal(0, 0.05, 24)
+        alarms += min(one.p_adjusted for one in of(logs.tolist())) <= 0.05
+        ratios = [ratio_at_any_time(np.exp(logs[0, :n]).tolist(), [1.0] * n) for n in range(6, 25)]
+        outside += any(ratio.excludes(1.0) for ratio in ratios)
+    assert alarms <= 0.05 * runs
+    assert outside <= 0.05 * runs
+
+
+@pytest.mark.parametrize("pairs", [1, 14, 300])
+def test_one_pair_that_differs_is_found_after_nine_blocks_among_however_many(pairs: int) -> None:
+    draw = np.random.default_rng(4)
+    logs = draw.normal(0, 0.01, (pairs, 9))
+    logs[0] += 0.1
+    found = of(logs.tolist())
+    assert found[0].p_adjusted <= 0.05
+    assert min((one.p_adjusted for one in found[1:]), default=1.0) > 0.05
+
+
+def test_pairs_that_all_differ_are_all_found() -> None:
+    draw = np.random.default_rng(5)
+    assert max(one.p_adjusted for one in of((draw.normal(0.1, 0.01, (40, 10))).tolist())) <= 0.05
+
+
+def test_a_pair_that_was_found_stays_found_and_one_more_look_changes_nothing_before() -> None:
+    """A cell that is measured no longer keeps what it has won; the others go on."""
+    draw = np.random.default_rng(6)
+    sure, unsure = (draw.normal(0.1, 0.01, 10)).tolist(), draw.normal(0, 0.05, 20).tolist()
+    both = evidence([dict(enumerate(sure)), dict(enumerate(unsure))])
+    assert both[0].p_adjusted <= 0.05 < both[1].p_adjusted
+
+
+def test_equal_times_are_evidence_of_nothing() -> None:
+    assert of([[0.0] * 20, [0.0] * 20]) == [Evidence(1.0, 1.0)] * 2
+    assert evidence([]) == []
+    assert evidence([{}, {}]) == [Evidence(1.0, 1.0)] * 2
+
+
+def test_wins_that_are_needed() -> None:
+    assert [fewest_wins(n, 40.0) for n in (5, 6, 9, 20)] == [6, 6, 9, 17]
+
+
+def test_comparisons_that_cannot_be_decided_any_more_are_given_up() -> None:
+    draw = np.random.default_rng(7)
+    quiet, loud = draw.normal(0, 0.002, 8).tolist(), draw.normal(0, 0.3, 8).tolist()
+    assert chance_of_verdict(quiet, 4, 0.02) > 0.9
+    assert chance_of_verdict(loud, 12, 0.02) < LEAST_CHANCE
+    assert chance_of_verdict((draw.normal(0.1, 0.02, 7)).tolist(), 13, 0.02) > 0.8
+    assert chance_of_verdict(quiet, 0, 0.02) == pytest.approx(1.0)
