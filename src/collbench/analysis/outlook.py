@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 from collbench.analysis.estimate import CONFIDENCE
-from collbench.analysis.sequential import CAPITAL, fewest_wins
+from collbench.analysis.sequential import fewest_wins
 
 #: A comparison is given up when a verdict by the last block has a lower probability than this.
 LEAST_CHANCE = 0.1
 
-#: The wealth of bets on one pair with which an interval excludes a value, and with which all pairs together do.
-_ALONE = 2 / (1 - CONFIDENCE)
-_TOGETHER = 1 / (1 - CONFIDENCE) / max(CAPITAL.values())
+#: The wealth with which an interval excludes a value; about as much is needed where pairs are tested together.
+_ENOUGH = 2 / (1 - CONFIDENCE)
 
 
 def chance_of_verdict(logs: Sequence[float], later: int, margin: float) -> float:
@@ -24,13 +23,13 @@ def chance_of_verdict(logs: Sequence[float], later: int, margin: float) -> float
     """
     n, bound = len(logs), math.log1p(margin)
 
-    def chance(beyond: int, needed: int) -> float:
-        return _beta_binomial(needed - beyond, later, beyond + 0.5, n - beyond + 0.5)
+    def chance(beyond: int, least: int) -> float:
+        return _beta_binomial(least - beyond, later, beyond + 0.5, n - beyond + 0.5)
 
-    of_interval, of_all = fewest_wins(n + later, _ALONE), fewest_wins(n + later, _TOGETHER)
-    total = min(chance(sum(sign * log < bound for log in logs), of_interval) for sign in (1, -1))
+    needed = fewest_wins(n + later, _ENOUGH)
+    total = min(chance(sum(sign * log < bound for log in logs), needed) for sign in (1, -1))
     for sign in (1, -1):
-        differs = chance(sum(sign * log > 0 for log in logs), of_all)
+        differs = chance(sum(sign * log > 0 for log in logs), needed)
         total += min(differs, chance(sum(sign * log > bound for log in logs), (n + later + 1) // 2))
     return min(total, 1.0)
 

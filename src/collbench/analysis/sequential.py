@@ -22,18 +22,20 @@ from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_loga
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Of parts of the wealth these shares are staked in each block: the bold one wins by six blocks that agree, the
-#: cautious one survives blocks that do not.
-STAKES = np.array([0.5, 0.8, 0.95])
-PARTS = np.array([0.2, 0.25, 0.55])
+#: Of these parts of the wealth these shares are staked in each block: the bold part reaches 40 with six blocks that
+#: agree, the cautious one bears more that do not.
+STAKES = np.array([0.6, 0.9])
+PARTS = np.array([0.2, 0.8])
+
+#: A log ratio has its full weight if it is at least half as large as the earlier ones of its pair usually are.
+FULL = 0.5
 
 #: What part of the capital is bet on one pair that is chosen after so many blocks; after 0, on all alike.
 CAPITAL = {0: 0.15, 1: 0.25, 2: 0.25, 3: 0.2, 5: 0.15}
 
 
 class Evidence(NamedTuple):
-    """Of one pair, whatever the number of blocks: p for that pair alone, and p for all pairs that are tested
-    together."""
+    """Of one pair, after any number of blocks: p of that pair alone, and p of all pairs that are tested together."""
 
     p: float
     p_adjusted: float
@@ -84,7 +86,7 @@ def evidence(pairs: Sequence[Mapping[int, float]]) -> list[Evidence]:
     together = np.full((2, len(pairs)), 1e-300)
     table = _Table(len(pairs))
     for block in range(len(numbers)):
-        table.bet(np.sign(np.nan_to_num(logs[block])))
+        table.bet(_weighed(logs[:block], logs[block]))
         table.choose(block + 1, logs[: block + 1])
         alone = np.maximum(alone, table.for_each())
         table.settle(together)
@@ -110,7 +112,7 @@ class _Table:
         self._each = np.arange(pairs)
 
     def bet(self, signs: NDArray[np.float64]) -> None:
-        """A block: the sign of each pair's log ratio, 0 where it is missing or the sides are equal."""
+        """A block: of each pair the sign of its log ratio times a weight in [0, 1]; 0 where it is missing."""
         for direction, side in enumerate((signs, -signs)):
             self._of_all[direction] *= 1 + STAKES[:, None] * side
         for part in self._chosen.values():
@@ -147,6 +149,22 @@ class _Table:
             of_sets[part.order] = np.minimum.accumulate(rivals)
             least[part.direction, self._each] += CAPITAL[blocks] * np.minimum(of_sets, wealth)
         return least
+
+
+def _weighed(past: NDArray[np.float64], logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Signs of log ratios [pairs], those that are small beside the past [blocks, pairs] at less than their full weight.
+
+    Where names mean nothing, because the order within blocks is drawn, a log ratio is as likely to be positive as
+    negative whatever its size, so its size may decide on the weight. The weight grows with the size: so the game is no
+    better where the log ratio is distributed symmetrically around a median on the other side.
+    """
+    now = np.nan_to_num(logs)
+    sizes = np.abs(past)
+    usual = np.zeros(len(now))
+    known = ~np.isnan(sizes).all(axis=0) if len(sizes) else usual > 0
+    usual[known] = np.nanmedian(sizes[:, known], axis=0)
+    weight = np.minimum(1.0, np.abs(now) / np.maximum(FULL * usual, 1e-300))
+    return np.asarray(np.sign(now) * weight)
 
 
 def _standing_out(logs: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -185,6 +185,8 @@ def of_launches(rows: Sequence[Comparison]) -> list[str]:
         lines.append("needs about k more launches: with so many more, a verdict has a probability of 80 %")
     if not rows[0].blocks:
         lines.append(NOT_INTERLEAVED)
+    elif rows[0].pair.base.until_decided:
+        lines.append("launched until decided: intervals and p hold after any number of blocks")
     scores = [comparison.serial for comparison in rows if comparison.serial is not None]
     if scores and sum(scores) / len(scores) > SERIAL:
         lines.append(
