@@ -149,3 +149,51 @@ def test_a_run_stopped_by_hand_is_valid_and_goes_on_as_if_it_had_not_been(launch
     assert 6 <= found["single strict"] < found["multi files"] < 12
     records = read_run(tmp_path / "run").records
     assert len({(one.case, one.launch) for one in records}) == len(records)
+
+
+def test_fewer_launches_than_decide_anything_are_refused(launch: Launch) -> None:
+    code, err = launch(clear, "--until", "decided", toml=TOML.replace("12", "5").replace('until = "decided"', ""))
+    assert (code, 'launches 5: with until = "decided" it is the most, and fewer than 6 decide nothing' in err) == (
+        2,
+        True,
+    )
+
+
+def test_the_flag_goes_before_the_plan(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(clear, "--until", "launches", toml=TOML.replace("12", "7"))
+    assert code == 0, err
+    assert set(launches_of(tmp_path / "run").values()) == {7}
+    assert "decided" not in err
+    experiment = read_run(tmp_path / "run").manifest.experiment
+    assert experiment is not None and experiment.until == "launches"
+
+
+def test_where_nothing_is_compared_every_cell_has_all_launches(launch: Launch, tmp_path: Path) -> None:
+    alone = TOML.replace('"single", "multi"', '"single"').replace('"strict", "files"', '"strict"').replace("12", "7")
+    code, err = launch(clear, toml=alone)
+    assert code == 0, err
+    assert "decides nothing: no two of its cells are compared" in err
+    assert launches_of(tmp_path / "run") == {"single strict": 7}
+
+
+def test_at_the_limit_it_is_said_what_is_open(launch: Launch) -> None:
+    code, err = launch(noisy, toml=TOML.replace("12", "7"))
+    assert code == 0, err
+    assert "in the end: 4 of 8 comparisons decided (4 same), 4 not decided" in err
+
+
+def test_a_run_is_not_gone_on_with_to_another_end(launch: Launch, tmp_path: Path) -> None:
+    assert launch(clear, stop_at=9)[0] == 130
+    code, err = launch(clear, "--resume", str(tmp_path / "run"), "--until", "launches")
+    assert (code, "was made with another plan" in err) == (2, True)
+
+
+def test_plan_says_what_would_be_decided(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch(clear)
+    monkeypatch.setattr(sys, "argv", ["collbench", "plan", str(tmp_path / "plan.toml")])
+    assert run_command(speaks=True) == 0
+    said = capsys.readouterr().out
+    assert "4 cells, at most 12 launches each" in said
+    assert "decides 8 comparisons (4 by policy, 4 by isolation), each side with the first one" in said

@@ -14,6 +14,7 @@ from collbench.analysis.sequential import (
     CAPITAL,
     PARTS,
     Evidence,
+    _middle,
     _Table,
     _weighed,
     evidence,
@@ -53,6 +54,12 @@ def test_small_log_ratios_weigh_less_and_missing_ones_nothing() -> None:
     past = np.array([[0.1, math.nan, math.nan], [-0.1, 0.2, math.nan]])
     assert _weighed(past, np.array([0.025, -0.3, 0.001])).tolist() == pytest.approx([0.5, -1.0, 1.0])
     assert _weighed(past, np.array([math.nan, 0.0, 0.0])).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_medians_of_what_is_there() -> None:
+    nan = math.nan
+    assert _middle(np.array([[3.0, nan, nan], [1.0, 2.0, nan], [8.0, 4.0, nan]])).tolist() == [3.0, 3.0, 0.0]
+    assert _middle(np.empty((0, 2))).tolist() == [0.0, 0.0]
 
 
 def test_six_blocks_that_agree_have_an_interval_and_five_have_none() -> None:

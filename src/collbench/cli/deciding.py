@@ -72,7 +72,7 @@ class Decider:
         """Say how it ended, unless that was said when nothing was left."""
         most = self._expanded.plan.launches
         if not self._over and (found := self._standing(most)):
-            self._say(f"in the end: {_said(found, most)}", 0)
+            self._say(f"in the end: {_said(found, most, ended=True)}", 0)
 
     def _next(self, wanted: frozenset[LaunchCell], left: int) -> str:
         if not wanted:
@@ -89,20 +89,18 @@ def _launches(records: Sequence[Record]) -> set[tuple[object, int]]:
     return {(record.case.where, record.launch) for record in records}
 
 
-def _said(found: Sequence[Standing], most: int) -> str:
-    """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open: ...`."""
+def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
+    """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
     states = Counter(one.state for one in found)
     verdicts = Counter(one.comparison.verdict for one in found if one.state == "decided").most_common()
     listed = f" ({', '.join(f'{number} {verdict}' for verdict, number in verdicts)})" if verdicts else ""
-    parts = [f"{states['decided']} of {counted(len(found), 'comparison')} decided{listed}"]
-    if states["hopeless"]:
-        parts.append(f"{states['hopeless']} given up as too noisy for {counted(most, 'launch', 'launches')}")
-    if states["impossible"]:
-        parts.append(f"{states['impossible']} not comparable")
-    if states["open"]:
-        names = list(
-            dict.fromkeys(f"{one.pair.base_name} > {one.pair.other_name}" for one in found if one.state == "open")
-        )
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        parts.append(f"{states['open']} open ({', '.join(names[:_NAMED])}{more})")
-    return ", ".join(parts)
+    names = dict.fromkeys(f"{one.pair.base_name} > {one.pair.other_name}" for one in found if one.state == "open")
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    parts = {
+        f"of {counted(len(found), 'comparison')} decided{listed}": states["decided"],
+        f"given up as too noisy for {counted(most, 'launch', 'launches')}": 0 if ended else states["hopeless"],
+        "not comparable": states["impossible"],
+        f"open ({', '.join(list(names)[:_NAMED])}{more})": 0 if ended else states["open"],
+        "not decided": states["open"] + states["hopeless"] if ended else 0,
+    }
+    return ", ".join(f"{number} {text}" for text, number in parts.items() if number or text.startswith("of "))
