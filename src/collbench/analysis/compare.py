@@ -9,12 +9,12 @@ from typing import Literal
 
 from collbench.analysis.alike import Alike, alike
 from collbench.analysis.contended import undisturbed
-from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_of_sides
 from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.processor_time import ProcessorTime, processor_time
-from collbench.analysis.sequential import evidence, ratio_at_any_time
+from collbench.analysis.sequential import evidence, ratio_in_blocks_of
 from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
 from collbench.units import counted
 
@@ -111,8 +111,7 @@ def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks:
     base, other, _, left_out, _ = both
     steps = (pair.other.half_step, pair.base.half_step)
     looked = in_blocks and pair.base.until_decided
-    ratio_of = ratio_at_any_time if looked else ratio_in_blocks if in_blocks else ratio_of_sides
-    ratio = ratio_of(other, base, half_steps=steps)
+    ratio = (ratio_in_blocks_of(pair.base) if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
     verdict, why, more = judge(ratio, tests, margin)
     if looked and verdict == "inconclusive":
         why, more = f"not decided after {counted(len(base), 'block')}", None

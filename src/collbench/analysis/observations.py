@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -298,13 +298,18 @@ def gather(name: Path, folders: list[Path]) -> Observed:
         if stream.truncated:
             truncated.append(folder)
     set_clock_step(cells.values(), manifests)
-    if any(manifest.experiment is not None and manifest.experiment.until == "decided" for manifest in manifests):
-        for cell in cells.values():
-            cell.until_decided = True
+    set_until_decided(cells.values(), manifests)
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
     return Observed(
         str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, tuple(samples)
     )
+
+
+def set_until_decided(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None:
+    """Note in every cell whether a run's launches ended when comparisons were decided."""
+    if any(manifest.experiment is not None and manifest.experiment.until == "decided" for manifest in manifests):
+        for cell in cells:
+            cell.until_decided = True
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:

@@ -11,16 +11,24 @@ longer measured is a bet of 0 from then on, which is as fair. NumPy alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from collbench.analysis.estimate import CONFIDENCE, Estimate, HalfSteps, in_logarithms, open_to_clock
+from collbench.analysis.estimate import (
+    CONFIDENCE,
+    Estimate,
+    HalfSteps,
+    in_logarithms,
+    open_to_clock,
+    ratio_in_blocks,
+)  # fmt: skip
+from collbench.analysis.observations import Cell
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 #: Of these parts of the wealth these shares are staked in each block: the bold part reaches 40 with six blocks that
 #: agree, the cautious one bears more that do not.
@@ -42,7 +50,7 @@ class Evidence(NamedTuple):
 
 
 def ratio_at_any_time(
-    of: Sequence[float], over: Sequence[float], confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
+    of: ArrayLike, over: ArrayLike, confidence: float = CONFIDENCE, half_steps: HalfSteps = (0.0, 0.0)
 ) -> Estimate:
     """As `estimate.ratio_in_blocks`, with an interval that holds after every block at once (a confidence sequence).
 
@@ -55,6 +63,11 @@ def ratio_at_any_time(
     outside = n - fewest_wins(n, 2 / (1 - confidence))  # so many values may lie beyond either end
     interval = (ordered[outside], ordered[n - 1 - outside]) if outside >= 0 else None
     return in_logarithms(Estimate(value, interval, n), open_to_clock(of_times, over_times, half_steps))
+
+
+def ratio_in_blocks_of(cell: Cell) -> Callable[..., Estimate]:
+    """How ratios within blocks are estimated in a run with this cell: its launches may have ended when decided."""
+    return ratio_at_any_time if cell.until_decided else ratio_in_blocks
 
 
 @cache

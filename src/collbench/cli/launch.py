@@ -11,7 +11,7 @@ import click
 from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect
+from collbench.analysis.observations import Cell, collect, set_until_decided
 from collbench.cli import plan_argument
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
 from collbench.cli.deciding import Decider
@@ -154,6 +154,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     cells: dict[Case, Cell] = {}
     collect(records, cells)
     set_clock_step(cells.values(), [manifest])
+    set_until_decided(cells.values(), [manifest])
     click.echo(harmless(summary(cells)), nl=False)
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
