@@ -18,6 +18,7 @@ from collbench.analysis.observations import Cell, few_launches, observe
 from collbench.analysis.pairs import within
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables
+from collbench.report.launches import over_host
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
@@ -148,3 +149,13 @@ def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
 @pytest.mark.parametrize(("blocks", "state"), [(2, "open"), (3, "impossible")])
 def test_a_side_that_always_fails_is_given_up_after_three_blocks(blocks: int, state: str) -> None:
     assert [one.state for one in stand({HOST: [1e-5] * blocks, SINGLE: []}, blocks)] == [state]
+
+
+@pytest.mark.parametrize("until", ["decided", "launches"])
+def test_the_table_of_launch_has_the_same_intervals_as_compare(tmp_path: Path, until: Until) -> None:
+    times = made(0.1, 12, spread=0.05)
+    found = compared(tmp_path / "run", times, until)[0].ratio
+    cells = observe(tmp_path / "run").cells
+    host, single = (cells[case.having(size=SIZES[0])] for case in (HOST, SINGLE))
+    assert found is not None and found.interval is not None
+    assert over_host(single, host) == f"{found.value:.2f} ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"
