@@ -38,8 +38,11 @@ PARTS = np.array([0.2, 0.8])
 #: A log ratio has its full weight if it is at least half as large as the earlier ones of its pair usually are.
 FULL = 0.5
 
-#: What part of the capital is bet on one pair that is chosen after so many blocks; after 0, on all alike.
+#: What part of the capital is divided after so many blocks, by how much pairs stand out by then; after 0, evenly.
 CAPITAL = {0: 0.15, 1: 0.25, 2: 0.25, 3: 0.2, 5: 0.15}
+
+#: What share of such a part is bet on the first pair. Of the rest the pair in place r has the share 1 / (r (r + 1)).
+ON_FIRST = 0.5
 
 
 class Evidence(NamedTuple):
@@ -87,10 +90,10 @@ def evidence(pairs: Sequence[Mapping[int, float]]) -> list[Evidence]:
     most 0.05 is at most 0.05, however the pairs depend on each other. By closed testing (Marcus, Peritz and Gabriel,
     Biometrika 63 (1976) 655-660; with wealth, Vovk and Wang, Annals of Statistics 49 (2021) 1736-1754): every set of
     hypotheses is tested by parts of a capital of 1. One part is bet on all hypotheses of the set alike; each other
-    part, after so many blocks, on the one of them that stands out most by then. A hypothesis has the least wealth of
-    the sets that it is in. Sets with one that is rejected already are not asked: before the first error no true
-    hypothesis is rejected. A single pair that differs clearly is found as soon among thousands as alone, because no
-    set with it bets on another.
+    part, after so many blocks, mostly on the one of them that stands out most by then. A hypothesis has the least
+    wealth of the sets that it is in. Sets with one that is rejected already are not asked: before the first error no
+    true hypothesis is rejected. A single pair that differs clearly is found as soon among thousands as alone, because
+    every set with it bets on it.
     """
     numbers = sorted(set().union(*pairs))
     logs = np.array([[of_pair.get(number, math.nan) for of_pair in pairs] for number in numbers])
@@ -154,13 +157,21 @@ class _Table:
             self._rejected |= new
 
     def _least(self) -> NDArray[np.float64]:
-        least = CAPITAL[0] * self.for_each() / (2 * len(self._each))
+        """[2, pairs] at most the wealth of each set that a hypothesis is in with others that are not rejected.
+
+        In such a set a part's first hypothesis is this one, or one that stood out more; and its own place is at least as
+        good as among all.
+        """
+        least = CAPITAL[0] * self.for_each() / (2 * len(self._each) - self._rejected.sum())
         for blocks, part in self._chosen.items():
             wealth = PARTS @ part.wealth
-            rivals = np.where(self._rejected[part.direction, self._each], np.inf, wealth)[part.order]
-            of_sets = np.empty_like(wealth)
-            of_sets[part.order] = np.minimum.accumulate(rivals)
-            least[part.direction, self._each] += CAPITAL[blocks] * np.minimum(of_sets, wealth)
+            out = self._rejected[part.direction, self._each][part.order]
+            of_first, own = np.empty_like(wealth), np.empty_like(wealth)
+            of_first[part.order] = np.minimum.accumulate(np.where(out, np.inf, wealth[part.order]))
+            place = np.maximum(np.cumsum(~out), 1)
+            own[part.order] = wealth[part.order] / (place * (place + 1))
+            share = ON_FIRST * np.minimum(of_first, wealth) + (1 - ON_FIRST) * own
+            least[part.direction, self._each] += CAPITAL[blocks] * share
         return least
 
 
