@@ -159,10 +159,11 @@ class _Table:
     def _least(self) -> NDArray[np.float64]:
         """[2, pairs] at most the wealth of each set that a hypothesis is in with others that are not rejected.
 
-        In such a set a part's first hypothesis is this one, or one that stood out more; and its own place is at least as
-        good as among all.
+        In such a set a part's first hypothesis is this one, or one that stood out more; and its own place is at
+        least as good as among all.
         """
-        least = CAPITAL[0] * self.for_each() / (2 * len(self._each) - self._rejected.sum())
+        hypotheses = max(int((~self._rejected).sum()), 1)
+        least: NDArray[np.float64] = CAPITAL[0] * self.for_each() / hypotheses
         for blocks, part in self._chosen.items():
             wealth = PARTS @ part.wealth
             out = self._rejected[part.direction, self._each][part.order]
