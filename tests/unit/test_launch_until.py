@@ -197,3 +197,25 @@ def test_plan_says_what_would_be_decided(
     said = capsys.readouterr().out
     assert "4 cells, at most 12 launches each" in said
     assert "decides 8 comparisons (4 by policy, 4 by isolation), each side with the first one" in said
+
+
+def test_without_scipy_nothing_is_started(launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    code, err = launch(clear)
+    assert (code, "launch --until decided needs SciPy, which is not installed" in err) == (2, True), err
+    assert not (tmp_path / "run").exists()
+
+
+def fails(place: str, case: Case, noise: float) -> float:
+    """multi strict is never measured."""
+    if place == "multi strict":
+        raise OSError("no such place")
+    return clear(place, case, noise)
+
+
+def test_a_place_that_always_fails_is_given_up_and_the_others_are_decided(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(fails)
+    assert code == 1
+    assert "4 not comparable" in err
+    found = launches_of(tmp_path / "run")
+    assert found["multi strict"] == 3 < found["single strict"] == 6

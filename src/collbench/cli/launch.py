@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect, set_until_decided
+from collbench.analysis.optional import needed
 from collbench.cli import plan_argument
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
 from collbench.cli.deciding import Decider
@@ -126,6 +127,8 @@ def command(
     loaded = placed_on(load_launch_plan(path, plan), engine, site, docker_host)
     if until is not None:
         loaded = check_launch_plan(msgspec.structs.replace(loaded, until=until))
+    if loaded.until == "decided":  # it is needed after some blocks, and refused before the first
+        needed("scipy.stats", "SciPy", "launch --until decided")
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:
