@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.deciding import Standing, questions, standing, still_open
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Cell, few_launches, observe
-from collbench.analysis.pairs import within
+from collbench.analysis.pairs import across, within
+from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables
 from collbench.report.launches import over_host
@@ -92,6 +94,28 @@ def test_an_ordinary_manifest_says_nothing_of_it(tmp_path: Path) -> None:
         assert manifests.decode(text).experiment == experiment(("openmpi",), until=until)
 
 
+def test_a_check_passes_though_cells_have_fewer_launches_than_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for until, code in (("decided", 0), ("launches", 1)):
+        compared(tmp_path / until, made(0.0, 9), until)  # type: ignore[arg-type]
+        words = ["collbench", "compare", str(tmp_path / until), "--by", "policy", "--fail-on", "slower"]
+        monkeypatch.setattr(sys, "argv", words)
+        assert run_command(speaks=True) == code, capsys.readouterr().err
+
+
+def test_beside_another_run_it_is_judged_like_any_other(tmp_path: Path) -> None:
+    """Nobody looked at that difference while it was measured."""
+    found = []
+    for until in ("decided", "launches"):
+        runs = [tmp_path / f"{until}-{name}" for name in ("a", "b")]
+        for run in runs:
+            compared(run, made(0.0, 9), until)  # type: ignore[arg-type]
+        pairs = across(*map(observe, runs), None, frozenset())
+        found.append([(one.p, one.p_adjusted, one.ratio) for one in compare(pairs, in_blocks=False)])
+    assert found[0] == found[1]
+
+
 # Which comparisons, and which of them are open ------------------------------------------------------------------------
 
 
@@ -136,6 +160,7 @@ def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
         return stand({HOST: host.tolist(), SINGLE: (single * (1 + added)).tolist()}, blocks)
 
     assert [one.state for one in noisy(0.001, 5)] == ["open"]
+    assert [one.state for one in noisy(0.5, 5)] == ["open"]
     assert [one.state for one in noisy(0.001, 6)] == ["decided"]
     assert [one.state for one in noisy(0.001, 10, added=0.5)] == ["decided"]
     assert [one.state for one in noisy(0.5, 15)] == ["hopeless"]

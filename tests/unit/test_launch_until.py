@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 from tests.unit.made_worlds import good
 
+from collbench.analysis.observations import observe
 from collbench.cli import run_command
+from collbench.cli.deciding import Decider, cells_of
 from collbench.launch.cells import cases_in
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
+from collbench.launch.engines.host import HostEngine
+from collbench.launch.expansion import expand
+from collbench.report.launches import over_host, summary
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
@@ -219,3 +224,38 @@ def test_a_place_that_always_fails_is_given_up_and_the_others_are_decided(launch
     assert "4 not comparable" in err
     found = launches_of(tmp_path / "run")
     assert found["multi strict"] == 3 < found["single strict"] == 6
+
+
+def test_each_block_had_the_cells_that_the_blocks_before_it_left_open(launch: Launch, tmp_path: Path) -> None:
+    """Whoever goes on with a run decides about every block as was decided when it began."""
+    assert launch(noisy, toml=TOML.replace("launches = 12", "launches = 14"))[0] == 0
+    run = read_run(tmp_path / "run")
+    expanded = expand(load_launch_plan(tmp_path / "plan.toml"))
+    decider = Decider(expanded, run.manifest, run.records, lambda line, left: None)
+    cells = cells_of(expanded)
+    for block in range(14):
+        launched = {cells[record.case] for record in run.records if record.launch == block}
+        wanted = decider(block)
+        assert launched == (set(expanded.cells) if wanted is None else set(wanted)), block
+
+
+def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = TOML.replace('"single", "multi"', '"host", "single"').replace('"strict", "files"', '"strict"')
+    (tmp_path / "plan.toml").write_text(toml)
+    plan = load_launch_plan(tmp_path / "plan.toml")
+    on_host = FakeSession(taking(wide, plan), title="")
+    monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: on_host)
+    printed: list[str] = []
+    monkeypatch.setattr("collbench.cli.launch.summary", lambda cells: printed.append(summary(cells)) or "")
+    assert launch(wide, toml=toml)[0] == 0
+    cells = list(observe(tmp_path / "run").cells.values())
+    for host in (cell for cell in cells if cell.case.where.on_host):
+        single = next(cell for cell in cells if cell is not host and cell.case["size"] == host.case["size"])
+        assert over_host(single, host) in printed[0]
+
+
+def wide(place: str, case: Case, noise: float) -> float:
+    """Launches differ by 10 %."""
+    return float(1000.0 * np.exp(0.1 * noise))

@@ -13,6 +13,7 @@ from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.sequential import (
     CAPITAL,
     PARTS,
+    STAKES,
     Evidence,
     _middle,
     _Table,
@@ -155,3 +156,51 @@ def test_comparisons_that_cannot_be_decided_any_more_are_given_up() -> None:
     assert chance_of_verdict(loud, 12, 0.02) < LEAST_CHANCE
     assert chance_of_verdict((draw.normal(0.1, 0.02, 7)).tolist(), 13, 0.02) > 0.8
     assert chance_of_verdict(quiet, 0, 0.02) == pytest.approx(1.0)
+
+
+def test_parts_of_the_capital_add_up_to_at_most_1_whoever_stands_out() -> None:
+    """A set's wealth is linear in that of bets on its hypotheses, and each hypothesis has at most its share of it."""
+    pairs, shares = 6, 0.0
+    for winner in range(pairs):
+        table, least = _Table(pairs), np.zeros((2, pairs))
+        for blocks in CAPITAL.keys() - {0}:
+            table.choose(blocks, np.full((blocks, 1), np.linspace(0.01, 0.06, pairs)))
+        others = np.arange(pairs) != winner
+        for part in table._chosen.values():
+            part.wealth[:, others] = 0.0
+        table._of_all[:, :, others] = 0.0
+        table.settle(least)
+        shares += least[0, winner]
+    assert 0.5 < shares <= 1.0
+
+
+def test_who_was_found_stands_no_longer_in_the_way_of_others() -> None:
+    """The first pair is measured until it is found, the second on; it stood out less, and is not limited by the first."""
+    first, second = [0.1] * 8, [-0.01, -0.01, *[0.05] * 12]
+    limited = [evidence([dict(enumerate(first)), dict(enumerate(second[:n]))])[1].p_adjusted for n in range(8, 15)]
+    assert min(limited) <= 0.05
+    alone = [evidence([dict(enumerate(second[:n]))])[0].p_adjusted for n in range(8, 15)]
+    soonest, later = (next(n for n, p in enumerate(found) if p <= 0.05) for found in (alone, limited))
+    assert later - soonest <= 2
+
+
+def test_what_comes_later_changes_no_bet_and_takes_nothing_back() -> None:
+    draw = np.random.default_rng(8)
+    logs = draw.normal(0.04, 0.02, (3, 9))
+    before = of(logs.tolist())
+    assert of(np.concatenate((logs, np.zeros((3, 30))), axis=1).tolist()) == before
+    lost = of(np.concatenate((logs, np.full((3, 3), -0.5)), axis=1).tolist())
+    assert [one.p for one in lost] == [one.p for one in before]
+    assert [one.p_adjusted for one in lost] == [one.p_adjusted for one in before]
+
+
+def test_p_of_a_pair_counts_both_directions() -> None:
+    wealth = float(PARTS @ (1 + STAKES) ** 6)
+    for sign in (1, -1):
+        assert of([[0.1 * sign] * 6])[0].p == pytest.approx(2 / wealth)
+
+
+def test_a_difference_that_stays_within_the_margin_is_no_verdict_to_hope_for() -> None:
+    """Every log ratio is positive, and one in three lies beyond the margin: neither `same` nor `slower` is near."""
+    logs = [0.015, 0.016, 0.017, 0.018, 0.015, 0.016, 0.017, 0.025, 0.026, 0.027]
+    assert chance_of_verdict(logs, 10, 0.02) < 0.4

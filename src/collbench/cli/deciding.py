@@ -57,7 +57,8 @@ class Decider:
         wanted = frozenset(self._cells[cell.case] for cell in still_open(found))
         most = self._expanded.plan.launches
         left, self._over = len(wanted) * (most - block), not wanted
-        self._say(f"after {counted(block, 'block')}: {_said(found, most)}{self._next(wanted, left)}", left)
+        if all(record.launch < block for record in self._records):  # else it was said before the run was interrupted
+            self._say(f"after {counted(block, 'block')}: {_said(found, most)}{self._next(wanted, left)}", left)
         return wanted
 
     def _standing(self, block: int) -> list[Standing]:
