@@ -112,8 +112,9 @@ def test_beside_another_run_it_is_judged_like_any_other(tmp_path: Path) -> None:
     for until in ("decided", "launches"):
         runs = [tmp_path / f"{until}-{name}" for name in ("a", "b")]
         for run in runs:
-            compared(run, made(0.0, 9), until)  # type: ignore[arg-type]
-        pairs = across(*map(observe, runs), None, frozenset())
+            compared(run, made(0.0, 9), until)
+        base, other = map(observe, runs)
+        pairs = across(base, other, None, frozenset())
         found.append([(one.p, one.p_adjusted, one.ratio) for one in compare(pairs, in_blocks=False)])
     assert found[0] == found[1]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.unit.made_worlds import good
 
-from collbench.analysis.observations import observe
+from collbench.analysis.observations import Cell, observe
 from collbench.cli import run_command
 from collbench.cli.deciding import Decider, cells_of
 from collbench.launch.cells import cases_in
@@ -207,7 +207,7 @@ def test_plan_says_what_would_be_decided(
 def test_without_scipy_nothing_is_started(launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     code, err = launch(clear)
-    assert (code, "launch --until decided needs SciPy, which is not installed" in err) == (2, True), err
+    assert (code, "launch: SciPy is not installed" in err) == (2, True), err
     assert not (tmp_path / "run").exists()
 
 
@@ -248,7 +248,12 @@ def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
     on_host = FakeSession(taking(wide, plan), title="")
     monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: on_host)
     printed: list[str] = []
-    monkeypatch.setattr("collbench.cli.launch.summary", lambda cells: printed.append(summary(cells)) or "")
+
+    def heard(cells: dict[Case, Cell]) -> str:
+        printed.append(summary(cells))
+        return printed[-1]
+
+    monkeypatch.setattr("collbench.cli.launch.summary", heard)
     assert launch(wide, toml=toml)[0] == 0
     cells = list(observe(tmp_path / "run").cells.values())
     for host in (cell for cell in cells if cell.case.where.on_host):

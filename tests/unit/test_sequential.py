@@ -164,7 +164,7 @@ def test_parts_of_the_capital_add_up_to_at_most_1_whoever_stands_out() -> None:
     for winner in range(pairs):
         table, least = _Table(pairs), np.zeros((2, pairs))
         for blocks in CAPITAL.keys() - {0}:
-            table.choose(blocks, np.full((blocks, 1), np.linspace(0.01, 0.06, pairs)))
+            table.choose(blocks, np.tile(np.linspace(0.01, 0.06, pairs), (blocks, 1)))
         others = np.arange(pairs) != winner
         for part in table._chosen.values():
             part.wealth[:, others] = 0.0
@@ -175,7 +175,7 @@ def test_parts_of_the_capital_add_up_to_at_most_1_whoever_stands_out() -> None:
 
 
 def test_who_was_found_stands_no_longer_in_the_way_of_others() -> None:
-    """The first pair is measured until it is found, the second on; it stood out less, and is not limited by the first."""
+    """The first pair is measured until it is found, the second on, which is not limited by it."""
     first, second = [0.1] * 8, [-0.01, -0.01, *[0.05] * 12]
     limited = [evidence([dict(enumerate(first)), dict(enumerate(second[:n]))])[1].p_adjusted for n in range(8, 15)]
     assert min(limited) <= 0.05

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import msgspec
 from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.observations import Cell, collect, set_until_decided
-from collbench.analysis.optional import needed
+from collbench.analysis.optional import stats
 from collbench.cli import plan_argument
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
 from collbench.cli.deciding import Decider
@@ -36,10 +37,10 @@ from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.report.launches import summary
 from collbench.schema.case import Case
-from collbench.schema.more_hosts import add_hosts
-from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan, load_launch_plan
 from collbench.schema.manifest import Manifest, Until
+from collbench.schema.more_hosts import add_hosts
+from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.plan import named_in_errors
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
@@ -128,7 +129,7 @@ def command(
     if until is not None:
         loaded = check_launch_plan(msgspec.structs.replace(loaded, until=until))
     if loaded.until == "decided":  # it is needed after some blocks, and refused before the first
-        needed("scipy.stats", "SciPy", "launch --until decided")
+        stats()
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:

@@ -8,8 +8,8 @@ import click
 
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
-from collbench.cli.duration import about, too_long
 from collbench.cli.deciding import decides
+from collbench.cli.duration import about, too_long
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
