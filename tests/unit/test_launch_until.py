@@ -256,11 +256,12 @@ def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
     monkeypatch.setattr("collbench.cli.launch.summary", heard)
     assert launch(wide, toml=toml)[0] == 0
     cells = list(observe(tmp_path / "run").cells.values())
+    assert max(len(cell.medians) for cell in cells) > 8
     for host in (cell for cell in cells if cell.case.where.on_host):
         single = next(cell for cell in cells if cell is not host and cell.case["size"] == host.case["size"])
         assert over_host(single, host) in printed[0]
 
 
 def wide(place: str, case: Case, noise: float) -> float:
-    """Launches differ by 10 %."""
-    return float(1000.0 * np.exp(0.1 * noise))
+    """A tenth more in the container, where launches differ by 7 %."""
+    return float(1000.0 * np.exp(noise * 0.07 + 0.1 if place == "single strict" else noise * 0.001))
