@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from collbench.analysis.estimate import CONFIDENCE
 from collbench.analysis.sequential import fewest_wins
@@ -34,6 +35,7 @@ def chance_of_verdict(logs: Sequence[float], later: int, margin: float) -> float
     return min(total, 1.0)
 
 
+@lru_cache(maxsize=100_000)  # few numbers of blocks, many comparisons
 def _beta_binomial(least: int, n: int, a: float, b: float) -> float:
     """P(X >= least) of n draws, each with the probability that a Beta(a, b) distribution gave."""
     return sum(math.exp(_log_choose(n, k) + _log_beta(a + k, b + n - k) - _log_beta(a, b))
