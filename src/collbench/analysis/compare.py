@@ -110,11 +110,8 @@ def at_any_time(values: Sequence[Alike]) -> list[PValues]:
 def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks: bool) -> Comparison:
     base, other, _, left_out, _ = both
     steps = (pair.other.half_step, pair.base.half_step)
-    looked = in_blocks and pair.base.until_decided
     ratio = (ratio_in_blocks_of(pair.base) if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
-    verdict, why, more = judge(ratio, tests, margin)
-    if looked and verdict == "inconclusive":
-        why, more = f"not decided after {counted(len(base), 'block')}", None
+    verdict, why, more = judge(ratio, tests, margin, in_blocks and pair.base.until_decided)
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
         verdict, more = "inconclusive", None
         why = f"times drift by {moved:.0%} within a run, and the runs were measured one after the other"
@@ -176,8 +173,11 @@ def _not_comparable(
     return ""
 
 
-def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int | None]:
-    """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or launches would not help)."""
+def judge(ratio: Estimate, p: PValues, margin: float, until_decided: bool = False) -> tuple[Verdict, str, int | None]:
+    """The verdict on a ratio, why, and how many launches a side it lacks.
+
+    None: none, or launches would not help, or they are made `until_decided`.
+    """
     if ratio.interval is None:
         lacking = counted(FEWEST - ratio.n, "more launch", "more launches")
         return "inconclusive", f"an interval needs at least {lacking}", FEWEST - ratio.n
@@ -186,6 +186,8 @@ def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int
         return verdict, "the whole interval lies within the margin", None
     if verdict != "inconclusive":
         return verdict, "the interval excludes no difference", None
+    if until_decided:
+        return verdict, f"not decided after {counted(ratio.n, 'block')}", None
     more = launches_more(ratio, p, margin)
     if more is None and hidden_by_clock(ratio, margin):
         return verdict, f"the clock resolves these times to {math.expm1(ratio.resolution):.1%} only", None

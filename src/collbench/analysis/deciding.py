@@ -45,15 +45,18 @@ class Standing:
 
 def questions(cells: Sequence[Cell]) -> dict[str, list[Pair]]:
     """By factor the pairs that `compare --by FACTOR` compares, for every factor of place and method that varies."""
+    cases = [cell.case for cell in cells]
+    varying = [
+        name for name in dict.fromkeys((*_OF_PLACE, *_OTHERS)) if name in FACTORS and FACTORS[name].varies(cases)
+    ]
     found: dict[str, list[Pair]] = {}
     base_of = dict[int, int]()
-    for name in _OF_PLACE:
+    for name in (name for name in _OF_PLACE if name in varying):
         pairs = opposed(cells, FACTORS[name])
         found[name] = [pair for pair in pairs if base_of.get(id(pair.base), -1) != base_of.get(id(pair.other), -2)]
         base_of |= {id(pair.other): id(pair.base) for pair in found[name]}
-    for name in dict.fromkeys(_OTHERS):
-        if name in FACTORS and name not in (*_OF_PLACE, "engine"):
-            found[name] = opposed(cells, FACTORS[name])
+    for name in (name for name in varying if name not in (*_OF_PLACE, "engine")):
+        found[name] = opposed(cells, FACTORS[name])
     return {name: pairs for name, pairs in found.items() if pairs}
 
 
