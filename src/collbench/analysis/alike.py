@@ -15,13 +15,14 @@ class Alike(NamedTuple):
     """Medians (s) of the launches that count; in blocks, entry i of both is of one block.
 
     `refused` says in what the sides differ where too few launches agree, and `left_out` how many launches were measured
-    in another way.
+    in another way. `blocks` are the numbers of these blocks.
     """
 
     base: list[float]
     other: list[float]
     refused: str = ""
     left_out: int = 0
+    blocks: tuple[int, ...] = ()
 
 
 def alike(pair: Pair, in_blocks: bool) -> Alike:
@@ -38,7 +39,8 @@ def _in_blocks(pair: Pair) -> Alike:
     agreed = [n for n in common if not _apart(base[n][1], other[n][1], pair.free)]
     refused = "" if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
     kept = common if refused else agreed
-    return Alike([base[n][0] for n in kept], [other[n][0] for n in kept], refused, len(common) - len(kept))
+    sides = [base[n][0] for n in kept], [other[n][0] for n in kept]
+    return Alike(*sides, refused, len(common) - len(kept), tuple(kept))
 
 
 def _of_sides(pair: Pair) -> Alike:

@@ -9,11 +9,12 @@ from typing import Literal
 
 from collbench.analysis.alike import Alike, alike
 from collbench.analysis.contended import undisturbed
-from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_in_blocks, ratio_of_sides
+from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_of_sides
 from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.processor_time import ProcessorTime, processor_time
+from collbench.analysis.sequential import evidence, ratio_in_blocks_of
 from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
 from collbench.units import counted
 
@@ -73,9 +74,12 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     """
     quiet = [undisturbed(pair, in_blocks) for pair in pairs]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
-    reasons = [_not_comparable(pair, *both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
+    reasons = [_not_comparable(pair, *both[:4], in_blocks) for pair, both in zip(pairs, values, strict=True)]
     comparable = [(v.base, v.other) for v, reason in zip(values, reasons, strict=True) if not reason]
-    tests = iter(together(*p_values(comparable, in_blocks)))
+    if in_blocks and any(pair.base.until_decided for pair in pairs):
+        tests = iter(at_any_time([v for v, reason in zip(values, reasons, strict=True) if not reason]))
+    else:
+        tests = iter(together(*p_values(comparable, in_blocks)))
     compared = [
         _not_compared(pair, reason, in_blocks) if reason else _compared(used, both, next(tests), margin, in_blocks)
         for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=True)
@@ -97,11 +101,17 @@ def together(sides: Sequence[float], blocks: Sequence[float | None]) -> list[PVa
     return [PValues(*row, len(corrected)) for row in zip(sides, blocks, corrected, strict=True)]
 
 
+def at_any_time(values: Sequence[Alike]) -> list[PValues]:
+    """As `together`, of launches that ended when they were seen to be enough."""
+    logs = [{n: math.log(b / a) for a, b, n in zip(v.base, v.other, v.blocks, strict=True)} for v in values]
+    return [PValues(found.p, None, found.p_adjusted, len(values)) for found in evidence(logs)]
+
+
 def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks: bool) -> Comparison:
-    base, other, _, left_out = both
+    base, other, _, left_out, _ = both
     steps = (pair.other.half_step, pair.base.half_step)
-    ratio = (ratio_in_blocks if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
-    verdict, why, more = judge(ratio, tests, margin)
+    ratio = (ratio_in_blocks_of(pair.base) if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
+    verdict, why, more = judge(ratio, tests, margin, in_blocks and pair.base.until_decided)
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
         verdict, more = "inconclusive", None
         why = f"times drift by {moved:.0%} within a run, and the runs were measured one after the other"
@@ -163,8 +173,11 @@ def _not_comparable(
     return ""
 
 
-def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int | None]:
-    """The verdict on a ratio, why, and how many launches a side it lacks (None: none, or launches would not help)."""
+def judge(ratio: Estimate, p: PValues, margin: float, until_decided: bool = False) -> tuple[Verdict, str, int | None]:
+    """The verdict on a ratio, why, and how many launches a side it lacks.
+
+    None: none, or launches would not help, or they are made `until_decided`.
+    """
     if ratio.interval is None:
         lacking = counted(FEWEST - ratio.n, "more launch", "more launches")
         return "inconclusive", f"an interval needs at least {lacking}", FEWEST - ratio.n
@@ -173,6 +186,8 @@ def judge(ratio: Estimate, p: PValues, margin: float) -> tuple[Verdict, str, int
         return verdict, "the whole interval lies within the margin", None
     if verdict != "inconclusive":
         return verdict, "the interval excludes no difference", None
+    if until_decided:
+        return verdict, f"not decided after {counted(ratio.n, 'block')}", None
     more = launches_more(ratio, p, margin)
     if more is None and hidden_by_clock(ratio, margin):
         return verdict, f"the clock resolves these times to {math.expm1(ratio.resolution):.1%} only", None

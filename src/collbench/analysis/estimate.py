@@ -84,17 +84,17 @@ def ratio_in_blocks(
     """
     of_times, over_times = np.asarray(of, dtype=float), np.asarray(over, dtype=float)
     log_ratio = centre(np.log(of_times) - np.log(over_times), confidence)
-    return _widened(log_ratio, _open(of_times, over_times, half_steps))
+    return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
 
 
-def _open(of: NDArray[np.float64], over: NDArray[np.float64], half_steps: HalfSteps) -> float:
+def open_to_clock(of: NDArray[np.float64], over: NDArray[np.float64], half_steps: HalfSteps) -> float:
     """The logarithm of the factor that steps of the clock leave open in a ratio of such times."""
     shares = [half / float(np.median(side)) for half, side in zip(half_steps, (of, over), strict=True) if half]
     return -sum(math.log1p(-min(share, 0.999)) for share in shares)
 
 
-def _widened(log_ratio: Estimate, resolution: float) -> Estimate:
-    """A ratio and its interval of an estimate of its logarithm."""
+def in_logarithms(log_ratio: Estimate, resolution: float) -> Estimate:
+    """A ratio and its interval of an estimate of its logarithm, widened by what the clock leaves open."""
     if log_ratio.interval is None:
         return Estimate(_exp(log_ratio.value), None, log_ratio.n, resolution)
     low, high = log_ratio.interval
@@ -114,7 +114,7 @@ def ratio_of_sides(
     n, m = len(of_times), len(over_times)
     pairs = np.sort((np.log(of_times)[:, None] - np.log(over_times)[None, :]).ravel())
     log_ratio = _inverted(pairs, min(n, m), _rank_sum_cdf(n, m), confidence)
-    return _widened(log_ratio, _open(of_times, over_times, half_steps))
+    return in_logarithms(log_ratio, open_to_clock(of_times, over_times, half_steps))
 
 
 def _inverted(ordered: NDArray[np.float64], n: int, cdf: NDArray[np.float64], confidence: float) -> Estimate:

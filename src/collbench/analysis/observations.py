@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -44,7 +44,7 @@ class Cell:
     samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
     each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
     `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
-    The counters count records.
+    `until_decided`: its launches ended when its comparisons were decided. The counters count records.
     """
 
     case: Case
@@ -54,6 +54,7 @@ class Cell:
     ways: list[How] = field(default_factory=list)
     how: set[How] = field(default_factory=set)
     clock_step: float = 0.0
+    until_decided: bool = False
     least: float = math.inf
     most: float = 0.0
     highest: int = -1
@@ -297,10 +298,18 @@ def gather(name: Path, folders: list[Path]) -> Observed:
         if stream.truncated:
             truncated.append(folder)
     set_clock_step(cells.values(), manifests)
+    set_until_decided(cells.values(), manifests)
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
     return Observed(
         str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, tuple(samples)
     )
+
+
+def set_until_decided(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None:
+    """Note in every cell whether a run's launches ended when comparisons were decided."""
+    if any(manifest.experiment is not None and manifest.experiment.until == "decided" for manifest in manifests):
+        for cell in cells:
+            cell.until_decided = True
 
 
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:
@@ -334,6 +343,8 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
 
 
 def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
-    """What an experiment that was stopped lacks; empty where every cell has all its launches."""
+    """What an experiment that was stopped lacks; empty where every cell has all its launches, or may have fewer."""
+    if experiment.until == "decided":
+        return ""
     short = sum(len(cell.medians) + cell.failed - len(cell.lost) + cell.skipped < experiment.launches for cell in cells)
     return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""

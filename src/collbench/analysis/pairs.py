@@ -43,10 +43,7 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
     Raises:
         RequestError: the run has only one side, or not those of `between`; or they differ in the environment.
     """
-    groups: dict[Case, list[Cell]] = {}
-    for cell in observed.cells.values():
-        groups.setdefault(cell.case.without(factor.axes + _axes(ignored, observed)), []).append(cell)
-    pairs = [pair for cells in groups.values() for pair in _opposed(cells, factor, between)]
+    pairs = opposed(observed.cells.values(), factor, _axes(ignored, observed), between)
     if not pairs:
         raise _nothing_opposed(observed, factor, between)
     by_sides: dict[tuple[object, ...], list[Pair]] = {}
@@ -58,6 +55,17 @@ def within(observed: Observed, factor: Factor, ignored: frozenset[str], between:
         other = environment.facts(observed, [same[0].other.case])
         checked += _checked(same, base, other, factor, ignored)
     return checked
+
+
+def opposed(
+    cells: Iterable[Cell], factor: Factor, dropped: tuple[str, ...] = (), between: tuple[str, ...] = ()
+) -> list[Pair]:
+    """The same of cells, whatever the environments: pairs that differ in the factor, and in `dropped` axes."""
+    groups: dict[Case, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.case.without(factor.axes + dropped), []).append(cell)
+    free = frozenset(name for name, axis in METHODS.items() if axis in (*factor.axes, *dropped))
+    return [replace(pair, free=free) for group in groups.values() for pair in _opposed(group, factor, between)]
 
 
 def across(base: Observed, other: Observed, factor: Factor | None, ignored: frozenset[str]) -> list[Pair]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.analysis.blocks import together
-from collbench.analysis.estimate import centre, ratio_in_blocks
+from collbench.analysis.estimate import centre
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import FACTORS, Option, Question
+from collbench.analysis.sequential import ratio_in_blocks_of
 from collbench.schema.axes import STEPS
 from collbench.schema.policy import PolicyOrder
 
@@ -103,7 +104,7 @@ def _recovered(
     if not len(rows):
         return None
     steps = (measured[isolated].half_step, measured[free].half_step)
-    cost = ratio_in_blocks(rows[:, 1], rows[:, 0], half_steps=steps)
+    cost = ratio_in_blocks_of(measured[free])(rows[:, 1], rows[:, 0], half_steps=steps)
     share = centre(shares(rows))
     if cost.value <= 1:
         return None

@@ -186,7 +186,7 @@ def _doubts(observed: Observed) -> tuple[str, ...]:
     """What was read and is not reliable, and launches that the run lacks."""
     cut = tuple(f"{folder}: the last record was cut off" for folder in observed.truncated)
     experiment = observed.manifests[0].experiment if len(observed.manifests) == 1 else None
-    if experiment is None:
+    if experiment is None or experiment.until == "decided":
         return observed.doubts + cut
     short = [cell for cell in observed.cells.values() if cell.medians and len(cell.medians) < experiment.launches]
     lacking = (

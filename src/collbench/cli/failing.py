@@ -59,7 +59,8 @@ def _failed(comparison: Comparison) -> bool:
 def _lacks_launches(comparison: Comparison) -> bool:
     most = max(len(cell.medians) for cell in _sides(comparison))
     used = min(comparison.launches) + comparison.left_out + comparison.contended
-    return comparison.blocks and comparison.verdict != "not comparable" and most > used
+    paired = comparison.blocks and not comparison.pair.base.until_decided  # there each pair has launches of its own
+    return paired and comparison.verdict != "not comparable" and most > used
 
 
 def _slow_at_times(comparison: Comparison) -> bool:
@@ -92,6 +93,7 @@ def _undecidable(comparisons: Sequence[Comparison]) -> list[str]:
         comparison
         for comparison in comparisons
         if fewest_launches(comparison.cells, comparison.blocks) > min(comparison.launches)
+        and not comparison.pair.base.until_decided
     ]
     if not short:
         return []

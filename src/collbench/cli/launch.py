@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
+import msgspec
 from numpy.typing import NDArray
 
 from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect
+from collbench.analysis.observations import Cell, collect, set_until_decided
+from collbench.analysis.optional import stats
 from collbench.cli import plan_argument
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
+from collbench.cli.deciding import Decider
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_cells
@@ -34,8 +37,8 @@ from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.report.launches import summary
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
-from collbench.schema.manifest import Manifest
+from collbench.schema.launch_plan import LaunchPlan, check_launch_plan, load_launch_plan
+from collbench.schema.manifest import Manifest, Until
 from collbench.schema.more_hosts import add_hosts
 from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.plan import named_in_errors
@@ -66,6 +69,12 @@ class RunSink:
             self._bar.clear()
             click.echo(harmless(f"collbench: launch {launch.sequence} ({launch.cell.title}) {problem}"), err=True)
 
+    def say(self, line: str, left: int) -> None:
+        """A line on what is decided; so many launches may still come."""
+        self._bar.total = self._bar.n + left
+        self._bar.clear()
+        click.echo(harmless(f"# {line}"), err=True)
+
     def close(self) -> None:
         self._bar.close()
         self.writer.close()
@@ -87,14 +96,20 @@ class RunSink:
     metavar="DIR",
     help="Resume the run in DIR: what is recorded is not repeated.",
 )
+@click.option(
+    "--until",
+    type=click.Choice(get_args(Until)),
+    default=None,
+    help="End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]",
+)
 @click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @engine
 @site
 @docker_host
 def command(
-    plan: str | None, out: Path | None, resume: Path | None, dry_run: bool, sweeping: bool, engine: str | None,
-    site: str | None, docker_host: str | None,
+    plan: str | None, out: Path | None, resume: Path | None, until: Until | None, dry_run: bool, sweeping: bool,
+    engine: str | None, site: str | None, docker_host: str | None,
 ) -> None:  # fmt: skip
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
@@ -111,6 +126,10 @@ def command(
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
     loaded = placed_on(load_launch_plan(path, plan), engine, site, docker_host)
+    if until is not None:
+        loaded = check_launch_plan(msgspec.structs.replace(loaded, until=until))
+    if loaded.until == "decided":  # it is needed after some blocks, and refused before the first
+        stats()
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:
@@ -139,6 +158,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     cells: dict[Case, Cell] = {}
     collect(records, cells)
     set_clock_step(cells.values(), [manifest])
+    set_until_decided(cells.values(), [manifest])
     click.echo(harmless(summary(cells)), nl=False)
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
@@ -165,8 +185,11 @@ def _performed(
     known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
     show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
     sink = RunSink(writer, len(expanded.order), len(done), records)
+    decider = Decider(expanded, manifest, records, sink.say) if expanded.plan.until == "decided" else None
     try:
-        run_campaign(prepared, sink, done, known, check)
+        run_campaign(prepared, sink, done, known, check, *([decider] if decider else []))
+        if decider:
+            decider.finish()
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None and writer.count == 0:

@@ -8,6 +8,7 @@ import click
 
 from collbench.analysis.planning import fewest_launches
 from collbench.characters import in_one_line
+from collbench.cli.deciding import decides
 from collbench.cli.duration import about, too_long
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
@@ -18,8 +19,10 @@ from collbench.units import counted
 
 
 def undecidable(expanded: ExpandedPlan) -> str | None:
-    """A sentence on what so few launches cannot show of the plan's cells; None where there are enough."""
+    """A sentence on what so few launches cannot show of the plan's cells, or on what they are to decide."""
     plan, compared = expanded.plan, comparisons(expanded)
+    if plan.until == "decided":
+        return decides(expanded)
     needed = fewest_launches(compared)
     if not compared or plan.launches >= needed:
         return None
@@ -65,7 +68,8 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> Non
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
-    results = f"{counted(launches, 'start')}, {counted(cases, 'measurement')}"
+    most = "at most " if plan.until == "decided" else ""
+    results = f"{most}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
     notes = dict.fromkeys(
         (undecidable(expanded), too_long(expanded), *(placement.note for placement in expanded.placements.values()))

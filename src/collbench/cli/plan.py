@@ -40,7 +40,8 @@ def command(plan: str | None, engine: str | None, site: str | None) -> None:
         engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)
     title = in_one_line(loaded.title or path.stem)
     launches = counted(loaded.launches, "launch", "launches")
-    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {launches} each, seed {loaded.seed}")
+    most = "at most " if loaded.until == "decided" else ""
+    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {most}{launches} each, seed {loaded.seed}")
     _show_cells(expanded)
     _show_order(expanded)
     click.echo(about(expanded))

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect, few_launches
+from collbench.analysis.observations import Cell, collect, few_launches, set_until_decided
 from collbench.cli.terminal import harmless
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
@@ -29,6 +29,7 @@ def command(directory: Path, style: str) -> None:
         cells: dict[Case, Cell] = {}
         collect(stream, cells)
         set_clock_step(cells.values(), [manifest])
+        set_until_decided(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
         printed = bool(cells)
         if short := few_launches(cells.values(), manifest.experiment):

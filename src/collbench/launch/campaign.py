@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from collbench.errors import LaunchFailed, LaunchLost
 from collbench.launch import engines
@@ -24,6 +25,9 @@ from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Record
+
+#: The cells that are launched in a block; None for all.
+Wanted = Callable[[int], Collection[LaunchCell] | None]
 
 
 @dataclass(frozen=True)
@@ -104,22 +108,29 @@ def run_campaign(
     done: frozenset[tuple[LaunchCell, int]],
     known: frozenset[tuple[Case, int]],
     check: StopCheck,
+    wanted: Wanted = lambda block: None,
 ) -> None:
     """Perform every launch that is not `done`; records that are `known` are not written twice.
+
+    Before each block `wanted` says which cells are launched in it. Where none is, the experiment is over.
 
     Raises:
         Interrupted: told to stop. What the current launch has measured is kept; everything else of it is removed.
         EngineError: an engine went away and did not come back.
     """
     with cleaned(prepared.sessions):
-        for launch in prepared.expanded.order:
-            if (launch.cell, launch.number) in done:
-                continue
-            prepared.sessions[launch.cell.engine].ready()
-            failure = _perform(prepared, launch, sink, known, check)
-            check()
-            if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
+        for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
+            cells = wanted(block)
+            if cells is not None and not cells:
+                return
+            for launch in launches:
+                if (launch.cell, launch.number) in done or not (cells is None or launch.cell in cells):
+                    continue
                 prepared.sessions[launch.cell.engine].ready()
+                failure = _perform(prepared, launch, sink, known, check)
+                check()
+                if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
+                    prepared.sessions[launch.cell.engine].ready()
 
 
 def _perform(
@@ -153,7 +164,7 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
         experiment=Experiment(
             engine=prepared.engine, seed=plan.seed, launches=plan.launches, images=stacks.images,
             environments=stacks.environments, differences=stacks.differences, left_out=prepared.expanded.left_out,
-            allocation=stacks.allocation,
+            allocation=stacks.allocation, until=plan.until,
         ),
     )  # fmt: skip
 

@@ -188,6 +188,8 @@ def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:
         lines.append("needs about k more launches: with so many more, a verdict has a probability of 80 %")
     if not rows[0].blocks:
         lines.append(NOT_INTERLEAVED)
+    elif rows[0].pair.base.until_decided:
+        lines.append("launched until decided: intervals and p hold after any number of blocks")
     lines += dependent(rows)
     left_out = sum(comparison.left_out for comparison in rows)
     if left_out:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, zip_longest
 from statistics import median
 
-from collbench.analysis.estimate import FEWEST, ratio_in_blocks
+from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
+from collbench.analysis.sequential import ratio_in_blocks_of
 from collbench.report.cells import cautions, heading_of, interval
 from collbench.report.headings import place_order, table_key
 from collbench.report.parameters import is_program, varying
@@ -90,7 +91,8 @@ def over_host(cell: Cell, host: Cell) -> str:
     if not both:
         return ""
     steps = (cell.half_step, host.half_step)
-    ratio = ratio_in_blocks([times[launch] for launch in both], [of_host[launch] for launch in both], half_steps=steps)
+    estimated = ratio_in_blocks_of(cell)
+    ratio = estimated([times[launch] for launch in both], [of_host[launch] for launch in both], half_steps=steps)
     return f"{ratio.value:.2f}{interval(ratio.interval, '{:.2f}'.format)}"
 
 

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from collbench.errors import PlanError
 from collbench.schema.axes import choices_of
+from collbench.schema.manifest import Until
 from collbench.schema.plan import Plan, check_values, named_in_errors, plan_from, read_document
 
 Affinity = Literal["near", "far"]
 Seccomp = Literal["default", "unconfined"]
 
 MOST_LAUNCHES = 1000
+
+#: With fewer launches than these no comparison is decided.
+LEAST_DECIDING = 6
 MOST_RANKS = 256
 
 #: More ways to start a world than these are a typing error; more starts take days.
@@ -31,6 +35,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environment that the host side uses beside it, `image_backends` to the backends that are measured with it.
     `ranks` are sizes of the world, or else `workers` are: then parameter-server collectives run in worlds with one
     rank more, rank 0, which is the server and gets no GPU; and trainings with as many more as `servers` says.
+    `until` is `decided` where cells are launched until their comparisons are decided, at most `launches` times.
     `spare` are the processors that no rank gets: `idle`, or those of the `chief` too, the first worker.
     `cores_per_rank` counts logical processors; `share` divides those that are there (the default with GPUs, whose
     libraries have threads of their own; without, it is 1).
@@ -56,6 +61,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts: tuple[int, ...] = (1,)
     folder: str = "/var/tmp"  # noqa: S108 - a folder in it
     launches: int = 8
+    until: Until = "launches"
     seed: int = 1
     device: Literal["cpu", "gpu"] = "cpu"
     cores_per_rank: int | Literal["share"] | None = None
@@ -116,6 +122,11 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     for name, value, most in numbers:
         if not 1 <= value <= most:
             raise PlanError(f"{name} {value}: must be from 1 to {most}.")
+    if plan.until == "decided" and plan.launches < LEAST_DECIDING:
+        raise PlanError(
+            f'launches {plan.launches}: with until = "decided" it is the most, and fewer than {LEAST_DECIDING} decide '
+            "nothing. Ask for more, such as launches = 20."
+        )
     _check_cells(plan)
     return plan
 

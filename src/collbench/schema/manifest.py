@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -11,6 +11,9 @@ from collbench.schema.bounds import Amount, Burst, Count, Rank, RankCount, Size
 from collbench.schema.record import SCHEMA, migrate
 from collbench.schema.summary import Time
 from collbench.schema.untrusted import decode_plain
+
+#: When an experiment ends: after so many launches of each cell, or earlier, when its comparisons are decided.
+Until = Literal["launches", "decided"]
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,6 +119,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `left_out` says what of the plan the engine cannot do, and has no records. `allocation` is where a resource manager
     chose the machines; None elsewhere.
+    `until` is `decided` where cells were launched until their comparisons were decided, at most `launches` times.
     """
 
     engine: str
@@ -126,6 +130,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     differences: tuple[str, ...]
     allocation: Allocation | None = None
     left_out: tuple[str, ...] = ()
+    until: Until = "launches"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,92 @@
+"""Which comparisons of an experiment are decided, and which more launches can still decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from collbench.analysis.alike import alike
+from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.contended import undisturbed
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.factors import FACTORS
+from collbench.analysis.observations import Cell
+from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
+from collbench.analysis.pairs import Pair, opposed
+from collbench.schema.axes import AXES
+
+#: `impossible`: a side fails or is skipped in every block, or the sides cannot be compared. `hopeless`: too noisy.
+State = Literal["decided", "impossible", "hopeless", "open"]
+
+#: After so many blocks a side that was never measured is given up.
+TRIED = 3
+
+#: Factors of the place: sides that one of them compares with the same base are not compared again by the next.
+_OF_PLACE = ("policy", "isolation", "seccomp")
+
+#: Other factors whose values are options for the same work; those of what is measured are different questions.
+_OTHERS = ("image", *(axis.spelled for axis in AXES.values() if axis.kind in ("where", "how")))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A comparison by a factor, and what is known of it."""
+
+    factor: str
+    comparison: Comparison
+    state: State
+
+    @property
+    def pair(self) -> Pair:
+        return self.comparison.pair
+
+
+def questions(cells: Sequence[Cell]) -> dict[str, list[Pair]]:
+    """By factor the pairs that `compare --by FACTOR` compares, for every factor of place and method that varies."""
+    cases = [cell.case for cell in cells]
+    varying = [
+        name for name in dict.fromkeys((*_OF_PLACE, *_OTHERS)) if name in FACTORS and FACTORS[name].varies(cases)
+    ]
+    found: dict[str, list[Pair]] = {}
+    base_of = dict[int, int]()
+    for name in (name for name in _OF_PLACE if name in varying):
+        pairs = opposed(cells, FACTORS[name])
+        found[name] = [pair for pair in pairs if base_of.get(id(pair.base), -1) != base_of.get(id(pair.other), -2)]
+        base_of |= {id(pair.other): id(pair.base) for pair in found[name]}
+    for name in (name for name in varying if name not in (*_OF_PLACE, "engine")):
+        found[name] = opposed(cells, FACTORS[name])
+    return {name: pairs for name, pairs in found.items() if pairs}
+
+
+def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARGIN) -> list[Standing]:
+    """Every comparison of these cells after so many blocks of at most so many; pairs of a factor are tested together.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    return [
+        Standing(name, comparison, _state(comparison, blocks, most, margin))
+        for name, pairs in questions(cells).items()
+        for comparison in compare(pairs, margin)
+    ]
+
+
+def still_open(found: Iterable[Standing]) -> Iterator[Cell]:
+    """Both sides of every comparison that more launches can decide."""
+    for one in found:
+        if one.state == "open":
+            yield from (one.pair.base, one.pair.other)
+
+
+def _state(comparison: Comparison, blocks: int, most: int, margin: float) -> State:
+    if comparison.verdict == "not comparable":
+        return "impossible" if blocks >= TRIED else "open"
+    if comparison.verdict != "inconclusive":
+        return "decided"
+    both = alike(undisturbed(comparison.pair, True)[0], True)
+    if len(both.base) < FEWEST:
+        return "open"
+    logs = [math.log(b / a) for a, b in zip(both.base, both.other, strict=True)]
+    return "open" if chance_of_verdict(logs, most - blocks, margin) >= LEAST_CHANCE else "hopeless"

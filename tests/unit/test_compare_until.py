@@ -1,0 +1,189 @@
+"""Runs whose launches ended when they were decided are judged as such; others are judged as before."""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.made_program_runs import program_case
+from tests.unit.made_runs import experiment, made_case, write_run
+
+from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.deciding import Standing, questions, standing, still_open
+from collbench.analysis.factors import find_factor
+from collbench.analysis.observations import Cell, few_launches, observe
+from collbench.analysis.pairs import across, within
+from collbench.cli import run_command
+from collbench.cli.failing import failures
+from collbench.report.comparison import tables
+from collbench.report.launches import over_host
+from collbench.schema import manifest as manifests
+from collbench.schema.case import Case
+from collbench.schema.manifest import Until
+
+SIZES = tuple(8 << shift for shift in range(12))
+HOST, SINGLE = made_case(image="openmpi"), made_case("single", "strict", image="openmpi")
+
+
+def made(added: float, launches: int, spread: float = 0.003) -> dict[Case, list[float | None]]:
+    """A run of 12 sizes; at the first the container takes so much longer, and only that is launched after 6 blocks."""
+    draw = np.random.default_rng(1)
+    found: dict[Case, list[float | None]] = {}
+    for size in SIZES:
+        for case in (HOST, SINGLE):
+            more = 1 + added if case is SINGLE and size == SIZES[0] else 1.0
+            times: list[float | None] = (1e-5 * more * np.exp(draw.normal(0, spread, launches))).tolist()
+            found[case.having(size=size)] = times if size == SIZES[0] or case is HOST else times[:6]
+    return found
+
+
+def compared(path: Path, times: dict[Case, list[float | None]], until: Until) -> list[Comparison]:
+    run = write_run(path, times, experiment=experiment(("openmpi",), launches=20, until=until))
+    pairs = within(observe(run), find_factor("policy"), frozenset())
+    return sorted(compare(pairs), key=lambda one: one.pair.base.case["size"])
+
+
+def test_one_cell_that_differs_is_found_after_nine_blocks(tmp_path: Path) -> None:
+    first, *others = compared(tmp_path / "run", made(0.1, 9), "decided")
+    assert (first.verdict, first.launches) == ("slower", (9, 9))
+    assert first.p is not None and first.p_blocks is None and first.p_adjusted is not None and first.p_adjusted <= 0.05
+    assert {one.verdict for one in others} == {"same"}
+    assert {one.launches for one in others} == {(6, 6)}
+
+
+def test_what_is_not_decided_says_after_how_many_blocks(tmp_path: Path) -> None:
+    first = compared(tmp_path / "run", made(0.05, 9, spread=0.05), "decided")[0]
+    assert (first.verdict, first.why, first.launches_more) == ("inconclusive", "not decided after 9 blocks", None)
+
+
+def test_its_intervals_are_wider_than_those_of_a_fixed_number(tmp_path: Path) -> None:
+    widths = []
+    for until in ("decided", "launches"):
+        found = compared(tmp_path / until, made(0.1, 12), until)[0].ratio
+        assert found is not None and found.interval is not None
+        widths.append(found.interval[1] - found.interval[0])
+    assert widths[0] > widths[1]
+
+
+def test_tables_say_that_launches_ended_so_and_checks_do_not_miss_those_that_were_not_needed(tmp_path: Path) -> None:
+    found = compared(tmp_path / "run", made(0.0, 9), "decided")
+    assert any("launched until decided" in note for table in tables(found) for note in table.notes)
+    assert failures(found, "slower", 0, ()) == []
+    fixed = compared(tmp_path / "fixed", made(0.0, 9), "launches")
+    assert any("one side lacks" in reason for reason in failures(fixed, "slower", 0, ()))
+    assert not any("launched until decided" in note for table in tables(fixed) for note in table.notes)
+
+
+def test_a_run_that_ended_early_lacks_nothing(tmp_path: Path) -> None:
+    run = observe(write_run(tmp_path / "run", made(0.0, 9)))
+    kept = experiment(("openmpi",), launches=20)
+    assert few_launches(run.cells.values(), kept) == "fewer launches than its 20 in 24 cells"
+    assert few_launches(run.cells.values(), experiment(("openmpi",), launches=20, until="decided")) == ""
+
+
+def test_a_manifest_from_before_the_field_was_there_is_of_all_launches(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {HOST: [1e-5]}, experiment=experiment(("openmpi",), until="decided"))
+    text = (run / "manifest.json").read_bytes()
+    assert manifests.decode(text).experiment == experiment(("openmpi",), until="decided")
+    document = json.loads(text)
+    del document["experiment"]["until"]
+    older = manifests.decode(json.dumps(document).encode())
+    assert older.experiment == experiment(("openmpi",))
+
+
+def test_a_check_passes_though_cells_have_fewer_launches_than_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for until, code in (("decided", 0), ("launches", 1)):
+        compared(tmp_path / until, made(0.0, 9), until)  # type: ignore[arg-type]
+        words = ["collbench", "compare", str(tmp_path / until), "--by", "policy", "--fail-on", "slower"]
+        monkeypatch.setattr(sys, "argv", words)
+        assert run_command(speaks=True) == code, capsys.readouterr().err
+
+
+def test_beside_another_run_it_is_judged_like_any_other(tmp_path: Path) -> None:
+    """Nobody looked at that difference while it was measured."""
+    found = []
+    for until in ("decided", "launches"):
+        runs = [tmp_path / f"{until}-{name}" for name in ("a", "b")]
+        for run in runs:
+            compared(run, made(0.0, 9), until)
+        base, other = map(observe, runs)
+        pairs = across(base, other, None, frozenset())
+        found.append([(one.p, one.p_adjusted, one.ratio) for one in compare(pairs, in_blocks=False)])
+    assert found[0] == found[1]
+
+
+# Which comparisons, and which of them are open ------------------------------------------------------------------------
+
+
+def asked(*cases: Case) -> dict[str, list[tuple[str, str]]]:
+    found = questions([Cell(case) for case in cases])
+    return {name: [(pair.base_name, pair.other_name) for pair in pairs] for name, pairs in found.items()}
+
+
+def test_each_side_is_compared_with_the_first_and_steps_on_the_host_s_side_are_not_compared_again() -> None:
+    files = made_case("single", "files", image="openmpi")
+    assert asked(HOST, SINGLE, files) == {"policy": [("host", "single files"), ("host", "single strict")]}
+    assert asked(SINGLE, files) == {"isolation": [("files", "strict")]}
+    mpich = [case.having(image="mpich") for case in (HOST, SINGLE)]
+    assert asked(HOST, SINGLE, *mpich) == {
+        "policy": [("host", "single strict")] * 2, "image": [("mpich", "openmpi")] * 2
+    }  # fmt: skip
+    assert asked(SINGLE, SINGLE.having(hosts=2)) == {"hosts": [("1", "2")]}
+    assert asked(HOST, HOST.having(driver="python")) == {"driver": [("native", "python")]}
+    assert asked(HOST, HOST.having(dtype="float64")) == {}
+
+
+def test_programs_are_compared_measure_by_measure() -> None:
+    cells = [program_case(policy, measure=measure) for policy in ("host", "single") for measure in ("copy", "triad")]
+    assert {name: len(pairs) for name, pairs in asked(*cells).items()} == {"policy": 2}
+
+
+def stand(times: dict[Case, list[float]], blocks: int, **fields: object) -> list[Standing]:
+    """How comparisons stand after so many blocks of at most 20."""
+    cells = []
+    for case, medians in times.items():
+        cell = Cell(case, launches=array("q", range(len(medians))), medians=array("d", medians), until_decided=True)
+        cell.means, cell.ways = cell.medians, [()] * len(medians)
+        cells.append(replace(cell, **fields))  # type: ignore[arg-type]
+    return standing(cells, blocks, 20)
+
+
+def test_a_comparison_is_open_until_it_is_decided_or_hopeless() -> None:
+    draw = np.random.default_rng(2)
+
+    def noisy(spread: float, blocks: int, added: float = 0.0) -> list[Standing]:
+        host, single = np.exp(draw.normal(0, spread, (2, blocks)))
+        return stand({HOST: host.tolist(), SINGLE: (single * (1 + added)).tolist()}, blocks)
+
+    assert [one.state for one in noisy(0.001, 5)] == ["open"]
+    assert [one.state for one in noisy(0.5, 5)] == ["open"]
+    assert [one.state for one in noisy(0.001, 6)] == ["decided"]
+    assert [one.state for one in noisy(0.001, 10, added=0.5)] == ["decided"]
+    assert [one.state for one in noisy(0.5, 15)] == ["hopeless"]
+    ratios = [1.03, 0.99, 1.005, 1.0, 0.995, 1.01, 1.012]
+    one_outside = stand({HOST: [1e-5] * 7, SINGLE: [1e-5 * ratio for ratio in ratios]}, 7)
+    assert [one.state for one in one_outside] == ["open"]
+    assert [cell.case for cell in still_open(one_outside)] == [HOST, SINGLE]
+    assert list(still_open(noisy(0.5, 15))) == []
+
+
+@pytest.mark.parametrize(("blocks", "state"), [(2, "open"), (3, "impossible")])
+def test_a_side_that_always_fails_is_given_up_after_three_blocks(blocks: int, state: str) -> None:
+    assert [one.state for one in stand({HOST: [1e-5] * blocks, SINGLE: []}, blocks)] == [state]
+
+
+@pytest.mark.parametrize("until", ["decided", "launches"])
+def test_the_table_of_launch_has_the_same_intervals_as_compare(tmp_path: Path, until: Until) -> None:
+    times = made(0.1, 12, spread=0.05)
+    found = compared(tmp_path / "run", times, until)[0].ratio
+    cells = observe(tmp_path / "run").cells
+    host, single = (cells[case.having(size=SIZES[0])] for case in (HOST, SINGLE))
+    assert found is not None and found.interval is not None
+    assert over_host(single, host) == f"{found.value:.2f} ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"

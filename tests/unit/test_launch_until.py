@@ -1,0 +1,267 @@
+"""`launch --until decided` on the fake engine: who is launched again, what is said, and what such a run is worth."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.made_worlds import good
+
+from collbench.analysis.observations import Cell, observe
+from collbench.cli import run_command
+from collbench.cli.deciding import Decider, cells_of
+from collbench.launch.cells import cases_in
+from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
+from collbench.launch.engines.host import HostEngine
+from collbench.launch.expansion import expand
+from collbench.report.launches import over_host, summary
+from collbench.schema import record as records
+from collbench.schema.case import Case
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
+from collbench.schema.record import Samples
+from collbench.schema.store import read_run
+from collbench.schema.summary import summarise
+
+TOML = """
+collectives = ["bcast"]
+images = ["openmpi"]
+policies = ["single", "multi"]
+isolation = ["strict", "files"]
+sizes = ["8", "64K"]
+launches = 12
+until = "decided"
+timeout = "5s"
+gate = "barrier"
+engine = "fake"
+"""
+
+#: How long a case takes (us) in a place, with the noise of its launch (standard normal).
+Takes = Callable[[str, Case, float], float]
+
+Launch = Callable[..., tuple[int, str]]
+
+
+def taking(takes: Takes, plan: LaunchPlan, stop_at: int | None = None) -> Play:
+    """Launches of which each has its noise; Ctrl-C in one."""
+    draw = np.random.default_rng(1)
+    count = [0]
+
+    def play(command: FakeCommand) -> int:
+        if count[0] == stop_at:
+            raise KeyboardInterrupt
+        count[0] += 1
+        cell, out = command.world.cell, command.world.folders.out
+        (out / "samples").mkdir(parents=True)
+        lines = []
+        for case in [one for asked in cases_in(plan, cell) for one in asked.identities]:
+            place = f"{cell.policy} {cell.isolation}"
+            samples = np.full(2, round(takes(place, case, draw.normal()) * 1000))
+            name = f"samples/{case['size']}.npy"
+            np.save(out / name, np.tile(samples, (cell.ranks, 1)).astype(np.int32))
+            found = Samples(n=2, invalid=0, warmup=0, file=name)
+            lines.append(records.encode(good(case, seconds=summarise(samples), samples=found)) + b"\n")
+        (out / "records.jsonl").write_bytes(b"".join(lines))
+        return 0
+
+    return play
+
+
+@pytest.fixture
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launch:
+    """`launch(takes, *flags, toml=, stop_at=)`: exit code and standard error of a launch in this process."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    def call(takes: Takes, *flags: str, toml: str = TOML, stop_at: int | None = None) -> tuple[int, str]:
+        (tmp_path / "plan.toml").write_text(toml)
+        plan = load_launch_plan(tmp_path / "plan.toml")
+        session = FakeSession(taking(takes, plan, stop_at))
+        monkeypatch.setattr(FakeEngine, "connect", lambda engine, address, check: session)
+        where = () if "--resume" in flags else ("--out", str(tmp_path / "run"))
+        return run("launch", str(tmp_path / "plan.toml"), *where, *flags)
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["collbench", *words])
+        code = run_command(speaks=True)
+        return code, capsys.readouterr().err
+
+    return call
+
+
+def launches_of(run: Path) -> dict[str, int]:
+    """How often each place was launched."""
+    found = {(one.case.where.text, one.launch) for one in read_run(run).records}
+    return {place: sum(name == place for name, _ in found) for place in sorted({name for name, _ in found})}
+
+
+def clear(place: str, case: Case, noise: float) -> float:
+    """Half as long again in `multi` without isolation, which is alone in taking so long."""
+    return 1000.0 * (1.5 if place == "multi files" else 1.0) * (1 + 0.001 * noise)
+
+
+def test_what_is_decided_is_not_launched_again(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(clear)
+    assert code == 0, err
+    assert "at most 48 starts" in err
+    found = launches_of(tmp_path / "run")
+    assert found["single strict"] == 6 < found["multi files"] < 12, (found, err)
+    assert "Nothing is left to decide" in err
+    experiment = read_run(tmp_path / "run").manifest.experiment
+    assert experiment is not None and experiment.until == "decided"
+
+
+def test_the_other_sides_of_one_base_are_not_compared_with_each_other(launch: Launch) -> None:
+    assert "decides 8 comparisons (4 by policy, 4 by isolation)" in launch(clear)[1]
+
+
+def noisy(place: str, case: Case, noise: float) -> float:
+    """A tenth more in multi strict, where launches differ by 5 %: nobody can say so soon."""
+    return float(1000.0 * np.exp(noise * 0.05 + 0.1 if place == "multi strict" else noise * 0.001))
+
+
+def test_open_comparisons_go_on_with_both_sides_up_to_the_limit(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(noisy, toml=TOML.replace("launches = 12", "launches = 14"))
+    assert code == 0, err
+    found = launches_of(tmp_path / "run")
+    assert found["multi strict"] == found["single strict"] > found["single files"], found
+    assert max(found.values()) <= 14
+
+
+def hopeless(place: str, case: Case, noise: float) -> float:
+    """Nothing differs, and launches of multi strict differ by half."""
+    return float(1000.0 * np.exp(noise * (0.5 if place == "multi strict" else 0.001)))
+
+
+def test_what_is_too_noisy_for_the_limit_is_given_up(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(hopeless, toml=TOML.replace("launches = 12", "launches = 20"))
+    assert code == 0, err
+    assert "given up as too noisy for 20 launches" in err
+    assert max(launches_of(tmp_path / "run").values()) < 20
+
+
+def test_a_run_stopped_by_hand_is_valid_and_goes_on_as_if_it_had_not_been(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(clear, stop_at=25)
+    assert code == 130
+    assert "continue: --resume" in err
+    assert sum(launches_of(tmp_path / "run").values()) == 25
+    code, err = launch(clear, "--resume", str(tmp_path / "run"))
+    assert code == 0, err
+    found = launches_of(tmp_path / "run")
+    assert 6 <= found["single strict"] < found["multi files"] < 12
+    records = read_run(tmp_path / "run").records
+    assert len({(one.case, one.launch) for one in records}) == len(records)
+
+
+def test_fewer_launches_than_decide_anything_are_refused(launch: Launch) -> None:
+    code, err = launch(clear, "--until", "decided", toml=TOML.replace("12", "5").replace('until = "decided"', ""))
+    assert (code, 'launches 5: with until = "decided" it is the most, and fewer than 6 decide nothing' in err) == (
+        2,
+        True,
+    )
+
+
+def test_the_flag_goes_before_the_plan(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(clear, "--until", "launches", toml=TOML.replace("12", "7"))
+    assert code == 0, err
+    assert set(launches_of(tmp_path / "run").values()) == {7}
+    assert "decided" not in err
+    experiment = read_run(tmp_path / "run").manifest.experiment
+    assert experiment is not None and experiment.until == "launches"
+
+
+def test_where_nothing_is_compared_every_cell_has_all_launches(launch: Launch, tmp_path: Path) -> None:
+    alone = TOML.replace('"single", "multi"', '"single"').replace('"strict", "files"', '"strict"').replace("12", "7")
+    code, err = launch(clear, toml=alone)
+    assert code == 0, err
+    assert "decides nothing: no two of its cells are compared" in err
+    assert launches_of(tmp_path / "run") == {"single strict": 7}
+
+
+def test_at_the_limit_it_is_said_what_is_open(launch: Launch) -> None:
+    code, err = launch(noisy, toml=TOML.replace("12", "7"))
+    assert code == 0, err
+    assert "in the end: 4 of 8 comparisons decided (4 same), 4 not decided" in err
+
+
+def test_a_run_is_not_gone_on_with_to_another_end(launch: Launch, tmp_path: Path) -> None:
+    assert launch(clear, stop_at=9)[0] == 130
+    code, err = launch(clear, "--resume", str(tmp_path / "run"), "--until", "launches")
+    assert (code, "was made with another plan" in err) == (2, True)
+
+
+def test_plan_says_what_would_be_decided(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch(clear)
+    monkeypatch.setattr(sys, "argv", ["collbench", "plan", str(tmp_path / "plan.toml")])
+    assert run_command(speaks=True) == 0
+    said = capsys.readouterr().out
+    assert "4 cells, at most 12 launches each" in said
+    assert "decides 8 comparisons (4 by policy, 4 by isolation), each side with the first one" in said
+
+
+def test_without_scipy_nothing_is_started(launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    code, err = launch(clear)
+    assert (code, "launch: SciPy is not installed" in err) == (2, True), err
+    assert not (tmp_path / "run").exists()
+
+
+def fails(place: str, case: Case, noise: float) -> float:
+    """multi strict is never measured."""
+    if place == "multi strict":
+        raise OSError("no such place")
+    return clear(place, case, noise)
+
+
+def test_a_place_that_always_fails_is_given_up_and_the_others_are_decided(launch: Launch, tmp_path: Path) -> None:
+    code, err = launch(fails)
+    assert code == 1
+    assert "4 not comparable" in err
+    found = launches_of(tmp_path / "run")
+    assert found["multi strict"] == 3 < found["single strict"] == 6
+
+
+def test_each_block_had_the_cells_that_the_blocks_before_it_left_open(launch: Launch, tmp_path: Path) -> None:
+    """Whoever goes on with a run decides about every block as was decided when it began."""
+    assert launch(noisy, toml=TOML.replace("launches = 12", "launches = 14"))[0] == 0
+    run = read_run(tmp_path / "run")
+    expanded = expand(load_launch_plan(tmp_path / "plan.toml"))
+    decider = Decider(expanded, run.manifest, run.records, lambda line, left: None)
+    cells = cells_of(expanded)
+    for block in range(14):
+        launched = {cells[record.case] for record in run.records if record.launch == block}
+        wanted = decider(block)
+        assert launched == (set(expanded.cells) if wanted is None else set(wanted)), block
+
+
+def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toml = TOML.replace('"single", "multi"', '"host", "single"').replace('"strict", "files"', '"strict"')
+    (tmp_path / "plan.toml").write_text(toml)
+    plan = load_launch_plan(tmp_path / "plan.toml")
+    on_host = FakeSession(taking(wide, plan), title="")
+    monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: on_host)
+    printed: list[str] = []
+
+    def heard(cells: dict[Case, Cell]) -> str:
+        printed.append(summary(cells))
+        return printed[-1]
+
+    monkeypatch.setattr("collbench.cli.launch.summary", heard)
+    assert launch(wide, toml=toml)[0] == 0
+    cells = list(observe(tmp_path / "run").cells.values())
+    assert max(len(cell.medians) for cell in cells) > 7
+    for host in (cell for cell in cells if cell.case.where.on_host):
+        single = next(cell for cell in cells if cell is not host and cell.case["size"] == host.case["size"])
+        assert over_host(single, host) in printed[0]
+
+
+def wide(place: str, case: Case, noise: float) -> float:
+    """A tenth more in the container, where launches differ by 7 %."""
+    return float(1000.0 * np.exp(noise * 0.07 + 0.1 if place == "single strict" else noise * 0.001))
