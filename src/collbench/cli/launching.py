@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from collbench.analysis.planning import fewest_launches
+from collbench.analysis.estimate import FEWEST
 from collbench.characters import in_one_line
 from collbench.cli.duration import about
 from collbench.cli.terminal import harmless
@@ -17,14 +17,12 @@ from collbench.units import counted
 def undecidable(expanded: ExpandedPlan) -> str | None:
     """A sentence on what so few launches cannot show of the plan's cells; None where there are enough."""
     plan, compared = expanded.plan, comparisons(expanded)
-    needed = fewest_launches(compared)
-    if not compared or plan.launches >= needed:
+    if not compared or plan.launches >= FEWEST:
         return None
     if plan.launches == 1:
         several = "1 comparison takes" if compared == 1 else f"{compared} comparisons take"
-        return f"one launch gives no verdicts: {several} launches = {needed}"
-    return (f"{plan.launches} launches cannot show a difference in a single one of {compared} comparisons, however "
-            f"large it is: launches = {needed} can")  # fmt: skip
+        return f"one launch gives no verdicts: {several} launches = {FEWEST}"
+    return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
 
 
 def comparisons(expanded: ExpandedPlan) -> int:
