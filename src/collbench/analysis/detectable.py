@@ -107,7 +107,7 @@ def _rows(cells: Sequence[PairedLaunches]) -> NDArray[np.int8]:
 def _statistics(swapped: Sequence[Sequence[Sides]], rows: NDArray[np.int8]) -> list[Statistics]:
     """For each swap those of its cells."""
     both = [sides for cells in swapped for sides in cells]
-    cells = [joint.Cell(np.log(other) - np.log(base), np.arange(len(base))) for base, other in both]
+    cells = [joint.Cell(np.log([base, other]), np.arange(len(base))) for base, other in both]
     return list(joint.statistics(cells, rows, in_blocks=True).reshape(len(swapped), -1, len(rows)))
 
 

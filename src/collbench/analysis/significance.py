@@ -56,15 +56,15 @@ def p_values(cells: Sequence[Launches], in_blocks: bool) -> list[PValues | None]
 def _in_blocks(family: Sequence[Launches]) -> list[PValues]:
     cells = paired(family)
     blocks = 1 + max(int(cell.positions.max()) for cell in cells)
-    return _p_values(cells, joint.flips(blocks, sum(len(cell.values) for cell in cells)), True)
+    return _p_values(cells, joint.flips(blocks, sum(len(cell.positions) for cell in cells)), True)
 
 
 def paired(family: Sequence[Launches]) -> list[joint.Cell]:
-    """Logarithms of the ratios within blocks; the blocks that any cell has are numbered in their order."""
+    """Logarithms of the times; the blocks that any cell has are numbered in their order."""
     blocks = sorted({number for cell in family for number in cell.of_base})
     place = {number: position for position, number in enumerate(blocks)}
     return [
-        joint.Cell(np.log(np.array(cell.other)) - np.log(np.array(cell.base)),
+        joint.Cell(np.log([cell.base, cell.other]),
                    np.array([place[number] for number in cell.of_base]))
         for cell in family
     ]  # fmt: skip
