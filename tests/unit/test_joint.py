@@ -11,8 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from collbench.analysis import joint
-from collbench.analysis.joint import Arrangements, Cell, exchanges, flips, statistics, step_down
+from collbench.analysis import joint, studentised
+from collbench.analysis.joint import Arrangements, exchanges, flips, step_down
+from collbench.analysis.studentised import Cell, statistics
 
 Values = NDArray[np.float64]
 
@@ -142,7 +143,7 @@ def test_in_parts_or_at_once_p_is_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     cells = in_blocks(*np.random.default_rng(3).normal(0.5, 1, (7, 9)))
     at_once = step_down_all(cells)
     monkeypatch.setattr(joint, "_HELD", 50)
-    monkeypatch.setattr(joint, "_AT_ONCE", 100)
+    monkeypatch.setattr(studentised, "_AT_ONCE", 100)
     assert step_down_all(cells).p_adjusted.tolist() == at_once.p_adjusted.tolist()
 
 

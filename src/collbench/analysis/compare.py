@@ -11,6 +11,7 @@ from collbench.analysis.alike import Alike, alike
 from collbench.analysis.contended import undisturbed
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.launches import Slow, drift, serial, slow
+from collbench.analysis.optional import stats
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.processor_time import ProcessorTime, processor_time
@@ -27,16 +28,17 @@ Verdict = Literal["same", "negligible", "faster", "slower", "inconclusive", "not
 class Comparison:
     """One cell. Times in seconds; `ratio` is the other side over the base, so above 1 the other is slower.
 
-    `p` is that of the cell alone, `p_adjusted` after all `cells` cells that were tested together (`joint`): at most 5 %
-    of comparisons in which nothing differs have any cell with a `p_adjusted` of 0.05 or less. They are None, and the
+    `p` is that of the cell alone, `p_adjusted` after all `cells` cells that were tested together (`joint`): at most 5
+    % of comparisons in which nothing differs have any cell with a `p_adjusted` of 0.05 or less. They are None, and the
     cell is not among the `cells`, with fewer than six launches a side. `arrangements` and `seed`: in how many
-    arrangements of the labels, and the seed of their sample, None where they are all. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means of what
-    is shown: of times it is negative where the other is slower, of rates positive. `launches_more`: how many launches
-    more give a verdict with a probability of 80 %; None where there is one, or launches would not help. `blocks`:
-    launches of both sides were paired. `launches` are those of each side that were used, `left_out` those that were
-    measured in another way, `contended` those of programs during which others used the cores. `slow`: launches that are
-    far slower than most of their cell, where one side has more of them. `serial`: the autocorrelation of neighbouring
-    launches as a normal score, None with too few launches. `cpu` is what the program of each side used, where recorded.
+    arrangements of the labels, and the seed of their sample, None where they are all. `paper_diff` is the Diff% of Xu,
+    Shi and Chu (2017), (base - other) / base x 100 on means of what is shown: of times it is negative where the other
+    is slower, of rates positive. `launches_more`: how many launches more give a verdict with a probability of 80 %;
+    None where there is one, or launches would not help. `blocks`: launches of both sides were paired. `launches` are
+    those of each side that were used, `left_out` those that were measured in another way, `contended` those of
+    programs during which others used the cores. `slow`: launches that are far slower than most of their cell, where
+    one side has more of them. `serial`: the autocorrelation of neighbouring launches as a normal score, None with too
+    few launches. `cpu` is what the program of each side used, where recorded.
     """
 
     pair: Pair
@@ -72,6 +74,7 @@ def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = Tru
     Raises:
         RequestError: SciPy is not installed.
     """
+    stats()  # some cells need it, and that shall not depend on their times
     quiet = [undisturbed(pair, in_blocks) for pair in pairs]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
     reasons = [_not_comparable(pair, both, in_blocks) for pair, both in zip(pairs, values, strict=True)]

@@ -9,6 +9,7 @@ import numpy as np
 
 from collbench.analysis import joint
 from collbench.analysis.estimate import FEWEST
+from collbench.analysis.studentised import Cell
 
 #: The probability that any cell of a comparison is called different where none is: at most this.
 ALPHA = 0.05
@@ -59,12 +60,12 @@ def _in_blocks(family: Sequence[Launches]) -> list[PValues]:
     return _p_values(cells, joint.flips(blocks, sum(len(cell.positions) for cell in cells)), True)
 
 
-def paired(family: Sequence[Launches]) -> list[joint.Cell]:
+def paired(family: Sequence[Launches]) -> list[Cell]:
     """Logarithms of the times; the blocks that any cell has are numbered in their order."""
     blocks = sorted({number for cell in family for number in cell.of_base})
     place = {number: position for position, number in enumerate(blocks)}
     return [
-        joint.Cell(np.log([cell.base, cell.other]),
+        Cell(np.log([cell.base, cell.other]),
                    np.array([place[number] for number in cell.of_base]))
         for cell in family
     ]  # fmt: skip
@@ -79,7 +80,7 @@ def _of_sides(family: Sequence[Launches]) -> list[PValues]:
     places = ({number: position for position, number in enumerate(others)},
               {number: position for position, number in enumerate(bases, start=len(others))})  # fmt: skip
     cells = [
-        joint.Cell(np.log(np.array([*cell.other, *cell.base])),
+        Cell(np.log(np.array([*cell.other, *cell.base])),
                    np.array([places[0][n] for n in cell.of_other] + [places[1][n] for n in cell.of_base]))
         for cell in family
     ]  # fmt: skip
@@ -87,7 +88,7 @@ def _of_sides(family: Sequence[Launches]) -> list[PValues]:
     return _p_values(cells, joint.exchanges(len(bases), len(others), launches), False)
 
 
-def _p_values(cells: list[joint.Cell], arrangements: joint.Arrangements, in_blocks: bool) -> list[PValues]:
+def _p_values(cells: list[Cell], arrangements: joint.Arrangements, in_blocks: bool) -> list[PValues]:
     found = joint.step_down(cells, arrangements, in_blocks)
     seed = joint.SEED if arrangements.drawn else None
     rows = zip(found.p.tolist(), found.p_adjusted.tolist(), found.left.tolist(), strict=True)

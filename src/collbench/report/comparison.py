@@ -172,7 +172,7 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
     return [
         f"difference: {how}; positive: the other side is slower",
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
-        *([f"p adjusted: for the {family} cells that were compared together"] if family > 1 else []),
+        *([f"p adjusted: for the {family} cells that were tested together"] if family > 1 else []),
         *_paper(rows),
     ]
 
@@ -257,7 +257,8 @@ def _entry(comparison: Comparison) -> dict[str, Any]:
                   "cpu": cpu_time.document(comparison.cpu[1])},
         "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
         "p": comparison.p, "p_adjusted": comparison.p_adjusted, "cells": comparison.cells,
-        "arrangements": comparison.arrangements, "seed": comparison.seed, "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
+        "arrangements": comparison.arrangements, "seed": comparison.seed,
+        "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
         "results_differ": repeatable.document(comparison),
         "slow": None if slow is None else [slow.base, slow.other],
