@@ -4,7 +4,7 @@
 
 An experiment has so many cells; either all of them have the same difference, or one alone has it. Each cell has n
 blocks with a launch of each side. Launches spread within blocks, and blocks drift by 30 %. A difference is seen when
-a cell is called `slower`. Beyond nine blocks 500 ways to exchange names are computed, where `compare` computes more.
+a cell is called `slower`. Beyond eight blocks 250 ways to exchange names are computed, where `compare` computes more.
 Then `statistics_compared.py`: false alarms by noise and statistic. Needs NumPy, SciPy and collbench; times mean nothing
 here.
 """
@@ -32,7 +32,7 @@ TITLES = {(1, 1): "one cell alone", (30, 30): "30 cells that all differ", (30, 1
 STEPS = (0.0, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 POWER = 0.8
 #: So many launches are taken to be tested at once, which bounds the number of arrangements.
-_AS_IF = 100_000
+_AS_IF = 200_000
 
 
 def verdicts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
@@ -14,21 +16,23 @@ BLOCKS_SHARE = 0.7
 
 def adjusted(base: Values, other: Values, in_blocks: bool) -> Values:
     """Adjusted p of each cell; logarithms of times [n, cells]."""
-    sides = np.array([_mann_whitney(*pair) for pair in zip(base.T, other.T, strict=True)])
+    p = _mann_whitney(base, other)
     if in_blocks:
         blocks = np.array([_signed_rank(values) for values in (other - base).T])
-        sides = np.minimum(1.0, np.minimum(blocks / BLOCKS_SHARE, sides / (1 - BLOCKS_SHARE)))
-    found: Values = stats.false_discovery_control(sides)
+        p = np.minimum(1.0, np.minimum(blocks / BLOCKS_SHARE, p / (1 - BLOCKS_SHARE)))
+    found: Values = stats.false_discovery_control(p)
     return found
 
 
-def _mann_whitney(base: Values, other: Values) -> float:
-    together = np.concatenate((base, other))
-    different = len(np.unique(together))
-    if different == 1:
-        return 1.0
-    method = "exact" if different == len(together) else "asymptotic"
-    return float(stats.mannwhitneyu(base, other, method=method).pvalue)
+def _mann_whitney(base: Values, other: Values) -> Values:
+    """Exact for cells without ties, otherwise the normal approximation; 1 where all values are equal."""
+    different = np.array([len(np.unique(values)) for values in np.concatenate((base, other)).T])
+    p = np.ones(len(different))
+    for method, cells in (("exact", different == 2 * len(base)),
+                          ("asymptotic", (different > 1) & (different < 2 * len(base)))):  # fmt: skip
+        if cells.any():
+            p[cells] = stats.mannwhitneyu(base[:, cells], other[:, cells], axis=0, method=method).pvalue
+    return p
 
 
 def _signed_rank(values: Values) -> float:
@@ -37,9 +41,16 @@ def _signed_rank(values: Values) -> float:
     if not len(values):
         return 1.0
     ranks = np.rint(2 * stats.rankdata(np.abs(values))).astype(int)
+    chances = _chances(tuple(sorted(ranks.tolist())))
     positive = int(ranks[values > 0].sum())
-    chances = np.zeros(ranks.sum() + 1)
-    chances[0] = 1.0
-    for rank in ranks.tolist():
-        chances = (chances + np.concatenate((np.zeros(rank), chances[:-rank]))) / 2
     return min(1.0, 2 * float(min(chances[: positive + 1].sum(), chances[positive:].sum())))
+
+
+@cache
+def _chances(ranks: tuple[int, ...]) -> Values:
+    """Of every sum of such ranks whose signs are positive."""
+    chances = np.zeros(sum(ranks) + 1)
+    chances[0] = 1.0
+    for rank in ranks:
+        chances = (chances + np.concatenate((np.zeros(rank), chances[:-rank]))) / 2
+    return chances

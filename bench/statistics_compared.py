@@ -67,7 +67,7 @@ def _hodges_lehmann(base: Values, other: Values, rows: Values) -> Values:
     a, b = np.triu_indices(BLOCKS, 1)
     centre = np.abs(np.median((signed[:, i] + signed[:, j]) / 2, axis=1))
     scale = np.median(np.abs(signed[:, a] - signed[:, b]), axis=1)
-    return (centre / np.maximum(scale, 1e-9 * np.abs(other - base).max() + 1e-300)).T
+    return (centre / np.maximum(scale, 1e-9 * np.abs(other - base).max(axis=0) + 1e-300)).T
 
 
 def _ours(base: Values, other: Values, rows: Values) -> Values:
