@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, median
 from typing import Literal
 
@@ -115,7 +116,10 @@ class Advice:
 
 
 def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN) -> list[Advice]:
-    """Advice for each question; p is adjusted over all of them together.
+    """Advice for each question. All pairs of options at a size are tested together, of all questions.
+
+    Each of them might have been the best and another one: so the test holds although the best is chosen by the times
+    that are tested (as in Tukey's test of all pairs).
 
     Raises:
         RequestError: SciPy is not installed.
@@ -129,8 +133,14 @@ def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGI
         if option != best
     ]
     pairs = [_pair(question, size, best, option) for question, size, best, option in chosen]
+    asked = {(question.case, size): best for question, size, best, _ in chosen}
+    beside = [
+        _pair(question, size, *two)
+        for question in questions for size in question.sizes if (question.case, size) in asked
+        for two in combinations(question.cells[size], 2) if asked[question.case, size] not in two
+    ]  # fmt: skip
     keys = ((question.case, size, option) for question, size, _, option in chosen)
-    compared = dict(zip(keys, compare(pairs, margin, in_blocks), strict=True))
+    compared = dict(zip(keys, compare(pairs, margin, in_blocks, beside), strict=True))
     return [_advised(question, compared, in_blocks) for question in questions]
 
 

@@ -68,23 +68,27 @@ class Comparison:
         return None if self.ratio is None else (self.ratio.value - 1) * 100
 
 
-def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True) -> list[Comparison]:
+def compare(
+    pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True, beside: Sequence[Pair] = ()
+) -> list[Comparison]:
     """A comparison of each pair, in their order. `in_blocks`: launches of equal number are paired.
+
+    Those `beside` are tested together with them and have no result: what might have been asked, had times been others.
 
     Raises:
         RequestError: SciPy is not installed.
     """
     stats()  # some cells need it, and that shall not depend on their times
-    quiet = [undisturbed(pair, in_blocks) for pair in pairs]
+    quiet = [undisturbed(pair, in_blocks) for pair in (*pairs, *beside)]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
-    reasons = [_not_comparable(pair, both, in_blocks) for pair, both in zip(pairs, values, strict=True)]
+    reasons = [_not_comparable(pair, both, in_blocks) for pair, both in zip((*pairs, *beside), values, strict=True)]
     comparable = [Launches(*both[:4]) for both, reason in zip(values, reasons, strict=True) if not reason]
     tests = iter(p_values(comparable, in_blocks))
     compared = [
         _not_compared(pair, reason, in_blocks) if reason else _compared(used, both, next(tests), margin, in_blocks)
-        for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=True)
+        for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=False)
     ]
-    return [_as_measured(result, pair, *used) for result, pair, used in zip(compared, pairs, quiet, strict=True)]
+    return [_as_measured(result, pair, *used) for result, pair, used in zip(compared, pairs, quiet, strict=False)]
 
 
 def _compared(pair: Pair, both: Alike, tests: PValues | None, margin: float, in_blocks: bool) -> Comparison:
