@@ -13,7 +13,6 @@ from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pairs import Pair
-from collbench.schema.case import Case
 
 #: Verdicts by which an option is no worse than the best, as far as is known.
 NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
@@ -116,43 +115,32 @@ class Advice:
 
 
 def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN) -> list[Advice]:
-    """Advice for each question. All pairs of options at a size are tested together, of all questions.
-
-    Each of them might have been the best and another one: so the test holds although the best is chosen by the times
-    that are tested (as in Tukey's test of all pairs).
+    """Advice for each question.
 
     Raises:
         RequestError: SciPy is not installed.
     """
-    chosen = [
-        (question, size, best, option)
-        for question in questions
-        for size in question.sizes
-        if (best := _best(question.cells[size], in_blocks)) is not None
-        for option in question.cells[size]
-        if option != best
-    ]
-    pairs = [_pair(question, size, best, option) for question, size, best, option in chosen]
-    asked = {(question.case, size): best for question, size, best, _ in chosen}
+    return [_advised(question, in_blocks, margin) for question in questions]
+
+
+def _advised(question: Question, in_blocks: bool, margin: float) -> Advice:
+    """All pairs of options at a size are tested together, of all sizes.
+
+    Each of them might have been the best and another one: so the test holds although the best is chosen by the times
+    that are tested (as Tukey's test of all pairs does).
+    """
+    chosen = {size: best for size in question.sizes if (best := _best(question.cells[size], in_blocks)) is not None}
+    keys = [(size, option) for size, best in chosen.items() for option in question.cells[size] if option != best]
+    pairs = [_pair(question, size, chosen[size], option) for size, option in keys]
     beside = [
         _pair(question, size, *two)
-        for question in questions for size in question.sizes if (question.case, size) in asked
-        for two in combinations(question.cells[size], 2) if asked[question.case, size] not in two
+        for size, best in chosen.items() for two in combinations(question.cells[size], 2) if best not in two
     ]  # fmt: skip
-    keys = ((question.case, size, option) for question, size, _, option in chosen)
     compared = dict(zip(keys, compare(pairs, margin, in_blocks, beside), strict=True))
-    return [_advised(question, compared, in_blocks) for question in questions]
-
-
-def _advised(question: Question, compared: dict[tuple[Case, int, Option], Comparison], in_blocks: bool) -> Advice:
-    rows = []
-    for size in question.sizes:
-        cells = question.cells[size]
-        best = _best(cells, in_blocks)
-        if best is not None:
-            rows.append(
-                (size, best, {option: compared[question.case, size, option] for option in cells if option != best})
-            )
+    rows = [
+        (size, best, {option: compared[size, option] for option in question.cells[size] if option != best})
+        for size, best in chosen.items()
+    ]
     known = [{best} | {option for option, other in others.items() if other.ratio} for _, best, others in rows]
     sizes = []
     for index, (size, best, others) in enumerate(rows):
