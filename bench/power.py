@@ -5,7 +5,7 @@
 An experiment has so many cells; either all of them have the same difference, or one alone has it. Each cell has n
 blocks with a launch of each side. Launches spread within blocks, and blocks drift by 30 %. A difference is seen when
 a cell is called `slower`. Beyond eight blocks 250 ways to exchange names are computed, where `compare` computes more.
-Then `statistics_compared.py`: false alarms by noise and statistic. Needs NumPy, SciPy and collbench; times mean nothing
+Then `statistics_compared.py`, false alarms by noise and statistic, and `several_sides.py`. Needs NumPy, SciPy and collbench; times mean nothing
 here.
 """
 
@@ -15,6 +15,7 @@ import argparse
 from typing import Any
 
 import numpy as np
+import several_sides
 import statistics_compared
 from results import keep, table
 
@@ -112,10 +113,17 @@ def main() -> None:
     parser.add_argument("--comparisons", type=int, default=200, help="of each noise and drift [200]")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    by_noise = statistics_compared.measured(np.random.default_rng(asked.seed), asked.comparisons)
+    draw = np.random.default_rng(asked.seed)
+    by_noise = statistics_compared.measured(draw, asked.comparisons)
+    shared = several_sides.shared(draw, 2 * asked.comparisons)
+    runs = several_sides.unpaired(draw, asked.comparisons // 2)
     data = measured(asked)
-    text = page(asked, data) + "\n" + statistics_compared.page(by_noise, asked.comparisons)
-    keep("power", text, {"seed": asked.seed, "experiments": asked.experiments, **data, "by noise": by_noise})
+    text = "\n".join((
+        page(asked, data), statistics_compared.page(by_noise, asked.comparisons),
+        several_sides.page(shared, runs, 2 * asked.comparisons),
+    ))  # fmt: skip
+    keep("power", text, {"seed": asked.seed, "experiments": asked.experiments, **data, "by noise": by_noise,
+                         "several sides": shared, "two runs": runs})  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 ALL = 1 << 15
 
 #: Where there are more, or all would take too long, so many are drawn, at the least and at the most.
-DRAWN = (249, 9999)
+DRAWN = (249, 1999)
 SEED = 1
 
 #: Arrangements x launches that are computed: what bounds the time, a few seconds.
 _WORK = 5 * 10**7
 
 #: Statistics that are held at a time.
-_HELD = 25_000_000
+_HELD = 8_000_000
 
 #: A statistic smaller by this share counts as equal: rounding breaks no ties.
 _EQUAL = 1e-4
