@@ -5,8 +5,8 @@
 An experiment has so many cells; either all of them have the same difference, or one alone has it. Each cell has n
 blocks with a launch of each side. Launches spread within blocks, and blocks drift by 30 %. A difference is seen when
 a cell is called `slower`. Beyond eight blocks 250 ways to exchange names are computed, where `compare` computes more.
-Then `statistics_compared.py`, false alarms by noise and statistic, and `several_sides.py`. Needs NumPy, SciPy and collbench; times mean nothing
-here.
+Then `statistics_compared.py`, false alarms by noise and statistic, and `several_sides.py`. Needs NumPy, SciPy and
+collbench; times mean nothing here.
 """
 
 from __future__ import annotations
