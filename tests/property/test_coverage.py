@@ -108,7 +108,7 @@ def named(found: list[Comparison]) -> int:
 @pytest.mark.parametrize("blocks", ["blocks that drift", "blocks alike", "no blocks"])
 @pytest.mark.parametrize("noise", ["normal", "switching"])
 def test_where_nothing_differs_few_verdicts_say_so(blocks: str, noise: str) -> None:
-    """At most 5 % of experiments with 20 cells have any; two errors of 300 draws are allowed, because the test is exact."""
+    """At most 5 % of experiments with 20 cells have any: the test is exact, so two errors of 300 draws are allowed."""
     draw = np.random.default_rng([8, len(blocks), list(NOISES).index(noise)])
     number, cells, n = 300, 20, 10
     wrong = []
