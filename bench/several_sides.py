@@ -81,7 +81,7 @@ def page(of_shared: dict[str, dict[str, float]], of_runs: dict[str, dict[str, di
     parts = [
         f"## Several sides with one base\n\nComparisons with any false alarm, in per cent, of {trials}: a base and so "
         f"many other sides, {CELLS} cells each, {LAUNCHES} blocks.\n\n",
-        table(("noise", *(f"{sides} sides" for sides in SIDES)),
+        table(("noise", *(f"sides: {sides}" for sides in SIDES)),
               [[name, *(f"{100 * share:.1f}" for share in of.values())] for name, of in of_shared.items()]),
         f"\n## Two runs without blocks\n\n{trials // 4} comparisons of {SIZES} cells, {LAUNCHES} launches a side. "
         f"False alarms, and differences of {ADDED:.0%} seen where one cell\ndiffers / where all do, in per cent.\n\n",
