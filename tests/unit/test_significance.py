@@ -35,6 +35,13 @@ def test_six_launches_see_one_cell_of_a_hundred_that_takes_twice_the_time() -> N
     assert of(drawn(6, 100, 2.0), in_blocks=False)[0].p_adjusted <= 0.05
 
 
+def test_six_launches_see_thirty_cells_that_all_differ() -> None:
+    draw = np.random.default_rng(1)
+    sides = np.exp(draw.normal(0, 0.005, (30, 2, 6)) + draw.normal(0, 0.3, (30, 1, 6)))
+    sides[:, 1] *= 1.1
+    assert max(p.p_adjusted for p in of([cell(*one.tolist()) for one in sides])) == 2 / 2**6
+
+
 def test_seven_launches_see_ten_percent_at_one_size_of_fourteen_whatever_blocks_do() -> None:
     seen = [of(drawn(7, 14 + extra, 1.1, drift=0.1))[0].p_adjusted for extra in range(20)]
     assert sum(p <= 0.05 for p in seen) >= 19

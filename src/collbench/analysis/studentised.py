@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collbench.analysis.estimate import FEWEST
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -107,7 +109,8 @@ _Part = tuple[int, "NDArray[np.float64]", "NDArray[np.float64]"]
 
 
 def _left_out(n: int) -> int:
-    return min(n // 5, _MOST_LEFT_OUT)
+    """None of six: there one way of 32 is all that p allows, and five launches that agree by chance would be it."""
+    return min(n // 5, _MOST_LEFT_OUT) if n > FEWEST else 0
 
 
 def _densest(ordered: NDArray[np.float64], most: int) -> list[_Part]:
