@@ -4,7 +4,9 @@
 
 An experiment has so many cells; either all of them have the same difference, or one alone has it. Each cell has n
 blocks with a launch of each side. Launches spread within blocks, and blocks drift by 30 %. A difference is seen when
-a cell is called `slower`. Needs NumPy, SciPy and collbench; times mean nothing here.
+a cell is called `slower`. Beyond eight blocks 250 ways to exchange names are computed, where `compare` computes more.
+Then `statistics_compared.py`, false alarms by noise and statistic, and `several_sides.py`. Needs NumPy, SciPy and
+collbench; times mean nothing here.
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ import argparse
 from typing import Any
 
 import numpy as np
+import several_sides
+import statistics_compared
 from results import keep, table
 
-from collbench.analysis.compare import MARGIN, p_values, together, verdict_on
+from collbench.analysis import joint
+from collbench.analysis.compare import MARGIN, verdict_on
 from collbench.analysis.estimate import ratio_in_blocks
+from collbench.analysis.studentised import Cell
 
 LAUNCHES = (6, 7, 8, 10, 15, 25)
 SPREADS = (0.005, 0.01, 0.02, 0.05)
@@ -26,6 +32,8 @@ CELLS = ((1, 1), (30, 30), (30, 1))
 TITLES = {(1, 1): "one cell alone", (30, 30): "30 cells that all differ", (30, 1): "one cell that differs among 30"}
 STEPS = (0.0, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 POWER = 0.8
+#: So many launches are taken to be tested at once, which bounds the number of arrangements.
+_AS_IF = 200_000
 
 
 def verdicts(
@@ -36,10 +44,11 @@ def verdicts(
     for cell in range(cells):
         block = draw.normal(0, DRIFT, launches)
         base, other = (np.exp(block + draw.normal(0, spread, launches)) for _ in range(2))
-        values.append((base.tolist(), (other * (1 + (added if cell < differing else 0.0))).tolist()))
-    tests = together(*p_values(values, in_blocks=True))
+        values.append((base, other * (1 + (added if cell < differing else 0.0))))
+    tested = [Cell(np.log(sides), np.arange(launches)) for sides in values]
+    p_adjusted = joint.step_down(tested, joint.flips(launches, _AS_IF), in_blocks=True).p_adjusted.tolist()
     found = [
-        verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, tests, strict=True)
+        verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, p_adjusted, strict=True)
     ]
     return found[:differing] if added else found
 
@@ -99,12 +108,22 @@ def _said(shares: dict[str, float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--experiments", type=int, default=400, help="differing cells of each combination and step [400]"
+        "--experiments", type=int, default=200, help="differing cells of each combination and step [200]"
     )
+    parser.add_argument("--comparisons", type=int, default=200, help="of each noise and drift [200]")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
+    draw = np.random.default_rng(asked.seed)
+    by_noise = statistics_compared.measured(draw, asked.comparisons)
+    shared = several_sides.shared(draw, 2 * asked.comparisons)
+    runs = several_sides.unpaired(draw, asked.comparisons // 2)
     data = measured(asked)
-    keep("power", page(asked, data), {"seed": asked.seed, "experiments": asked.experiments, **data})
+    text = "\n".join((
+        page(asked, data), statistics_compared.page(by_noise, asked.comparisons),
+        several_sides.page(shared, runs, 2 * asked.comparisons),
+    ))  # fmt: skip
+    keep("power", text, {"seed": asked.seed, "experiments": asked.experiments, **data, "by noise": by_noise,
+                         "several sides": shared, "two runs": runs})  # fmt: skip
 
 
 if __name__ == "__main__":

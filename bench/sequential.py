@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from results import keep, table
 
-from collbench.analysis.compare import MARGIN, p_values, together, verdict_on
+from collbench.analysis.compare import MARGIN, verdict_on
 from collbench.analysis.deciding import questions
 from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
 from collbench.analysis.observations import observe
 from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.sequential import evidence, ratio_at_any_time
-from collbench.analysis.significance import PValues
+from collbench.analysis.significance import Launches, p_values
 
 MOST = 20
 #: Blocks over which somebody looks for a false alarm after each.
@@ -94,8 +94,12 @@ NOISES: dict[str, Noise] = {
 def fixed(logs: NDArray[np.float64]) -> list[str]:
     """Verdicts on times [sides, blocks, pairs] as those of a plan with so many launches."""
     values = [(base.tolist(), other.tolist()) for base, other in np.exp(logs).transpose(2, 0, 1)]
-    tests = together(*p_values(values, in_blocks=True))
-    return [verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, tests, strict=True)]
+    numbers = range(logs.shape[1])
+    tests = p_values([Launches(*both, numbers, numbers) for both in values], in_blocks=True)
+    return [
+        "inconclusive" if p is None else verdict_on(ratio_in_blocks(other, base), p.p_adjusted, MARGIN)
+        for (base, other), p in zip(values, tests, strict=True)
+    ]
 
 
 def at_any_time(logs: NDArray[np.float64]) -> Estimate:
@@ -112,8 +116,7 @@ def until(logs: NDArray[np.float64]) -> tuple[list[str], NDArray[np.int64]]:
         found = evidence([dict(enumerate(logs[: measured[pair], pair].tolist())) for pair in range(pairs)])
         for pair in np.flatnonzero(open_).tolist():
             of_pair = logs[:blocks, pair]
-            p = PValues(found[pair].p, None, found[pair].p_adjusted, pairs)
-            verdicts[pair] = verdict_on(at_any_time(of_pair), p, MARGIN)
+            verdicts[pair] = verdict_on(at_any_time(of_pair), found[pair].p_adjusted, MARGIN)
             hopeless = chance_of_verdict(of_pair.tolist(), len(logs) - blocks, MARGIN) < LEAST_CHANCE
             open_[pair] = verdicts[pair] == "inconclusive" and not hopeless
         if not open_.any():

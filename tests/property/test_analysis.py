@@ -76,7 +76,7 @@ def by_policy(records: Sequence[Record], in_blocks: bool = True) -> dict[tuple[C
 def numbers(one: Comparison) -> list[float | None]:
     intervals = [end for found in (one.base, one.other, one.ratio) if found for end in found.interval or ()]
     values = [found.value for found in (one.base, one.other, one.ratio) if found]
-    return [*values, *intervals, one.p, one.p_blocks, one.p_adjusted, one.paper_diff]
+    return [*values, *intervals, one.p, one.p_adjusted, one.paper_diff]
 
 
 def same(one: Comparison, other: Comparison) -> bool:

@@ -76,8 +76,8 @@ def test_json_has_every_number_and_null_where_there_is_none(compare: Collbench, 
     assert document["doubts"] == [] and "failed: died: a|b" in " ".join(document["notes"])
     assert document["margin"] == 0.03
     measured, failed = document["comparisons"]
-    keys = {"base", "other", "ratio", "blocks", "p", "p_blocks", "p_adjusted", "cells", "paper_diff_percent",
-            "launches", "left_out", "contended", "results_differ", "slow", "verdict", "why",
+    keys = {"base", "other", "ratio", "blocks", "p", "p_adjusted", "cells", "arrangements", "seed",
+            "paper_diff_percent", "launches", "left_out", "contended", "results_differ", "slow", "verdict", "why",
             "launches_more"}  # fmt: skip
     assert set(measured) == set(failed) == keys
     assert measured["ratio"]["value"] == pytest.approx(1.2)

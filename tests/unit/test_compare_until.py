@@ -51,7 +51,7 @@ def compared(path: Path, times: dict[Case, list[float | None]], until: Until) ->
 def test_one_cell_that_differs_is_found_after_nine_blocks(tmp_path: Path) -> None:
     first, *others = compared(tmp_path / "run", made(0.1, 9), "decided")
     assert (first.verdict, first.launches) == ("slower", (9, 9))
-    assert first.p is not None and first.p_blocks is None and first.p_adjusted is not None and first.p_adjusted <= 0.05
+    assert first.p is not None and first.p_adjusted is not None and first.p_adjusted <= 0.05
     assert {one.verdict for one in others} == {"same"}
     assert {one.launches for one in others} == {(6, 6)}
 

@@ -21,7 +21,8 @@ def sides(spread: float, launches: int = 10, cells: int = 3, between: float = 0.
 
 
 def test_names_that_mean_nothing_are_seldom_called_different() -> None:
-    assert false_positives(sides(0.05, cells=8)) <= 0.05
+    """Over all swaps of nine blocks: not one more than 5 % of them has any cell that is called different."""
+    assert false_positives(sides(0.05, launches=9, cells=8)) <= 0.05
 
 
 @pytest.mark.slow
@@ -40,11 +41,10 @@ def test_what_no_difference_overcomes_is_none() -> None:
     assert smallest(sides(3.0)) == [None] * 3
 
 
-@pytest.mark.slow
 def test_a_difference_is_put_into_one_cell_beside_others_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 6 launches one cell alone can be told, and one of eight cannot, however large the difference is."""
-    monkeypatch.setattr(detectable, "STEPS", (0.05, 2.0))
-    alone, many = smallest(sides(0.005, 6, 1)), smallest(sides(0.005, 6, 8))
-    assert alone[0] is not None and alone[0] <= 0.05
-    assert many == [None] * 8
-    assert all(one is not None for one in smallest(sides(0.005, 7, 8)))
+    """Six launches tell one cell of eight; in launches that spread by more, one of many takes a larger difference."""
+    monkeypatch.setattr(detectable, "STEPS", (0.05, 0.1, 0.2))
+    assert all(one is not None and one <= 0.1 for one in smallest(sides(0.005, 6, 8)))
+    alone, among = smallest(sides(0.02, 7, 1)), smallest(sides(0.02, 7, 12))
+    assert alone[0] is not None
+    assert among[0] is None or among[0] > alone[0]

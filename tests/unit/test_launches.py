@@ -126,7 +126,7 @@ def test_the_table_says_over_how_many_cells_p_is_adjusted(tmp_path: Path) -> Non
     cases = {case.where.policy: [case.having(size=size) for size in (8, 16, 32)] for case in (HOST, MULTI)}
     observed = observe(write_run(tmp_path / "run", dict.fromkeys([*cases["host"], *cases["multi"]], spread(1e-5))))
     [table] = tables(compare(within(observed, find_factor("policy"), frozenset())))
-    assert "p adjusted: for the 3 cells that were compared together" in table.notes
+    assert "p adjusted: for the 3 cells that were tested together" in table.notes
 
 
 def test_runs_one_after_the_other_advise_with_a_caution(

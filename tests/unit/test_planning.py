@@ -6,52 +6,31 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
-from scipy import stats
 
-from collbench.analysis.compare import judge, p_values, together
+from collbench.analysis.compare import judge
 from collbench.analysis.estimate import Estimate, ratio_in_blocks
-from collbench.analysis.planning import MOST, fewest_launches, launches_more
-from collbench.analysis.significance import ALPHA, PValues, either, least_p
+from collbench.analysis.planning import MOST, launches_more
+from collbench.analysis.significance import Launches, PValues, p_values
 
 
-def lone(n: int, cells: int, factor: float = 2.0) -> tuple[Estimate, PValues]:
-    """One cell of so many that differs, in n blocks that hardly spread; the others do not."""
-    draw = np.random.default_rng([n, cells])
-    values = []
-    for cell in range(cells):
-        base, other = np.exp(draw.normal(0, 0.01, (2, n)))
-        values.append((base.tolist(), (other * (factor if cell == 0 else 1.0)).tolist()))
-    return ratio_in_blocks(values[0][1], values[0][0]), together(*p_values(values, in_blocks=True))[0]
+def p_of(left: int = 1, p: float = 0.2, p_adjusted: float = 0.3) -> PValues:
+    return PValues(p, p_adjusted, left, left, 64, None)
 
 
-@pytest.mark.parametrize(("n", "cells", "more"), [(6, 100, 3), (6, 60, 2), (6, 30, 2), (7, 30, 1), (6, 8, 1)])
-def test_one_cell_of_many_lacks_as_many_launches_as_the_rank_tests_do(n: int, cells: int, more: int) -> None:
-    """With 6 blocks the least p is 0.0072, with 7 0.0019: times the number of cells, whatever the difference."""
-    ratio, p = lone(n, cells)
-    assert judge(ratio, p, 0.02)[0] == "inconclusive"
-    assert launches_more(ratio, p, 0.02) == more
-    settled, later = lone(n + more, cells)
-    assert judge(settled, later, 0.02)[0] == "slower"
-    if more > 1:
-        early, too_few = lone(n + more - 1, cells)
-        assert judge(early, too_few, 0.02)[0] == "inconclusive"
+def test_six_launches_settle_one_cell_of_a_hundred_that_takes_twice_the_time() -> None:
+    draw = np.random.default_rng(3)
+    sides = np.exp(draw.normal(0, 0.01, (100, 2, 6)))
+    sides[0, 1] *= 2.0
+    blocks = range(6)
+    p = p_values([Launches(base.tolist(), other.tolist(), blocks, blocks) for base, other in sides], in_blocks=True)[0]
+    assert judge(ratio_in_blocks(sides[0, 1], sides[0, 0]), p, 0.02)[0] == "slower"
 
 
-@pytest.mark.parametrize("n", range(6, 12))
-def test_the_least_p_is_that_of_sides_that_are_wholly_apart(n: int) -> None:
-    base, other = list(range(1, n + 1)), list(range(100, 100 + n))
-    assert least_p(n, blocks=False) == pytest.approx(stats.mannwhitneyu(base, other, method="exact").pvalue)
-    differences = [b - a for a, b in zip(base, other, strict=True)]
-    signs = stats.wilcoxon([d + 0.1 * i for i, d in enumerate(differences)], method="exact").pvalue
-    assert least_p(n, blocks=True) == pytest.approx(either(1.0, signs))
-    assert least_p(n, blocks=True, both=True) <= least_p(n, blocks=True)
-
-
-@pytest.mark.parametrize(("cells", "launches"), [(1, 6), (6, 6), (7, 7), (25, 7), (26, 8), (96, 8), (97, 9)])
-def test_so_many_cells_take_so_many_launches(cells: int, launches: int) -> None:
-    assert fewest_launches(cells) == launches
-    assert cells * least_p(launches, blocks=True, both=True) <= ALPHA
+def test_among_more_cells_it_takes_more_launches_to_stand_out() -> None:
+    ratio = Estimate(1.5, (1.1, 2.0), 7)
+    more = [launches_more(ratio, p_of(left), 0.02) for left in (1, 10, 100)]
+    assert more == sorted(more, key=lambda k: k or 0)
+    assert more[0] is not None and more[2] is not None and more[0] < more[2]
 
 
 def test_after_the_launches_that_are_advised_four_cells_in_five_have_a_verdict() -> None:
@@ -70,7 +49,13 @@ def test_after_the_launches_that_are_advised_four_cells_in_five_have_a_verdict()
 
 
 def _at(base: Sequence[float], other: Sequence[float]) -> tuple[Estimate, PValues]:
-    return ratio_in_blocks(other, base), together(*p_values([(list(base), list(other))], in_blocks=True))[0]
+    return ratio_in_blocks(other, base), _tested(base, other)
+
+
+def _tested(base: Sequence[float], other: Sequence[float]) -> PValues:
+    (p,) = p_values([Launches(base, other, range(len(base)), range(len(other)))], in_blocks=True)
+    assert p is not None
+    return p
 
 
 def _more(base: Sequence[float], other: Sequence[float]) -> int | None:
@@ -84,13 +69,13 @@ def test_what_is_lacking_grows_about_with_the_square_of_the_spread() -> None:
     for times in (0.5, 1.0):
         half = times * math.log(1.1)
         wide = Estimate(1.0, (math.exp(-half), math.exp(half)), 10)
-        found.append(10 + (launches_more(wide, PValues(0.2, 0.2, 0.3, 1), 0.02) or 0))
+        found.append(10 + (launches_more(wide, p_of(), 0.02) or 0))
     assert 3.0 <= found[1] / found[0] <= 4.5
 
 
 def test_what_launches_cannot_settle_says_so() -> None:
     """An interval of 75 % either way takes thousands of launches to lie within 2 %, if nothing differs."""
     hopeless = Estimate(1.03, (1.03 / 1.75, 1.03 * 1.75), 10)
-    p = PValues(0.9, 0.9, 0.9, 1)
+    p = p_of(1, 0.9, 0.9)
     assert launches_more(hopeless, p, 0.02) is None
     assert judge(hopeless, p, 0.02)[1] == f"needs more than {MOST} more launches"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
@@ -11,7 +12,6 @@ from collbench.analysis.fastest import fastest, pair_of
 from collbench.analysis.gaps import Gap, around, gaps
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
-from collbench.schema.case import Case
 
 #: Verdicts by which an option is no worse than the best, as far as is known.
 NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
@@ -123,43 +123,33 @@ class Advice:
 
 
 def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN) -> list[Advice]:
-    """Advice for each question; p is adjusted over all of them together.
+    """Advice for each question.
 
     Raises:
         RequestError: SciPy is not installed.
     """
-    bests = {
-        (question.case, size): best
-        for question in questions
-        for size in question.sizes
-        if (best := fastest(question, size, in_blocks)) is not None
-    }
-    chosen = [
-        (question, size, option)
-        for question in questions
-        for size in question.sizes
-        for option in question.cells[size]
-        if (question.case, size) in bests and option != bests[question.case, size]
-    ]
-    pairs = [pair_of(question, size, bests[question.case, size], option) for question, size, option in chosen]
-    compared: dict[tuple[Case, int], dict[Option, Comparison]] = {place: {} for place in bests}
-    for (question, size, option), comparison in zip(chosen, compare(pairs, margin, in_blocks), strict=True):
-        compared[question.case, size][option] = comparison
-    return [_advised(question, bests, compared) for question in questions]
+    return [_advised(question, in_blocks, margin) for question in questions]
 
 
-def _advised(
-    question: Question,
-    bests: Mapping[tuple[Case, int], Option],
-    compared: Mapping[tuple[Case, int], dict[Option, Comparison]],
-) -> Advice:
+def _advised(question: Question, in_blocks: bool, margin: float) -> Advice:
+    """All pairs of options at a size are tested together, of all sizes.
+
+    Each of them might have been the best and another one: so the test holds although the best is chosen by the times
+    that are tested (as Tukey's test of all pairs does).
+    """
+    chosen = {size: best for size in question.sizes if (best := fastest(question, size, in_blocks)) is not None}
+    keys = [(size, option) for size, best in chosen.items() for option in question.cells[size] if option != best]
+    pairs = [pair_of(question, size, chosen[size], option) for size, option in keys]
+    beside = [
+        pair_of(question, size, *two)
+        for size, best in chosen.items() for two in combinations(question.cells[size], 2) if best not in two
+    ]  # fmt: skip
+    compared = dict(zip(keys, compare(pairs, margin, in_blocks, beside), strict=True))
     rows = []
-    for size in question.sizes:
-        place = question.case, size
-        if place in bests:
-            best, others = bests[place], compared[place]
-            unknown, failing = gaps(question, size, best, others), _failing(question.cells[size])
-            rows.append(AtSize(size, best, others, unknown, failing))
+    for size, best in chosen.items():
+        others = {option: compared[size, option] for option in question.cells[size] if option != best}
+        unknown, failing = gaps(question, size, best, others), _failing(question.cells[size])
+        rows.append(AtSize(size, best, others, unknown, failing))
     worse = [{option: option not in row.equal for option in (row.best, *row.others) if option not in row.unknown}
              for row in rows]  # fmt: skip
     sizes = []

@@ -12,17 +12,18 @@ from collbench.analysis.pairs import Pair
 
 
 class Alike(NamedTuple):
-    """Medians (s) of the launches that count; in blocks, entry i of both is of one block.
+    """Medians (s) of the launches that count and their numbers; in blocks, entry i of both is of one block.
 
     `refused` says in what the sides differ where too few launches agree, and `left_out` how many launches were measured
-    in another way. `blocks` are the numbers of these blocks.
+    in another way.
     """
 
     base: list[float]
     other: list[float]
+    of_base: list[int]
+    of_other: list[int]
     refused: str = ""
     left_out: int = 0
-    blocks: tuple[int, ...] = ()
 
 
 def alike(pair: Pair, in_blocks: bool) -> Alike:
@@ -39,28 +40,34 @@ def _in_blocks(pair: Pair) -> Alike:
     agreed = [n for n in common if not _apart(base[n][1], other[n][1], pair.free)]
     refused = "" if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
     kept = common if refused else agreed
-    sides = [base[n][0] for n in kept], [other[n][0] for n in kept]
-    return Alike(*sides, refused, len(common) - len(kept), tuple(kept))
+    left_out = len(common) - len(kept)
+    return Alike([base[n][0] for n in kept], [other[n][0] for n in kept], kept, kept, refused, left_out)
 
 
 def _of_sides(pair: Pair) -> Alike:
     """All launches where both sides were measured in one way; else those of the way with the most launches of both."""
     base, other = pair.base, pair.other
     if not any(_apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
-        return Alike(list(base.medians), list(other.medians))
+        return _all(base, other)
     counts: Counter[How] = Counter()
     for way in base.how:
         counts[way] = min(len(_of_way(base, way, pair.free)), len(_of_way(other, way, pair.free)))
     way, most = max(counts.items(), key=lambda item: (item[1], item[0]))
     if most < FEWEST:
-        return Alike(list(base.medians), list(other.medians), method_differences(pair))
+        return _all(base, other, method_differences(pair))
     of_base, of_other = _of_way(base, way, pair.free), _of_way(other, way, pair.free)
     left_out = len(base.medians) - len(of_base) + len(other.medians) - len(of_other)
-    return Alike(of_base, of_other, "", left_out)
+    return Alike([*of_base.values()], [*of_other.values()], [*of_base], [*of_other], "", left_out)
 
 
-def _of_way(cell: Cell, way: How, free: frozenset[str]) -> list[float]:
-    return [time for time, own in zip(cell.medians, cell.ways, strict=True) if not _apart(own, way, free)]
+def _all(base: Cell, other: Cell, refused: str = "") -> Alike:
+    return Alike(list(base.medians), list(other.medians), list(base.launches), list(other.launches), refused)
+
+
+def _of_way(cell: Cell, way: How, free: frozenset[str]) -> dict[int, float]:
+    """By launch."""
+    rows = zip(cell.launches, cell.medians, cell.ways, strict=True)
+    return {launch: time for launch, time, own in rows if not _apart(own, way, free)}
 
 
 @lru_cache(maxsize=1024)  # few ways, a million records

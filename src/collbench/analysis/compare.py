@@ -11,11 +11,12 @@ from collbench.analysis.alike import Alike, alike
 from collbench.analysis.contended import undisturbed
 from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_of_sides
 from collbench.analysis.launches import Slow, drift, serial, slow
+from collbench.analysis.optional import stats
 from collbench.analysis.pairs import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.processor_time import ProcessorTime, processor_time
 from collbench.analysis.sequential import evidence, ratio_in_blocks_of
-from collbench.analysis.significance import ALPHA, PValues, adjusted, either, mann_whitney, signed_rank
+from collbench.analysis.significance import ALPHA, Launches, PValues, p_values
 from collbench.units import counted
 
 #: Differences below this are called negligible.
@@ -28,16 +29,17 @@ Verdict = Literal["same", "negligible", "faster", "slower", "inconclusive", "not
 class Comparison:
     """One cell. Times in seconds; `ratio` is the other side over the base, so above 1 the other is slower.
 
-    `p` is that of the Mann-Whitney test; `p_blocks`, where launches are paired, of Wilcoxon's signed-rank test. The
-    first detects what stands out from all launches, the second what is the same in every block while blocks differ.
-    `p_adjusted` is that of both together (`significance.either`) after Benjamini and Hochberg, over all `cells` cells
-    compared together. `paper_diff` is the Diff% of Xu, Shi and Chu (2017), (base - other) / base x 100 on means of what
-    is shown: of times it is negative where the other is slower, of rates positive. `launches_more`: how many launches
-    more give a verdict with a probability of 80 %; None where there is one, or launches would not help. `blocks`:
-    launches of both sides were paired. `launches` are those of each side that were used, `left_out` those that were
-    measured in another way, `contended` those of programs during which others used the cores. `slow`: launches that are
-    far slower than most of their cell, where one side has more of them. `serial`: the autocorrelation of neighbouring
-    launches as a normal score, None with too few launches. `cpu` is what the program of each side used, where recorded.
+    `p` is that of the cell alone, `p_adjusted` after all `cells` cells that were tested together (`joint`): at most 5
+    % of comparisons in which nothing differs have any cell with a `p_adjusted` of 0.05 or less. They are None, and the
+    cell is not among the `cells`, with fewer than six launches a side. `arrangements` and `seed`: in how many
+    arrangements of the labels, and the seed of their sample, None where they are all. `paper_diff` is the Diff% of Xu,
+    Shi and Chu (2017), (base - other) / base x 100 on means of what is shown: of times it is negative where the other
+    is slower, of rates positive. `launches_more`: how many launches more give a verdict with a probability of 80 %;
+    None where there is one, or launches would not help. `blocks`: launches of both sides were paired. `launches` are
+    those of each side that were used, `left_out` those that were measured in another way, `contended` those of
+    programs during which others used the cores. `slow`: launches that are far slower than most of their cell, where
+    one side has more of them. `serial`: the autocorrelation of neighbouring launches as a normal score, None with too
+    few launches. `cpu` is what the program of each side used, where recorded.
     """
 
     pair: Pair
@@ -45,7 +47,6 @@ class Comparison:
     other: Estimate | None
     ratio: Estimate | None
     p: float | None
-    p_blocks: float | None
     p_adjusted: float | None
     cells: int
     paper_diff: float | None
@@ -59,6 +60,8 @@ class Comparison:
     serial: float | None = None
     contended: int = 0
     cpu: tuple[ProcessorTime | None, ProcessorTime | None] = (None, None)
+    arrangements: int = 0
+    seed: int | None = None
 
     @property
     def percent(self) -> float | None:
@@ -66,49 +69,38 @@ class Comparison:
         return None if self.ratio is None else (self.ratio.value - 1) * 100
 
 
-def compare(pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True) -> list[Comparison]:
+def compare(
+    pairs: Sequence[Pair], margin: float = MARGIN, in_blocks: bool = True, beside: Sequence[Pair] = ()
+) -> list[Comparison]:
     """A comparison of each pair, in their order. `in_blocks`: launches of equal number are paired.
+
+    Those `beside` are tested together with them and have no result: what might have been asked, had times been others.
 
     Raises:
         RequestError: SciPy is not installed.
     """
-    quiet = [undisturbed(pair, in_blocks) for pair in pairs]
+    stats()  # some cells need it, and that shall not depend on their times
+    quiet = [undisturbed(pair, in_blocks) for pair in (*pairs, *beside)]
     values = [alike(pair, in_blocks) for pair, _ in quiet]
-    reasons = [_not_comparable(pair, *both[:4], in_blocks) for pair, both in zip(pairs, values, strict=True)]
-    comparable = [(v.base, v.other) for v, reason in zip(values, reasons, strict=True) if not reason]
-    if in_blocks and any(pair.base.until_decided for pair in pairs):
-        tests = iter(at_any_time([v for v, reason in zip(values, reasons, strict=True) if not reason]))
-    else:
-        tests = iter(together(*p_values(comparable, in_blocks)))
+    reasons = [_not_comparable(pair, both, in_blocks) for pair, both in zip((*pairs, *beside), values, strict=True)]
+    comparable = [Launches(*both[:4]) for both, reason in zip(values, reasons, strict=True) if not reason]
+    until_decided = in_blocks and any(pair.base.until_decided for pair in pairs)
+    tests = iter(at_any_time(comparable) if until_decided else p_values(comparable, in_blocks))
     compared = [
         _not_compared(pair, reason, in_blocks) if reason else _compared(used, both, next(tests), margin, in_blocks)
-        for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=True)
+        for pair, (used, _), both, reason in zip(pairs, quiet, values, reasons, strict=False)
     ]
-    return [_as_measured(result, pair, *used) for result, pair, used in zip(compared, pairs, quiet, strict=True)]
+    return [_as_measured(result, pair, *used) for result, pair, used in zip(compared, pairs, quiet, strict=False)]
 
 
-def p_values(values: list[tuple[list[float], list[float]]], in_blocks: bool) -> tuple[list[float], list[float | None]]:
-    """For every cell p of the test between sides, and of that within blocks (None without blocks)."""
-    sides = mann_whitney([(other, base) for base, other in values])
-    if not in_blocks:
-        return sides, [None] * len(values)
-    return sides, list(signed_rank([[math.log(b / a) for a, b in zip(*both, strict=True)] for both in values]))
+def at_any_time(cells: Sequence[Launches]) -> list[PValues | None]:
+    """As `p_values` in blocks, of launches that ended when they were seen to be enough."""
+    logs = [{n: math.log(b / a) for a, b, n in zip(one.base, one.other, one.of_base, strict=True)} for one in cells]
+    return [PValues(*found, cells=len(cells), left=len(cells), arrangements=0, seed=None) for found in evidence(logs)]
 
 
-def together(sides: Sequence[float], blocks: Sequence[float | None]) -> list[PValues]:
-    """Both tests of cells that are compared together, adjusted for their number."""
-    corrected = adjusted([either(*both) for both in zip(sides, blocks, strict=True)])
-    return [PValues(*row, len(corrected)) for row in zip(sides, blocks, corrected, strict=True)]
-
-
-def at_any_time(values: Sequence[Alike]) -> list[PValues]:
-    """As `together`, of launches that ended when they were seen to be enough."""
-    logs = [{n: math.log(b / a) for a, b, n in zip(v.base, v.other, v.blocks, strict=True)} for v in values]
-    return [PValues(found.p, None, found.p_adjusted, len(values)) for found in evidence(logs)]
-
-
-def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks: bool) -> Comparison:
-    base, other, _, left_out, _ = both
+def _compared(pair: Pair, both: Alike, tests: PValues | None, margin: float, in_blocks: bool) -> Comparison:
+    base, other = both.base, both.other
     steps = (pair.other.half_step, pair.base.half_step)
     ratio = (ratio_in_blocks_of(pair.base) if in_blocks else ratio_of_sides)(other, base, half_steps=steps)
     verdict, why, more = judge(ratio, tests, margin, in_blocks and pair.base.until_decided)
@@ -120,8 +112,9 @@ def _compared(pair: Pair, both: Alike, tests: PValues, margin: float, in_blocks:
         why = f"{why}; {kinds.text}"
     sides = (centre(base, half_step=steps[1]), centre(other, half_step=steps[0]))
     return Comparison(
-        pair, *sides, ratio, tests.p, tests.p_blocks, tests.p_adjusted, tests.cells, _paper_diff(pair), verdict, why,
-        more, in_blocks, (len(base), len(other)), left_out, kinds, serial(base, other, in_blocks),
+        pair, *sides, ratio, tests and tests.p, tests and tests.p_adjusted, tests.cells if tests else 0,
+        _paper_diff(pair), verdict, why, more, in_blocks, (len(base), len(other)), both.left_out, kinds,
+        serial(base, other, in_blocks), arrangements=tests.arrangements if tests else 0, seed=tests and tests.seed,
     )  # fmt: skip
 
 
@@ -146,13 +139,11 @@ def _not_compared(pair: Pair, reason: str, in_blocks: bool) -> Comparison:
     base, other = (centre(cell.medians, half_step=cell.half_step) if cell.medians else None
                    for cell in (pair.base, pair.other))  # fmt: skip
     launches = (len(pair.base.medians), len(pair.other.medians))
-    return Comparison(pair, base, other, None, None, None, None, 0, None, "not comparable", reason, None, in_blocks,
+    return Comparison(pair, base, other, None, None, None, 0, None, "not comparable", reason, None, in_blocks,
                       launches)  # fmt: skip
 
 
-def _not_comparable(
-    pair: Pair, base: list[float], other: list[float], refused: str, left_out: int, in_blocks: bool
-) -> str:
+def _not_comparable(pair: Pair, both: Alike, in_blocks: bool) -> str:
     """Why a cell has no verdict; empty where it can have one."""
     for cell, name in ((pair.base, pair.base_name), (pair.other, pair.other_name)):
         if not cell.medians:
@@ -160,28 +151,30 @@ def _not_comparable(
             return f"{name}: {'failed' if cell.failed else 'skipped'}: {reasons}"
         if cell.wrong:
             return f"{name}: results were wrong in {counted(cell.wrong, 'launch', 'launches')}"
-    if refused:
-        return refused
+    if both.refused:
+        return both.refused
     base_work, other_work = pair.base.work, pair.other.work
     least, most = sorted((base_work.amount, other_work.amount))
     if base_work.unit != other_work.unit or least * 1.05 < most:
         return f"{base_work.amount} {base_work.unit} against {other_work.amount} {other_work.unit}"
-    if not base or not other:
+    if not both.base or not both.other:
         return "the sides have no block of launches in common" if in_blocks else "not measured"
-    if min(*base, *other) <= 0.0:
+    if min(*both.base, *both.other) <= 0.0:
         return "a median of 0: the clock does not resolve this operation"
     return ""
 
 
-def judge(ratio: Estimate, p: PValues, margin: float, until_decided: bool = False) -> tuple[Verdict, str, int | None]:
+def judge(
+    ratio: Estimate, p: PValues | None, margin: float, until_decided: bool = False
+) -> tuple[Verdict, str, int | None]:
     """The verdict on a ratio, why, and how many launches a side it lacks.
 
     None: none, or launches would not help, or they are made `until_decided`.
     """
-    if ratio.interval is None:
+    if ratio.interval is None or p is None:
         lacking = counted(FEWEST - ratio.n, "more launch", "more launches")
         return "inconclusive", f"an interval needs at least {lacking}", FEWEST - ratio.n
-    verdict = verdict_on(ratio, p, margin)
+    verdict = verdict_on(ratio, p.p_adjusted, margin)
     if verdict in ("same", "negligible"):
         return verdict, "the whole interval lies within the margin", None
     if verdict != "inconclusive":
@@ -194,13 +187,13 @@ def judge(ratio: Estimate, p: PValues, margin: float, until_decided: bool = Fals
     return verdict, f"needs more than {MOST} more launches" if more is None else needs(more), more
 
 
-def verdict_on(ratio: Estimate, p: PValues, margin: float) -> Verdict:
+def verdict_on(ratio: Estimate, p_adjusted: float, margin: float) -> Verdict:
     """The verdict alone.
 
     `same` and `negligible` need the whole interval within the margin; `faster` and `slower` an interval that excludes
     1, a significant p, and a ratio beyond the margin. Everything else is inconclusive.
     """
-    significant = ratio.excludes(1.0) and p.p_adjusted <= ALPHA
+    significant = ratio.excludes(1.0) and p_adjusted <= ALPHA
     if ratio.within(1 / (1 + margin), 1 + margin):
         return "negligible" if significant else "same"
     if significant and abs(math.log(ratio.value)) > math.log1p(margin):

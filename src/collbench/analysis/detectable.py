@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collbench.analysis.compare import MARGIN, p_values, together, verdict_on
+from collbench.analysis import joint
+from collbench.analysis.compare import MARGIN, verdict_on
 from collbench.analysis.estimate import ratio_in_blocks
-from collbench.analysis.significance import PValues
+from collbench.analysis.studentised import Cell, statistics
 
-#: Random ways to swap names.
-SWAPS = 200
+#: Ways to swap names: all of them up to nine blocks, else so many at random.
+SWAPS = 512
 SEED = 1
 
 #: A difference is detected when this share of the swaps finds it.
@@ -26,6 +26,14 @@ POWER = 0.8
 
 #: Differences that are tried, as shares.
 STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
+
+
+#: Launch medians of the base and of the other side, [blocks] each.
+Sides = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+#: Of the cells in all arrangements, [cells, arrangements].
+Statistics = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -37,72 +45,73 @@ class PairedLaunches:
 
 
 def false_positives(cells: Sequence[PairedLaunches], margin: float = MARGIN) -> float:
-    """The share of verdicts `faster` or `slower` over all cells and swaps, without any difference."""
-    verdicts = []
-    for swaps in _swaps(cells):
-        values = [_swapped(cell, swaps) for cell in cells]
-        tests = together(*p_values(values, in_blocks=True))
-        verdicts += [_verdict(both, test, margin) for both, test in zip(values, tests, strict=True)]
-    return float(np.mean([verdict in ("faster", "slower") for verdict in verdicts]))
+    """The share of swaps in which any cell is called `faster` or `slower`, without any difference."""
+    swapped = [[_swapped(cell, swap) for cell in cells] for swap in _swaps(cells)]
+    wrong = 0
+    for sides, found in zip(swapped, _statistics(swapped, _rows(cells)), strict=True):
+        p = joint.of_statistics(found).p_adjusted.tolist()
+        wrong += any(_differs(both, own, margin) for both, own in zip(sides, p, strict=True))
+    return wrong / len(swapped)
 
 
 def smallest(cells: Sequence[PairedLaunches], margin: float = MARGIN) -> list[float | None]:
     """For each cell the least of `STEPS` that is called `slower` in 80 % of the swaps; None where none is.
 
-    The difference is in that cell alone, and none in all others: the hardest case for p adjusted over all cells.
+    The difference is in that cell alone, and none in all others: the hardest case for cells that are tested together.
     """
     least: list[float | None] = [None] * len(cells)
-    swaps = list(_swaps(cells))
-    plain = [p_values([_swapped(cell, swap) for cell in cells], in_blocks=True) for swap in swaps]
-    for step in (step for step in STEPS if step > margin):
-        open_ = [index for index, known in enumerate(least) if known is None]
-        for index, share in zip(open_, _seen(cells, open_, swaps, plain, step, margin), strict=True):
-            if share >= POWER:
+    swaps, rows = _swaps(cells), _rows(cells)
+    plain = _statistics([[_swapped(cell, swap) for cell in cells] for swap in swaps], rows)
+    for index, cell in enumerate(cells):
+        for step in (step for step in STEPS if step > margin):
+            if _seen(index, [_swapped(cell, swap, step) for swap in swaps], plain, rows, margin) >= POWER:
                 least[index] = step
+                break
     return least
+
+
+def _seen(
+    index: int, swapped: Sequence[Sides], plain: Sequence[Statistics], rows: NDArray[np.int8], margin: float
+) -> float:
+    """The share of swaps in which this cell is called slower, `swapped` with a difference, and all others `plain`."""
+    seen = 0
+    for sides, without, own in zip(swapped, plain, _statistics([[sides] for sides in swapped], rows), strict=True):
+        found = without.copy()
+        found[index] = own[0]
+        seen += _differs(sides, float(joint.of_statistics(found).p_adjusted[index]), margin, ("slower",))
+    return seen / len(swapped)
 
 
 def _swaps(cells: Sequence[PairedLaunches]) -> NDArray[np.bool_]:
     """[swaps, blocks]: whether the names of a block are swapped; every cell of a block is swapped with it."""
     blocks = max(len(cell.base) for cell in cells)
+    if 2**blocks <= SWAPS:
+        every: NDArray[np.bool_] = (np.arange(2**blocks)[:, None] >> np.arange(blocks)) & 1 == 1
+        return every
     return np.random.default_rng(SEED).random((SWAPS, blocks)) < 0.5
 
 
-def _swapped(cell: PairedLaunches, swaps: NDArray[np.bool_], added: float = 0.0) -> tuple[list[float], list[float]]:
+def _swapped(cell: PairedLaunches, swaps: NDArray[np.bool_], added: float = 0.0) -> Sides:
     """Both sides with names swapped in some blocks, and the share `added` to the other one."""
     swapped = swaps[: len(cell.base)]
-    base = np.where(swapped, cell.other, cell.base)
-    other = np.where(swapped, cell.base, cell.other) * (1 + added)
-    return base.tolist(), other.tolist()
+    base: NDArray[np.float64] = np.where(swapped, cell.other, cell.base)
+    other: NDArray[np.float64] = np.where(swapped, cell.base, cell.other) * (1 + added)
+    return base, other
 
 
-def _seen(
-    cells: Sequence[PairedLaunches],
-    which: Sequence[int],
-    swaps: Sequence[NDArray[np.bool_]],
-    plain: Sequence[tuple[list[float], list[float | None]]],
-    step: float,
-    margin: float,
-) -> list[float]:
-    """For each of these cells the share of swaps in which it is called slower with the step in it alone.
-
-    `plain` holds the p values of all cells without a step, for each swap.
-    """
-    values = [_swapped(cells[index], swap, step) for index in which for swap in swaps]
-    rows = zip(values, *p_values(values, in_blocks=True), strict=True)
-    shares = []
-    for index in which:
-        seen = 0
-        for p, (sides, p_sides, p_blocks) in zip(plain, islice(rows, len(swaps)), strict=True):
-            ratio = ratio_in_blocks(sides[1], sides[0])
-            if ratio.excludes(1.0):
-                of_sides, of_blocks = list(p[0]), list(p[1])
-                of_sides[index], of_blocks[index] = p_sides, p_blocks
-                seen += verdict_on(ratio, together(of_sides, of_blocks)[index], margin) == "slower"
-        shares.append(seen / len(swaps))
-    return shares
+def _rows(cells: Sequence[PairedLaunches]) -> NDArray[np.int8]:
+    """Arrangements of the blocks; fewer of many launches, because they are computed for every swap."""
+    launches = SWAPS * sum(len(cell.base) for cell in cells)
+    return joint.flips(max(len(cell.base) for cell in cells), launches).rows
 
 
-def _verdict(both: tuple[list[float], list[float]], tests: PValues, margin: float) -> str:
-    base, other = both
-    return verdict_on(ratio_in_blocks(other, base), tests, margin)
+def _statistics(swapped: Sequence[Sequence[Sides]], rows: NDArray[np.int8]) -> list[Statistics]:
+    """For each swap those of its cells."""
+    both = [sides for cells in swapped for sides in cells]
+    cells = [Cell(np.log([base, other]), np.arange(len(base))) for base, other in both]
+    return list(statistics(cells, rows, in_blocks=True).reshape(len(swapped), -1, len(rows)))
+
+
+def _differs(sides: Sides, p: float, margin: float, wanted: Sequence[str] = ("slower", "faster")) -> bool:
+    base, other = sides
+    return verdict_on(ratio_in_blocks(other, base), p, margin) in wanted

@@ -40,10 +40,10 @@ def pair_of(question: Question, size: int, best: Option, option: Option) -> Pair
 def _ratio(question: Question, size: int, best: Option, option: Option, in_blocks: bool) -> float | None:
     """The time of an option over that of the best, as `compare` has it; None where they cannot be compared."""
     used, _ = undisturbed(pair_of(question, size, best, option), in_blocks)
-    base, other, refused, _ = alike(used, in_blocks)
-    if refused or not base or not other:
+    found = alike(used, in_blocks)
+    if found.refused or not found.base or not found.other:
         return None
-    return (ratio_in_blocks if in_blocks else ratio_of_sides)(other, base).value
+    return (ratio_in_blocks if in_blocks else ratio_of_sides)(found.other, found.base).value
 
 
 def _typical(cells: Mapping[Option, Cell], in_blocks: bool) -> dict[Option, float]:

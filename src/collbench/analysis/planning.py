@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collbench.analysis.estimate import FEWEST, Estimate
+from collbench.analysis.estimate import Estimate
 from collbench.analysis.optional import ndtr
-from collbench.analysis.significance import ALPHA, BLOCKS_SHARE, PValues, least_p
+from collbench.analysis.significance import ALPHA, PValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,9 +33,8 @@ def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
 
     The prior: nothing differs with probability 1/2, otherwise the logarithm of the ratio is normal, 0 +- `USUAL`. The
     interval makes a posterior of it, from which follows how the estimate and its interval are distributed after more
-    launches (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7 (1986) 8-17). The
-    rank tests must also be able to reach p: with n launches their p has a least value, and is multiplied for the number
-    of cells.
+    launches (predictive power: Spiegelhalter, Freedman and Blackburn, Controlled Clinical Trials 7 (1986) 8-17). A cell
+    is taken to stand out among those that stand out no more as if they were independent.
     """
     assert ratio.interval is not None
     if hidden_by_clock(ratio, margin):
@@ -44,9 +43,7 @@ def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
     known = _Known(abs(math.log(ratio.value)), max((high - low) / 2 - ratio.resolution, 1e-9) / _score(0.05), ratio.n)
     later = ratio.n + _TRIED
     half = known.error * np.sqrt(ratio.n / later)
-    beyond = np.maximum(_score(ALPHA * BLOCKS_SHARE / p.factor) * half + ratio.resolution, math.log1p(margin))
-    reached = [p.factor * _least(p, ratio.n, int(n)) <= ALPHA for n in later]
-    beyond = np.where(reached, beyond, math.inf)
+    beyond = np.maximum(_score(ALPHA / p.left) * half + ratio.resolution, math.log1p(margin))
     inside = np.maximum(math.log1p(margin) - _score(0.05) * half - ratio.resolution, 0.0)
     enough = np.flatnonzero(known.chance_outside(beyond, later) + 1 - known.chance_outside(inside, later) >= CHANCE)
     return int(_TRIED[enough[0]]) if len(enough) else None
@@ -100,24 +97,9 @@ def _score(two_sided: float) -> float:
     return _NORMAL.inv_cdf(1 - max(min(two_sided, 1.0), 1e-300) / 2)
 
 
-def _least(p: PValues, n: int, later: int) -> float:
-    """The least p after `later` launches: of both tests where the sides are separated, else of that in blocks."""
-    in_blocks = p.p_blocks is not None
-    separated = p.p <= least_p(n, False) * 1.001
-    return least_p(later, in_blocks and not separated, separated and in_blocks)
-
-
 def _above(
     value: NDArray[np.float64], centre: NDArray[np.float64], deviation: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """P(X > value) of normal X."""
     share: NDArray[np.float64] = ndtr()((centre - value) / np.maximum(deviation, 1e-12))
     return share
-
-
-def fewest_launches(cells: int, in_blocks: bool = True) -> int:
-    """Launches a side with which one cell alone can be called different among so many compared together."""
-    n = FEWEST
-    while cells * least_p(n, in_blocks, in_blocks) > ALPHA:
-        n += 1
-    return n

@@ -1,112 +1,95 @@
-"""Tests for a difference: Mann-Whitney and signed-rank, many cells at once, adjusted for their number. Needs SciPy."""
+"""Which cells of a comparison differ: p values of all of them together."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from collbench.analysis.optional import stats
+from collbench.analysis import joint
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.studentised import Cell
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-#: False discoveries among the verdicts that name a difference: at most this share, over all cells together.
+#: The probability that any cell of a comparison is called different where none is: at most this.
 ALPHA = 0.05
 
-#: Above this many values a side the normal approximation is good enough, and the exact distribution takes long.
-_EXACT = 60
 
-Side = Sequence[float]
+class Launches(NamedTuple):
+    """Launch medians (s, above 0) of both sides of a cell and the number of each launch; in blocks those are equal."""
 
-
-def mann_whitney(pairs: Sequence[tuple[Side, Side]]) -> list[float]:
-    """Two-sided p of each pair of sides (Mann and Whitney, Annals of Mathematical Statistics 18 (1947) 50-60).
-
-    Exact without ties, else the normal approximation with its correction for ties; 1.0 where nothing can be tested: all
-    values equal, or an empty side. Pairs of equal sizes are tested together, which makes thousands fast.
-    """
-    p = np.ones(len(pairs))
-    alike: dict[tuple[int, int, bool], list[int]] = defaultdict(list)
-    for index, (base, other) in enumerate(pairs):
-        together = [*base, *other]
-        different = len(set(together))
-        if base and other and different > 1:
-            exact = different == len(together) and max(len(base), len(other)) <= _EXACT
-            alike[len(base), len(other), exact].append(index)
-    for (_, _, exact), indices in alike.items():
-        sides = [np.array([pairs[i][side] for i in indices]) for side in (0, 1)]
-        method = "exact" if exact else "asymptotic"
-        p[indices] = stats().mannwhitneyu(*sides, axis=1, method=method).pvalue
-    return [float(value) for value in p]
-
-
-def signed_rank(differences: Sequence[Side]) -> list[float]:
-    """Two-sided p of each set of block differences (Wilcoxon, Biometrics Bulletin 1 (1945) 80-83); 1.0 if all are 0.
-
-    The share of all 2^n ways to set signs, without zeros: exact with ties too, where the normal approximation of six
-    blocks gives too small a p. Above 60 blocks the approximation.
-    """
-    return [_of_signs([value for value in values if value]) for values in differences]
-
-
-def _of_signs(values: list[float]) -> float:
-    if not values:
-        return 1.0
-    if len(values) > _EXACT:
-        return float(stats().wilcoxon(values, method="asymptotic").pvalue)
-    ranks = np.rint(2 * stats().rankdata(np.abs(values))).astype(int)  # doubled, so that ties are whole numbers
-    positive = int(ranks[np.asarray(values) > 0].sum())
-    chances = np.zeros(ranks.sum() + 1)
-    chances[0] = 1.0
-    for rank in ranks.tolist():
-        chances = (chances + np.concatenate((np.zeros(rank), chances[:-rank]))) / 2
-    return min(1.0, 2 * float(min(chances[: positive + 1].sum(), chances[positive:].sum())))
-
-
-#: The share of the false-positive rate that the test within blocks gets where there are two: the larger one, because
-#: with six blocks its smallest p is 0.031.
-BLOCKS_SHARE = 0.7
-
-
-def either(sides: float, blocks: float | None) -> float:
-    """One p of both tests of a cell, by a weighted Bonferroni correction."""
-    return sides if blocks is None else min(1.0, blocks / BLOCKS_SHARE, sides / (1 - BLOCKS_SHARE))
+    base: Sequence[float]
+    other: Sequence[float]
+    of_base: Sequence[int]
+    of_other: Sequence[int]
 
 
 class PValues(NamedTuple):
-    """The p values of one cell; `p_blocks` is None without blocks, `cells` how many were adjusted together."""
+    """The p values of one cell (`joint`): of it alone, and adjusted for the `cells` that were tested together.
+
+    `left` of these stand out no more than it does, itself included: among so many it has to stand out. `arrangements`:
+    how many were computed, and `seed` that of their sample, None where they are all there are.
+    """
 
     p: float
-    p_blocks: float | None
     p_adjusted: float
     cells: int
-
-    @property
-    def factor(self) -> float:
-        """By how much p was multiplied for the number of cells; that number itself where p was cut off at 1."""
-        combined = either(self.p, self.p_blocks)
-        return self.p_adjusted / combined if self.p_adjusted < 1.0 and combined > 0 else float(self.cells)
+    left: int
+    arrangements: int
+    seed: int | None
 
 
-@cache
-def least_p(n: int, blocks: bool, both: bool = False) -> float:
-    """The smallest p of n launches a side: that of the signed-rank test in `blocks`, else of the Mann-Whitney test.
+def p_values(cells: Sequence[Launches], in_blocks: bool) -> list[PValues | None]:
+    """The p values of each cell; None for one with fewer than `FEWEST` launches a side, which no verdict is given on.
 
-    With `both` the smallest of the two together (`either`): all launches of one side above all of the other.
+    Such a cell is not among those tested together: with two or three launches some are equal by chance, and then no
+    other cell stands out.
     """
-    of_blocks = 2.0 ** (1 - min(n, _EXACT))
-    of_sides = 2 / math.comb(2 * min(n, _EXACT), min(n, _EXACT))
-    if both:
-        return either(of_sides, of_blocks)
-    return either(1.0, of_blocks) if blocks else of_sides
+    enough = [index for index, cell in enumerate(cells) if min(len(cell.base), len(cell.other)) >= FEWEST]
+    found: list[PValues | None] = [None] * len(cells)
+    if enough:
+        family = [cells[index] for index in enough]
+        for index, p in zip(enough, _in_blocks(family) if in_blocks else _of_sides(family), strict=True):
+            found[index] = p
+    return found
 
 
-def adjusted(p: Sequence[float]) -> list[float]:
-    """Benjamini and Hochberg's adjusted p values (Journal of the Royal Statistical Society B 57 (1995) 289-300)."""
-    values: NDArray[np.float64] = np.asarray(p, dtype=float)
-    return [float(value) for value in stats().false_discovery_control(values)] if len(values) else []
+def _in_blocks(family: Sequence[Launches]) -> list[PValues]:
+    cells = paired(family)
+    blocks = 1 + max(int(cell.positions.max()) for cell in cells)
+    return _p_values(cells, joint.flips(blocks, sum(len(cell.positions) for cell in cells)), True)
+
+
+def paired(family: Sequence[Launches]) -> list[Cell]:
+    """Logarithms of the times; the blocks that any cell has are numbered in their order."""
+    blocks = sorted({number for cell in family for number in cell.of_base})
+    place = {number: position for position, number in enumerate(blocks)}
+    return [
+        Cell(np.log([cell.base, cell.other]),
+                   np.array([place[number] for number in cell.of_base]))
+        for cell in family
+    ]  # fmt: skip
+
+
+def _of_sides(family: Sequence[Launches]) -> list[PValues]:
+    """The sides in an order that does not depend on which of them is the base: then neither does a sample."""
+    if [list(cell.base) for cell in family] > [list(cell.other) for cell in family]:
+        family = [Launches(cell.other, cell.base, cell.of_other, cell.of_base) for cell in family]
+    others = sorted({number for cell in family for number in cell.of_other})
+    bases = sorted({number for cell in family for number in cell.of_base})
+    places = ({number: position for position, number in enumerate(others)},
+              {number: position for position, number in enumerate(bases, start=len(others))})  # fmt: skip
+    cells = [
+        Cell(np.log(np.array([*cell.other, *cell.base])),
+                   np.array([places[0][n] for n in cell.of_other] + [places[1][n] for n in cell.of_base]))
+        for cell in family
+    ]  # fmt: skip
+    launches = sum(len(cell.values) for cell in cells)
+    return _p_values(cells, joint.exchanges(len(bases), len(others), launches), False)
+
+
+def _p_values(cells: list[Cell], arrangements: joint.Arrangements, in_blocks: bool) -> list[PValues]:
+    found = joint.step_down(cells, arrangements, in_blocks)
+    seed = joint.SEED if arrangements.drawn else None
+    rows = zip(found.p.tolist(), found.p_adjusted.tolist(), found.left.tolist(), strict=True)
+    return [PValues(p, adjusted, len(cells), left, len(arrangements.rows), seed) for p, adjusted, left in rows]

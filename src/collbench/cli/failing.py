@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
-from collbench.analysis.planning import fewest_launches
 from collbench.analysis.repeatable import unequal
-from collbench.units import counted
 
 #: What --fail-on takes, and the verdicts that it fails on.
 FAILING = {"slower": ("slower",), "faster": ("faster",), "different": ("slower", "faster"),
@@ -38,9 +36,6 @@ def failures(comparisons: Sequence[Comparison], fail_on: str, missing: int, doub
     ]
     if few:
         reasons.append(f"{len(few)} with fewer than {FEWEST} launches a side")
-    reasons += _undecidable(
-        [comparison for comparison in comparisons if comparison not in few and comparison.ratio is not None]
-    )
     return reasons + ([f"what was read is in doubt ({doubts[0]})"] if doubts else [])
 
 
@@ -85,21 +80,3 @@ _UNMEASURED: dict[str, Callable[[Comparison], bool]] = {
     "on a shared GPU": lambda comparison: any(cell.shared_gpu for cell in _sides(comparison)),
     "with most samples late": lambda comparison: any(2 * cell.late > cell.samples for cell in _sides(comparison)),
 }
-
-
-def _undecidable(comparisons: Sequence[Comparison]) -> list[str]:
-    """Cells with too few launches to be called different, however large the difference is."""
-    short = [
-        comparison
-        for comparison in comparisons
-        if fewest_launches(comparison.cells, comparison.blocks) > min(comparison.launches)
-        and not comparison.pair.base.until_decided
-    ]
-    if not short:
-        return []
-    needed = max(fewest_launches(comparison.cells, comparison.blocks) for comparison in short)
-    fewest = min(min(comparison.launches) for comparison in short)
-    return [
-        f"{counted(len(short), 'cell')} with {fewest} launches a side (enough where many cells differ; if only one of "
-        f"the {short[0].cells} did, this would take {needed} launches to detect)"
-    ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from collbench.analysis.planning import fewest_launches
+from collbench.analysis.estimate import FEWEST
 from collbench.characters import in_one_line
 from collbench.cli.deciding import decides
 from collbench.cli.duration import about, too_long
@@ -23,14 +23,12 @@ def undecidable(expanded: ExpandedPlan) -> str | None:
     plan, compared = expanded.plan, comparisons(expanded)
     if plan.until == "decided":
         return decides(expanded)
-    needed = fewest_launches(compared)
-    if not compared or plan.launches >= needed:
+    if not compared or plan.launches >= FEWEST:
         return None
     if plan.launches == 1:
         several = "1 comparison takes" if compared == 1 else f"{compared} comparisons take"
-        return f"one launch gives no verdicts: {several} launches = {needed}"
-    return (f"{plan.launches} launches cannot show a difference in a single one of {compared} comparisons, however "
-            f"large it is: launches = {needed} can")  # fmt: skip
+        return f"one launch gives no verdicts: {several} launches = {FEWEST}"
+    return f"{plan.launches} launches give no verdicts: launches = {FEWEST} can"
 
 
 def comparisons(expanded: ExpandedPlan) -> int:

@@ -24,9 +24,9 @@ from collbench.schema.case import Case, names_in
 from collbench.units import format_size
 
 #: What was found, after what was measured.
-_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p in blocks", "p adjusted", "verdict")
-#: Of these, what is not in tables of programs, but in their JSON: tests that p adjusted takes together.
-_NOT_OF_PROGRAMS = ("p", "p in blocks")
+_JUDGED = (cpu_time.COLUMN, "difference (%)", "difference 95 %", "p", "p adjusted", "verdict")
+#: Of these, what is not in tables of programs, but in their JSON: a test that p adjusted takes together with others.
+_NOT_OF_PROGRAMS = ("p",)
 COLUMNS = ("image", "sides", "size (B)", "launches", "base (us)", "base 95 %", "other (us)", "other 95 %",
            *_JUDGED)  # fmt: skip
 
@@ -105,11 +105,11 @@ def _image(pair: Pair) -> str:
 
 
 def _judged(comparison: Comparison) -> tuple[str, ...]:
-    """CPU seconds, the difference, the three p, and the verdict."""
+    """CPU seconds, the difference, both p, and the verdict."""
     return (
         cpu_time.shares(comparison),
         *difference(comparison),
-        *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_blocks, comparison.p_adjusted)),
+        *("" if p is None else f"{p:.2g}" for p in (comparison.p, comparison.p_adjusted)),
         verdict(comparison),
     )
 
@@ -174,7 +174,7 @@ def _explained(rows: Sequence[Comparison]) -> list[str]:
     return [
         f"difference: {how}; positive: the other side is slower",
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
-        *([f"p adjusted: for the {family} cells that were compared together"] if family > 1 else []),
+        *([f"p adjusted: for the {family} cells that were tested together"] if family > 1 else []),
     ]
 
 
@@ -258,8 +258,9 @@ def _entry(comparison: Comparison) -> dict[str, Any]:
         "other": {"name": pair.other_name, "case": to_builtins(pair.other.case), **_numbers(comparison.other),
                   "cpu": cpu_time.document(comparison.cpu[1])},
         "ratio": None if ratio is None else _numbers(ratio), "blocks": comparison.blocks,
-        "p": comparison.p, "p_blocks": comparison.p_blocks, "p_adjusted": comparison.p_adjusted,
-        "cells": comparison.cells, "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
+        "p": comparison.p, "p_adjusted": comparison.p_adjusted, "cells": comparison.cells,
+        "arrangements": comparison.arrangements, "seed": comparison.seed,
+        "paper_diff_percent": comparison.paper_diff, "launches": comparison.launches,
         "left_out": comparison.left_out, "contended": comparison.contended,
         "results_differ": repeatable.document(comparison),
         "slow": None if slow is None else [slow.base, slow.other],

@@ -17,7 +17,7 @@ from collbench.units import format_size
 def tables(
     comparisons: Sequence[Comparison], rate: float, smallest: Sequence[float | None], launches: int
 ) -> list[Table]:
-    """One table, rows by operation and size; the false-positive rate below it."""
+    """One table, rows by operation and size; the share of false positives below it."""
     rows = tuple(_row(comparison, least) for comparison, least in zip(comparisons, smallest, strict=True))
     columns = ("operation", "size (B)", "one (us)", "other (us)", "difference (%)", "difference 95 %", "verdict",
                "smallest difference seen")  # fmt: skip
@@ -25,7 +25,8 @@ def tables(
     notes = (
         f"{verdicts['slower'] + verdicts['faster']} of {len(comparisons)} cells are called different, "
         "although both sides are the same",
-        f"false-positive rate over swapped names: {rate:.1%} (expected: at most 5 %)",
+        f"false positives: {rate:.1%} of swaps of names have any cell that is called different (expected: at most 5 %)",
+        "all cells are tested together, as compare does, by exchanging names in whole blocks",
         f"smallest difference seen: added to one cell alone, what {launches} launches a side call slower in 80 % of "
         "swaps",
     )
