@@ -9,7 +9,9 @@ import pytest
 from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
 
 from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, few_launches, observe
+from collbench.analysis.observations import Cell, collect, few_launches, observe
+from collbench.schema.case import Case
+from collbench.schema.record import ResultCheck
 
 US = 1e-6
 
@@ -65,3 +67,12 @@ def test_a_launch_that_failed_has_failed_at_every_size_of_its_cell(tmp_path: Pat
     }  # fmt: skip
     assert cells[large].reasons == {"a node died", "too late"}
     assert (cells[elsewhere].failed, cells[small].reasons) == (0, {"a node died"}), "of that cell alone"
+
+
+def test_a_wrong_result_is_that_of_its_case_alone(tmp_path: Path) -> None:
+    """A size that the launch did not come to has failed with it, and its other launches still compare."""
+    small, large = made_case("host", size=8), made_case("host", size=4096)
+    wrong = msgspec.structs.replace(made_failure(small, 1, "wrong result"), check=ResultCheck(wrong=3))
+    cells: dict[Case, Cell] = {}
+    collect([made_record(small, 0, US), made_record(large, 0, US), wrong], cells)
+    assert [(cells[case].failed, cells[case].wrong) for case in (small, large)] == [(1, 1), (1, 0)]

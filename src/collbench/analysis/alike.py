@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.observations import Cell, How, methods
+from collbench.analysis.observations import Cell, methods
 from collbench.analysis.pairs import Pair
+from collbench.analysis.ways import How
 
 
 class Alike(NamedTuple):

@@ -9,12 +9,12 @@ import math
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.sample_check import SampleCheck
 from collbench.analysis.sample_index import SampleIndex
+from collbench.analysis.ways import How, how
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Experiment, Manifest
@@ -24,10 +24,6 @@ from collbench.units import counted
 
 #: A time below a picosecond counts as 0: no clock resolves it.
 LEAST = 1e-12
-
-#: How a number was really taken, where that may differ from what was asked for: driver, gate, cadence, clock, burst,
-#: in place.
-How = tuple[tuple[str, str], ...]
 
 _NO_WORK = Work(amount=0)
 
@@ -85,12 +81,7 @@ class Cell:
         if record.check is not None and record.check.wrong:
             self.wrong += 1
         if record.status != "ok" or seconds is None or record.work is None:
-            self.failed += record.status == "failed" and launch not in self.lost
-            self.lost.pop(launch, None)
-            if record.lost:
-                self.lost[launch] = record.reason or ""
-            self.skipped += record.status == "skipped"
-            self.reasons.add(record.reason or record.status)
+            self.not_measured(record, launch)
             return
         if launch > self.highest:
             self.highest = launch
@@ -112,6 +103,15 @@ class Cell:
         if record.check is not None:
             self._measured(record.check.figures)
         self._caution(record, launch)
+
+    def not_measured(self, record: Record, launch: int) -> None:
+        """Add a launch without a time, for what this record says, which may be of another case."""
+        self.failed += record.status == "failed" and launch not in self.lost
+        self.lost.pop(launch, None)
+        if record.lost:
+            self.lost[launch] = record.reason or ""
+        self.skipped += record.status == "skipped"
+        self.reasons.add(record.reason or record.status)
 
     def _found(self, launch: int) -> None:
         """A launch that was lost before has been measured now: it has not failed."""
@@ -219,12 +219,6 @@ _COUNTERS = (
 )
 
 
-def how(record: Record) -> How:
-    """The facts of a record that make two numbers incomparable, by name. Synchronised clocks are as a common one."""
-    clock = "common" if record.clock == "synced" else record.clock
-    return _named(record.driver, record.gate, record.cadence, clock, record.burst, record.in_place)
-
-
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
     """By name, the values of how these cells were measured: `gate` is `barrier`, or `roundtime` too."""
     values: dict[str, set[str]] = {}
@@ -233,16 +227,6 @@ def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
             for name, value in way:
                 values.setdefault(name, set()).add(value)
     return values
-
-
-@lru_cache  # few ways, a million records
-def _named(
-    driver: str | None, gate: str | None, cadence: str | None, clock: str | None, burst: int, in_place: bool | None
-) -> How:
-    facts = {"driver": driver, "gate": gate, "cadence": cadence, "clock": clock, "burst": burst}
-    if in_place is not None:
-        facts["place"] = "in" if in_place else "out"
-    return tuple((name, str(value)) for name, value in facts.items() if value is not None)
 
 
 @dataclass(frozen=True)
@@ -338,7 +322,7 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
     for (where, launch), record in failures.items():
         for cell in places[where]:
             if launch not in cell.launches and (cell.case, launch) not in without_time:
-                cell.add(record, launch)
+                cell.not_measured(record, launch)
     return last
 
 
