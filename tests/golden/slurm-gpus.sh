@@ -1,3 +1,4 @@
+#!/bin/bash
 #SBATCH --job-name=collbench-RUN
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=2
@@ -7,6 +8,9 @@
 #SBATCH --output=/lustre/collbench/collbench-RUN/job.log
 #SBATCH --gpus-per-node=2
 #SBATCH --exclusive
+cd /lustre/collbench/collbench-RUN || exit 72
+scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
+export FIRST_NODE=$(head -n 1 nodes)
 
 # step 0: openmpi multi files, 4 ranks on 2 hosts
 export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":4,"boxes":"host","crowded":false}'

@@ -21,20 +21,6 @@ cd /lustre/collbench/collbench-RUN || exit 72
 export WORKER_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_1" | head -n 1)
 scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET_GROUP_1" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
-exec {never}<> <(:)  # a pipe in which nothing comes: a pause without a process
-n=0
-while [ ! -e end ]; do
-  if [ -e step-$n ]; then
-    bash step-$n > log-$n 2>&1
-    echo $? > code-$n.part; mv code-$n.part code-$n
-    n=$((n + 1)); alive=$SECONDS
-  else
-    read -r sign < driver
-    [ "$sign" = "$last" ] || { last=$sign; alive=$SECONDS; }
-    [ $((SECONDS - alive)) -lt 300 ] || exit 75
-    read -r -t 0.1 -u $never
-  fi
-done
 
 # step 0: openmpi multi files, 1 server and 2 workers on 3 hosts
 export COLLBENCH_SHAPE='[{"hosts":1,"each":1,"cores":2,"boxes":"host","crowded":false},{"hosts":2,"each":1,"cores":2,"boxes":"host","crowded":false}]'

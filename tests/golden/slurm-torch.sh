@@ -1,3 +1,4 @@
+#!/bin/bash
 #SBATCH --job-name=collbench-RUN
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=2
@@ -6,6 +7,9 @@
 #SBATCH --no-requeue
 #SBATCH --output=/lustre/collbench/collbench-RUN/job.log
 #SBATCH --exclusive
+cd /lustre/collbench/collbench-RUN || exit 72
+scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
+export FIRST_NODE=$(head -n 1 nodes)
 
 # step 0: torch host, 4 ranks on 2 hosts
 export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"none","crowded":false}'

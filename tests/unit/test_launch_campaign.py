@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,15 +13,11 @@ import pytest
 from tests.unit.made_worlds import Heard, leave_good
 
 from collbench.errors import EngineError, ImageMissing, Interrupted, LaunchLost, PlanError
-from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, finished, prepare, run_campaign
 from collbench.launch.cells import cases_in
 from collbench.launch.engines import fake
 from collbench.launch.engines.fake import FakeCommand, FakeSession, Play, Playing, contents
-from collbench.launch.folders.layout import user_inside
 from collbench.launch.probe import Contents
-from collbench.machine.facts import container
-from collbench.schema.axes import STEPS
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Library
 from collbench.schema.place import Place, read_places
@@ -325,30 +320,3 @@ def test_what_no_engine_can_do_is_refused_before_one_is_asked(more: dict[str, ob
     with pytest.raises(PlanError) as caught:
         prepare(msgspec.structs.replace(PLAN, **more), lambda: None, {})
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("name", engines.names())
-def test_what_every_engine_says_of_itself(name: str) -> None:
-    """A ladder begins with its most isolated step; one that only matters between boxes has one before that does not."""
-    engine = engines.get(name)
-    assert engine.name == name
-    names = [step.name for step in engine.ladder]
-    assert len(set(names)) == len(names)
-    assert names[:1] in ([], ["strict"], ["files"])
-    assert names == [name for name in reversed(STEPS) if name in names]
-    assert not any(step.between for step in engine.ladder[:1])
-    assert all(step.adds for step in engine.ladder)
-    assert all(seconds >= 0 for seconds in engine.start_seconds)
-    assert (engine.start_seconds[0] > 0, engine.starts_ranks) == (name != "fake", name in ("slurm", "k8s"))
-    assert engine.container("box") in ("box", container())
-    assert engine.user() in (user_inside(), (os.getuid(), os.getgid()))
-    if engine.starts_ranks:
-        with pytest.raises(PlanError, match="needs a site file"):
-            engine.machine()
-    else:
-        assert engine.machine().cores
-
-
-def test_the_machine_of_the_fake_engine_has_two_nodes() -> None:
-    cores = engines.get("fake").machine().cores
-    assert [(core.number, core.node) for core in cores] == [(n, 0) for n in range(8)] + [(n, 1) for n in range(8, 16)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.slurm_texts import without_its_loop
 
 from collbench.cli.launching import show_cells
 from collbench.errors import EngineError, PlanError
@@ -60,12 +61,6 @@ def script(folder: Path, plan: dict[str, Any] | None = None, **site: Any) -> str
     return ENGINE.script(done.plan, done.order, done.placements)
 
 
-def what_is_asked_and_started(text: str) -> str:
-    """Without what every job does: it performs its steps."""
-    asked = [line for line in text.splitlines() if line.startswith("#SBATCH")]
-    return "\n".join(asked) + text[text.index("\n\n# step 0") :]
-
-
 def test_a_job_performs_its_steps(golden: Golden, tmp_path: Path) -> None:
     more: dict[str, Any] = {"setup": ["module load openmpi"], "variables": {"UCX_TLS": "rc,sm"}}
     golden("slurm-bare.sh", script(tmp_path, {"hosts": (1, 2)}, **more))
@@ -84,7 +79,7 @@ def test_a_job_performs_its_steps(golden: Golden, tmp_path: Path) -> None:
 def test_what_is_given_to_slurm(
     golden: Golden, tmp_path: Path, name: str, plan: dict[str, Any], site: dict[str, Any]
 ) -> None:
-    golden(f"slurm-{name}.sh", what_is_asked_and_started(script(tmp_path, plan, **site)))
+    golden(f"slurm-{name}.sh", without_its_loop(script(tmp_path, plan, **site)))
 
 
 @pytest.mark.parametrize(

@@ -153,10 +153,3 @@ def cancel_step(job: str, name: str) -> None:
         number, _, called = line.strip().partition(" ")
         if called == name:
             ask("scancel", number)
-
-
-def jobs_named(prefix: str) -> dict[str, str]:
-    """Names of this user's jobs that begin so, by number."""
-    lines = ask("squeue", "--me", "--noheader", "--format=%i %j").splitlines()
-    pairs = (line.strip().partition(" ") for line in lines)
-    return {number: name for number, _, name in pairs if name.startswith(prefix)}

@@ -1,0 +1,40 @@
+"""What engines say of themselves, before any is asked for something."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from collbench.errors import PlanError
+from collbench.launch import engines
+from collbench.launch.folders.layout import user_inside
+from collbench.machine.facts import container
+from collbench.schema.axes import STEPS
+
+
+@pytest.mark.parametrize("name", engines.names())
+def test_what_every_engine_says_of_itself(name: str) -> None:
+    """A ladder begins with its most isolated step; one that only matters between boxes has one before that does not."""
+    engine = engines.get(name)
+    assert engine.name == name
+    names = [step.name for step in engine.ladder]
+    assert len(set(names)) == len(names)
+    assert names[:1] in ([], ["strict"], ["files"])
+    assert names == [name for name in reversed(STEPS) if name in names]
+    assert not any(step.between for step in engine.ladder[:1])
+    assert all(step.adds for step in engine.ladder)
+    assert all(seconds >= 0 for seconds in engine.start_seconds)
+    assert (engine.start_seconds[0] > 0, engine.starts_ranks) == (name != "fake", name in ("slurm", "k8s"))
+    assert engine.container("box") in ("box", container())
+    assert engine.user() in (user_inside(), (os.getuid(), os.getgid()))
+    if engine.starts_ranks:
+        with pytest.raises(PlanError, match="needs a site file"):
+            engine.machine()
+    else:
+        assert engine.machine().cores
+
+
+def test_the_machine_of_the_fake_engine_has_two_nodes() -> None:
+    cores = engines.get("fake").machine().cores
+    assert [(core.number, core.node) for core in cores] == [(n, 0) for n in range(8)] + [(n, 1) for n in range(8, 16)]
