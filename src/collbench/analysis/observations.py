@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -281,16 +281,16 @@ def gather(name: Path, folders: list[Path]) -> Observed:
             doubts.append(f"{folder}: no records in it")
         if stream.truncated:
             truncated.append(folder)
-    set_clock_step(cells.values(), manifests)
-    set_until_decided(cells.values(), manifests)
+    apply_manifests(cells.values(), manifests)
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
     return Observed(
         str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, tuple(samples)
     )
 
 
-def set_until_decided(cells: Iterable[Cell], manifests: Sequence[Manifest]) -> None:
-    """Note in every cell whether a run's launches ended when comparisons were decided."""
+def apply_manifests(cells: Collection[Cell], manifests: Sequence[Manifest]) -> None:
+    """Note in every cell what its runs' manifests say: the clock's step, and whether launches ended when decided."""
+    set_clock_step(cells, manifests)
     if any(manifest.experiment is not None and manifest.experiment.until == "decided" for manifest in manifests):
         for cell in cells:
             cell.until_decided = True

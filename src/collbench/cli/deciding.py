@@ -6,9 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from collbench.analysis.clock import set_clock_step
 from collbench.analysis.deciding import TRIED, Standing, questions, standing, still_open
-from collbench.analysis.observations import Cell, collect, set_until_decided
+from collbench.analysis.observations import Cell, apply_manifests, collect
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
@@ -64,8 +63,7 @@ class Decider:
     def _standing(self, block: int) -> list[Standing]:
         cells = {case: Cell(case) for case in self._cells}
         collect((record for record in self._records if record.launch < block), cells)
-        set_clock_step(cells.values(), [self._manifest])
-        set_until_decided(cells.values(), [self._manifest])
+        apply_manifests(cells.values(), [self._manifest])
         return standing(list(cells.values()), block, self._expanded.plan.launches)
 
     def finish(self) -> None:

@@ -11,8 +11,7 @@ import click
 import msgspec
 from numpy.typing import NDArray
 
-from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect, set_until_decided
+from collbench.analysis.observations import Cell, apply_manifests, collect
 from collbench.analysis.optional import stats
 from collbench.cli import plan_argument
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
@@ -157,8 +156,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     writer.verify()
     cells: dict[Case, Cell] = {}
     collect(records, cells)
-    set_clock_step(cells.values(), [manifest])
-    set_until_decided(cells.values(), [manifest])
+    apply_manifests(cells.values(), [manifest])
     click.echo(harmless(summary(cells)), nl=False)
     if records and all(record.status == "skipped" for record in records):
         reasons = dict.fromkeys(record.reason for record in records if record.reason)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect, few_launches, set_until_decided
+from collbench.analysis.observations import Cell, apply_manifests, collect, few_launches
 from collbench.cli.terminal import harmless
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
@@ -28,8 +27,7 @@ def command(directory: Path, style: str) -> None:
     if manifest.experiment is not None and style == "table":
         cells: dict[Case, Cell] = {}
         collect(stream, cells)
-        set_clock_step(cells.values(), [manifest])
-        set_until_decided(cells.values(), [manifest])
+        apply_manifests(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
         printed = bool(cells)
         if short := few_launches(cells.values(), manifest.experiment):
