@@ -46,7 +46,7 @@ def verdicts(
         base, other = (np.exp(block + draw.normal(0, spread, launches)) for _ in range(2))
         values.append((base, other * (1 + (added if cell < differing else 0.0))))
     tested = [Cell(np.log(sides), np.arange(launches)) for sides in values]
-    p_adjusted = joint.step_down(tested, joint.flips(launches, _AS_IF), in_blocks=True).p_adjusted.tolist()
+    p_adjusted = joint.adjusted(tested, joint.flips(launches, _AS_IF), in_blocks=True).p_adjusted.tolist()
     found = [
         verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, p_adjusted, strict=True)
     ]

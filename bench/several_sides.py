@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from results import table
 
 from collbench.analysis import joint
-from collbench.analysis.significance import ALPHA
+from collbench.analysis.joint import ALPHA
 from collbench.analysis.studentised import Cell, statistics
 
 Values = NDArray[np.float64]

@@ -3,11 +3,11 @@
 Order within blocks was drawn at random, so if two sides do not differ, every way to exchange their names in whole
 blocks is as likely as the one that was measured; without blocks, every way to deal the launches to the two sides.
 Each such arrangement gives each cell a statistic (`studentised`). A cell's p is the share of arrangements in which
-its own is at least as large as measured; and its adjusted p the share in which that of any cell is whose own is no
-larger: the step-down maximum of Westfall and Young (Resampling-Based Multiple Testing, Wiley 1993, section 2.6). All
-cells are rearranged together, so that however they depend on each other is part of the distribution. A statistic
-depends on its own cell only; therefore the procedure holds whichever of the cells differ (Romano and Wolf, JASA 100
-(2005) 94-108).
+its own is at least as large as measured; its adjusted p the largest of all sets of cells that it is in (`closed`). Of
+many cells it is the share in which that of any cell is whose own is no larger: the step-down maximum of Westfall and
+Young (Resampling-Based Multiple Testing, Wiley 1993, section 2.6), which needs no search. All cells are rearranged
+together, so that however they depend on each other is part of the distribution. A statistic depends on its own cell
+only; therefore both hold whichever of the cells differ (Romano and Wolf, JASA 100 (2005) 94-108).
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collbench.analysis.closed import EQUAL, MOST_CELLS, most_counted
 from collbench.analysis.studentised import Cell, statistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: The probability that any cell of a comparison is called different where none is: at most this.
+ALPHA = 0.05
 
 #: Up to so many arrangements are taken all: the signs of 16 blocks.
 ALL = 1 << 15
@@ -37,9 +41,6 @@ _WORK = 5 * 10**7
 
 #: Statistics that are held at a time.
 _HELD = 8_000_000
-
-#: A statistic smaller by this share counts as equal: rounding breaks no ties.
-_EQUAL = 1e-4
 
 
 @dataclass(frozen=True)
@@ -96,32 +97,41 @@ class Tested:
     left: NDArray[np.int64]
 
 
-def step_down(cells: Sequence[Cell], arrangements: Arrangements, in_blocks: bool) -> Tested:
+def adjusted(cells: Sequence[Cell], arrangements: Arrangements, in_blocks: bool) -> Tested:
     """All cells tested together."""
+    if len(cells) <= MOST_CELLS:
+        return of_statistics(statistics(cells, arrangements.rows, in_blocks))
     measured = statistics(cells, arrangements.rows[:1], in_blocks)[:, 0]
-    each = max(_HELD // max(len(cells), 1), 1)
+    each = max(_HELD // len(cells), 1)
     parts = (arrangements.rows[start : start + each] for start in range(0, len(arrangements.rows), each))
-    return _tested(measured, (statistics(cells, part, in_blocks) for part in parts))
+    return step_down(measured, (statistics(cells, part, in_blocks) for part in parts))
 
 
 def of_statistics(found: NDArray[np.float32]) -> Tested:
     """The same of statistics [cells, arrangements] that are known; the first arrangement is the measured one."""
-    return _tested(found[:, 0], [found])
+    if len(found) > MOST_CELLS:
+        return step_down(found[:, 0], [found])
+    order = np.argsort(found[:, 0], kind="stable")
+    ordered, number = found[order], found.shape[1]
+    alone = np.count_nonzero(ordered >= ordered[:, :1] * (1 - EQUAL), axis=1)
+    return _in_order(order, alone, most_counted(ordered, alone, int(ALPHA * number + 1e-9)), number)
 
 
-def _tested(measured: NDArray[np.float32], parts: Iterable[NDArray[np.float32]]) -> Tested:
+def step_down(measured: NDArray[np.float32], parts: Iterable[NDArray[np.float32]]) -> Tested:
     """From the measured statistics [cells] and those of all arrangements, in parts [cells, some of them]."""
     cells, number = len(measured), 0
     order = np.argsort(measured, kind="stable")
-    least = (measured[order] * (1 - _EQUAL))[:, None]
+    least = (measured[order] * (1 - EQUAL))[:, None]
     alone, any_ = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
     for part in parts:
         found = part[order]
         alone += (found >= least).sum(axis=1)
         any_ += (np.maximum.accumulate(found, axis=0) >= least).sum(axis=1)
         number += part.shape[1]
-    p, adjusted, left = np.empty(cells), np.empty(cells), np.empty(cells, np.int64)
-    p[order] = alone / number
-    adjusted[order] = np.maximum.accumulate((any_ / number)[::-1])[::-1]
-    left[order] = np.arange(1, cells + 1)
-    return Tested(p, adjusted, left)
+    return _in_order(order, alone, np.maximum.accumulate(any_[::-1])[::-1], number)
+
+
+def _in_order(order: NDArray[np.int64], alone: NDArray[np.int64], of_all: NDArray[np.int64], number: int) -> Tested:
+    """From cells in the order of their statistics: the numbers of arrangements of `number` that count."""
+    place = np.argsort(order)
+    return Tested((alone / number)[place], (of_all / number)[place], place + 1)

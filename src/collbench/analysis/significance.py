@@ -11,9 +11,6 @@ from collbench.analysis import joint
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.studentised import Cell
 
-#: The probability that any cell of a comparison is called different where none is: at most this.
-ALPHA = 0.05
-
 
 class Launches(NamedTuple):
     """Launch medians (s, above 0) of both sides of a cell and the number of each launch; in blocks those are equal."""
@@ -89,7 +86,7 @@ def _of_sides(family: Sequence[Launches]) -> list[PValues]:
 
 
 def _p_values(cells: list[Cell], arrangements: joint.Arrangements, in_blocks: bool) -> list[PValues]:
-    found = joint.step_down(cells, arrangements, in_blocks)
+    found = joint.adjusted(cells, arrangements, in_blocks)
     seed = joint.SEED if arrangements.drawn else None
     rows = zip(found.p.tolist(), found.p_adjusted.tolist(), found.left.tolist(), strict=True)
     return [PValues(p, adjusted, len(cells), left, len(arrangements.rows), seed) for p, adjusted, left in rows]

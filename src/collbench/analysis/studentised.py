@@ -2,9 +2,8 @@
 
 Of differences within blocks, or of two sides where that stands out more: the first where blocks drift, the second
 where they do not, because it knows its spread from twice as many launches. Launches that are occasionally slow would
-hide a difference; therefore it is the largest of all ways to leave out up to a fifth of the launches (at most four)
-at the ends, times the cube of the share that is kept: then t of normal noise is about as large with fewer launches as
-with all.
+hide a difference; therefore it is the largest of all ways to leave out some of the launches at the ends, times the
+cube of the share that is kept: then t of normal noise is about as large with fewer launches as with all.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from collbench.analysis.estimate import FEWEST
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: At most so many launches are left out of a cell, or a fifth of them where that is less.
-_MOST_LEFT_OUT = 4
+#: At most so many blocks are left out of a cell, and so many launches where there are no blocks.
+_MOST_BLOCKS, _MOST_LAUNCHES = 8, 4
 
 #: Values that are rearranged at a time.
 _AT_ONCE = 1 << 19
@@ -77,8 +76,9 @@ def _paired(values: NDArray[np.float64], positions: NDArray[np.int64], rows: NDA
     sums -= np.median(sums, axis=-1, keepdims=True)
     sums = sums[np.arange(len(sums))[:, None], order]
     paired, unpaired = np.zeros(signed.shape[:2]), np.zeros(signed.shape[:2])
+    most = _blocks_left_out(n)
     for (kept, total, squares), (_, other_total, other_squares) in zip(
-        _windows(signed, _left_out(n)), _windows(sums, _left_out(n)), strict=True
+        _windows(signed, most), _windows(sums, most), strict=True
     ):
         squared, spread = (kept / n) ** 6 * total**2, kept * squares - total**2
         np.maximum(paired, (kept - 1) * _ratio(squared, spread), out=paired)
@@ -108,9 +108,14 @@ def _unpaired(values: NDArray[np.float64], rows: NDArray[np.int8]) -> NDArray[np
 _Part = tuple[int, "NDArray[np.float64]", "NDArray[np.float64]"]
 
 
+def _blocks_left_out(n: int) -> int:
+    """Half of those beyond five, so none of six: five that agree by chance would be the one way of 32 that p allows."""
+    return max(min((n - FEWEST + 1) // 2, _MOST_BLOCKS), 0)
+
+
 def _left_out(n: int) -> int:
-    """None of six: there one way of 32 is all that p allows, and five launches that agree by chance would be it."""
-    return min(n // 5, _MOST_LEFT_OUT) if n > FEWEST else 0
+    """A fifth of the launches of both sides."""
+    return min(n // 5, _MOST_LAUNCHES)
 
 
 def _densest(ordered: NDArray[np.float64], most: int) -> list[_Part]:
