@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collbench import collectives
 from collbench.backends import get
@@ -64,11 +65,12 @@ def judged(by_rank: list[list[tuple[Stamps, Stamps]]], truth: list[int]) -> dict
         replace(one, entered=one.entered - ahead, left=one.left - ahead)
         for one, ahead in zip(pairs[0], truth, strict=True)
     ]
-    in_time = ~np.stack([one.late for one in true]).any(axis=0)
+    in_time = np.logical_not(np.any([one.late for one in true], axis=0))
 
-    def samples(stamps: list[Stamps]) -> np.ndarray[Any, Any]:
+    def samples(stamps: list[Stamps]) -> NDArray[np.int64]:
         last, first = np.stack([one.left for one in stamps]).max(axis=0), np.stack([one.entered for one in stamps])
-        return (last - first.min(axis=0))[in_time]
+        kept: NDArray[np.int64] = (last - first.min(axis=0))[in_time]
+        return kept
 
     synced, by_truth = samples(pairs[1]), samples(true)
     apart = np.ptp(np.stack([one.entered for one in true]), axis=0)[in_time]

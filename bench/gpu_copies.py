@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from gpu_installation import GpuInstallation, add_here, describe_gpus, here_of
-from gpu_rounds import Failed, Group, Median, Rounds, failures_text, interleaved, launch, shown
+from gpu_rounds import Failed, Group, Launch, Median, Rounds, failures_text, interleaved, launch, shown
 from installation import OUT, end_on_sigterm
 from machine import describe
 from results import table, write
@@ -146,7 +146,7 @@ def main() -> None:
     here = here_of(asked)
     plan = OUT / "gpu_copies.toml"
     plan.write_text(PLAN.format(sizes=list(SIZES), warmup=WARMUP, copies=COPIES), encoding="utf-8")
-    kinds = {"plain": lambda: plain(here), "mpi-staged": lambda: staged(here, plan)}
+    kinds: dict[str, Launch] = {"plain": lambda: plain(here), "mpi-staged": lambda: staged(here, plan)}
 
     def keep(outcome: Rounds) -> None:
         write("gpu_copies", outcome.data(asked), lambda: report(asked, outcome))

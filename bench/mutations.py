@@ -237,7 +237,8 @@ def lines_of(one: dict[str, Any]) -> tuple[str, str, str]:
 
 def page(data: dict[str, Any]) -> str:
     """The table, every survivor that is left, and those that are equivalent."""
-    rows, left, same, known = [], [], {}, equivalent()
+    rows, left, known = [], [], equivalent()
+    same: dict[tuple[str, str, str], str] = {}
     for found in sorted(data["samples"].values(), key=lambda found: (found["package"], found["at"])):
         killed, n = sum(one["killed"] for one in found["tried"]), len(found["tried"])
         alive = [one for one in found["tried"] if not one["killed"] and not one.get("killed_later")]

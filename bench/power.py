@@ -47,7 +47,7 @@ def verdicts(
         values.append((base, other * (1 + (added if cell < differing else 0.0))))
     tested = [Cell(np.log(sides), np.arange(launches)) for sides in values]
     p_adjusted = joint.adjusted(tested, joint.flips(launches, _AS_IF), in_blocks=True).p_adjusted.tolist()
-    found = [
+    found: list[str] = [
         verdict_on(ratio_in_blocks(other, base), p, MARGIN) for (base, other), p in zip(values, p_adjusted, strict=True)
     ]
     return found[:differing] if added else found

@@ -29,7 +29,11 @@ def _run(connection: socket.socket) -> None:
     with connection, connection.makefile("rb") as lines:
         command = lines.readline().decode()
         subprocess.run(
-            ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=connection, stderr=connection, check=False
+            ["sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=connection.fileno(),
+            stderr=subprocess.STDOUT,
+            check=False,
         )
 
 

@@ -31,7 +31,8 @@ def keep(name: str, text: str, data: dict[str, Any]) -> None:
 
 def write(name: str, data: dict[str, Any], page: Callable[[], str]) -> None:
     """The two files without printing, the numbers first, each file whole: the program may be cut off."""
-    for suffix, make in (("json", lambda: json.dumps(data, indent=1) + "\n"), ("md", page)):
+    texts: dict[str, Callable[[], str]] = {"json": lambda: json.dumps(data, indent=1) + "\n", "md": page}
+    for suffix, make in texts.items():
         path = HERE / f"results-{name}.{suffix}"
         path.with_suffix(".new").write_text(make(), encoding="utf-8")
         path.with_suffix(".new").replace(path)

@@ -188,9 +188,9 @@ def planted(noise: Noise, cells: list[int], draw: Draw, experiments: int) -> dic
             found_by["bets"][which[pair]] += mine == right
             found_by["fixed"][which[pair]] += theirs == right
     shares = {name: number / count["pairs"] for name, number in count.items() if name != "pairs"}
-    right = {f"{name} {added:.0%}": float(hits[at] / max(total[at], 1)) for name, hits in found_by.items()
+    by_effect = {f"{name} {added:.0%}": float(hits[at] / max(total[at], 1)) for name, hits in found_by.items()
              for at, added in enumerate(PLANTED)}  # fmt: skip
-    return {"launches": float(np.mean(used)), "comparisons": float(np.mean(own)), **shares, **right}
+    return {"launches": float(np.mean(used)), "comparisons": float(np.mean(own)), **shares, **by_effect}
 
 
 def _launches(measured: NDArray[np.int64], cells: list[int]) -> float:

@@ -57,7 +57,8 @@ def _t(base: Values, other: Values, rows: Values) -> Values:
     differences = other - base
     total, squares = rows @ differences, (differences**2).sum(axis=0)
     spread = np.maximum(BLOCKS * squares - total**2, 1e-9 * BLOCKS * squares + 1e-300)
-    return (np.abs(total) / np.sqrt(spread)).T
+    found: Values = (np.abs(total) / np.sqrt(spread)).T
+    return found
 
 
 def _hodges_lehmann(base: Values, other: Values, rows: Values) -> Values:
@@ -67,7 +68,8 @@ def _hodges_lehmann(base: Values, other: Values, rows: Values) -> Values:
     a, b = np.triu_indices(BLOCKS, 1)
     centre = np.abs(np.median((signed[:, i] + signed[:, j]) / 2, axis=1))
     scale = np.median(np.abs(signed[:, a] - signed[:, b]), axis=1)
-    return (centre / np.maximum(scale, 1e-9 * np.abs(other - base).max(axis=0) + 1e-300)).T
+    found: Values = (centre / np.maximum(scale, 1e-9 * np.abs(other - base).max(axis=0) + 1e-300)).T
+    return found
 
 
 def _ours(base: Values, other: Values, rows: Values) -> Values:
@@ -120,8 +122,8 @@ def page(data: dict[str, dict[str, dict[str, float]]], trials: int) -> str:
     parts = [
         f"## By noise and statistic\n\n{trials} comparisons of {CELLS} cells in {BLOCKS} blocks. Rank tests with "
         "Benjamini and Hochberg's adjustment are what verdicts had\nbefore; the others are statistics under exchanges "
-        "of names in whole blocks, with the step-down maximum:\nStudent's t, Hodges and Lehmann's estimate over Shamos' scale, "
-        "and ours. collbench has ours with closed tests of\nsums.\n\n"
+        "of names in whole blocks, with the step-down maximum:\nStudent's t, Hodges and Lehmann's estimate over "
+        "Shamos' scale, and ours. collbench has ours with closed tests of\nsums.\n\n"
         "Comparisons with any false alarm, in per cent:\n\n"
     ]
     heads = ("noise", *METHODS)

@@ -30,7 +30,7 @@ def main() -> None:
     def steps(number: int) -> None:
         for _ in range(number):
             optimizer.zero_grad()
-            network.loss(module, inputs, targets).backward()
+            network.loss(module, inputs, targets).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     steps(warmup)

@@ -26,7 +26,8 @@ with atheris.instrument_imports(include=["collbench"]):
     from collbench.analysis.compare import compare
     from collbench.analysis.factors import FACTORS
     from collbench.analysis.observations import Observed, observe
-    from collbench.analysis.pairs import Pair, across, within
+    from collbench.analysis.pair import Pair
+    from collbench.analysis.pairs import across, within
     from collbench.cli.terminal import harmless
     from collbench.errors import CollbenchError
     from collbench.report import STYLES, new_style

@@ -21,7 +21,8 @@ from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import centre, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Observed, collect, observe
-from collbench.analysis.pairs import Pair, within
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import within
 from collbench.cli import run_command
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables

@@ -25,7 +25,8 @@ from tests.unit.test_compare_pairs import NOTHING, TIMES, pairs_of, placed
 from collbench.analysis.alike import alike
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import Pair, across, within
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import across, within
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Allocation

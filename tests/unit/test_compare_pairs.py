@@ -18,7 +18,8 @@ from tests.unit.made_runs import (
 from collbench.analysis.alike import alike
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import Pair, across, within, without_partner
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import across, within, without_partner
 from collbench.errors import RequestError
 from collbench.schema.case import Case, case_of
 

@@ -17,7 +17,8 @@ from tests.unit.made_runs import experiment, image, library, made_case, spread, 
 
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import observe
-from collbench.analysis.pairs import Pair, within
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import within
 from collbench.errors import RequestError
 from collbench.schema.case import Case
 from collbench.schema.manifest import Library

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell, methods
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 from collbench.analysis.ways import How
 
 

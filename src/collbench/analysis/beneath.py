@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from collbench.analysis.observations import Cell
+from collbench.analysis.pair import Pair
 from collbench.errors import RequestError
-
-if TYPE_CHECKING:
-    from collbench.analysis.pairs import Pair
 
 #: The name of `--ignore`: records have it as their transport.
 NAME = "transport"

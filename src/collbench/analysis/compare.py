@@ -13,7 +13,7 @@ from collbench.analysis.estimate import FEWEST, Estimate, centre, ratio_of_sides
 from collbench.analysis.joint import ALPHA
 from collbench.analysis.launches import Slow, drift, serial, slow
 from collbench.analysis.optional import stats
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 from collbench.analysis.planning import MOST, hidden_by_clock, launches_more
 from collbench.analysis.processor_time import ProcessorTime, processor_time
 from collbench.analysis.sequential import evidence, ratio_in_blocks_of

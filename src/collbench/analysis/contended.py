@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 
 
 def undisturbed(pair: Pair, in_blocks: bool) -> tuple[Pair, int]:

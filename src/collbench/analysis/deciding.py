@@ -14,7 +14,8 @@ from collbench.analysis.estimate import FEWEST
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import Cell
 from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
-from collbench.analysis.pairs import Pair, opposed
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import opposed
 from collbench.schema.axes import AXES
 
 #: `impossible`: a side fails or is skipped in every block, or the sides cannot be compared. `hopeless`: too noisy.

@@ -11,7 +11,7 @@ from collbench.analysis.contended import undisturbed
 from collbench.analysis.estimate import ratio_in_blocks, ratio_of_sides
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 
 
 def fastest(question: Question, size: int, in_blocks: bool) -> Option | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from collbench.analysis import environment
 from collbench.analysis.beneath import refuse_other_device
 from collbench.analysis.factors import FACTORS, Factor, of_fact
 from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.pair import Pair
 from collbench.analysis.told_apart import told_apart
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, SYNONYMS, Value, axis_of
@@ -19,22 +20,6 @@ METHODS = {"driver": "driver", "gate": "", "cadence": "", "clock": "", "burst": 
 
 #: What people ask about two runs, the likeliest first.
 _QUESTIONS = ("library", "gpu-driver", "gpu", "kernel", "cpu", "collbench", "image-id")
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two cells that are compared. `free` are the facts of the measuring in which they may differ (`METHODS`).
-
-    `remarks` say in what else the sides differ, `asked` what the fact that is the question is on each.
-    """
-
-    base: Cell
-    other: Cell
-    base_name: str
-    other_name: str
-    free: frozenset[str] = frozenset()
-    remarks: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
 
 
 def within(observed: Observed, factor: Factor, ignored: frozenset[str], between: tuple[str, ...] = ()) -> list[Pair]:

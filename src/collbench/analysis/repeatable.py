@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 
 #: What a pair says where its sides have other software.
 _SOFTWARE = ("library: ", "library-file: ")

@@ -15,7 +15,8 @@ from collbench.analysis.environment import facts
 from collbench.analysis.factors import FACTORS, find_factor
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import given_cells, parse_given
-from collbench.analysis.pairs import METHODS, Pair, across, axes_by_name, refuse_not_in_turns, within, without_partner
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_in_turns, within, without_partner
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.models.steps import STEP, TrainingStep
 from collbench.analysis.observations import Observed
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 from collbench.schema.case import Case
 
 

@@ -12,7 +12,7 @@ from collbench.analysis.blocks import together
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.estimate import Estimate, ratio_in_blocks, ratio_of_sides
 from collbench.analysis.observations import Cell
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 from collbench.analysis.paper.cells import LIBRARIES, OPERATIONS, PARAMETER_SERVER, At, PaperCells
 from collbench.analysis.paper.judgement import Judgement
 from collbench.units import counted

@@ -9,7 +9,8 @@ from collbench.analysis import beneath
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.pairs import Pair, within
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import within
 from collbench.errors import RequestError
 from collbench.schema.axes import STORAGES, step_order
 from collbench.schema.case import Where

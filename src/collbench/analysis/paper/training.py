@@ -7,7 +7,7 @@ from itertools import islice
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.observations import Cell, Observed
-from collbench.analysis.pairs import Pair
+from collbench.analysis.pair import Pair
 from collbench.analysis.paper.judgement import Finding, Judgement
 from collbench.analysis.paper.reference import Claim, ProgramConclusion, ProgramsPaper, Selector
 from collbench.schema.case import Case
