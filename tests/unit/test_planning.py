@@ -28,9 +28,17 @@ def test_six_launches_settle_one_cell_of_a_hundred_that_takes_twice_the_time() -
 
 def test_among_more_cells_it_takes_more_launches_to_stand_out() -> None:
     ratio = Estimate(1.5, (1.1, 2.0), 7)
-    more = [launches_more(ratio, p_of(left), 0.02) for left in (1, 10, 100)]
+    more = [launches_more(ratio, p_of(left, 1 / 64), 0.02) for left in (1, 10, 100)]
     assert more == sorted(more, key=lambda k: k or 0)
     assert more[0] is not None and more[2] is not None and more[0] < more[2]
+
+
+def test_where_the_test_is_not_as_sure_as_the_interval_it_takes_more_launches() -> None:
+    """An interval of a median leaves out launches that are far off, and the test may not."""
+    ratio = Estimate(1.46, (1.28, 1.60), 25)
+    more = [launches_more(ratio, PValues(p, 0.2, 16, 16, 2000, 1), 0.02) for p in (1 / 2000, 0.007, 0.05)]
+    assert more[0] is not None and more[1] is not None and more[2] is not None
+    assert more[0] <= 2 and 10 < more[1] < 60 and more[2] > 1.5 * more[1]
 
 
 def test_after_the_launches_that_are_advised_four_cells_in_five_have_a_verdict() -> None:

@@ -40,7 +40,8 @@ def test_the_verdict_is_one_sentence_and_the_losses_come_first(compare: Collbenc
     first, *lines = found.out.splitlines()
     assert first == (
         "multi strict against host: 2 of 6 cells are slower, worst +50.0 % (+50.0 .. +50.0) at 64; "
-        "1 faster, -25.0 % (-25.0 .. -25.0) at 512; 1 same within 2 %; 1 open; 1 not compared"
+        "1 faster, -25.0 % (-25.0 .. -25.0) at 512; 1 same within 2 %; "
+        "1 open (a loss of up to 25.3 % at 32K is not excluded); 1 not compared"
     )
     assert "* not compared: multi strict: failed: died" in lines
     assert "* every cell, with its times: --all (3 more)" in lines
@@ -69,10 +70,29 @@ def test_nothing_slower_is_said_with_what_is_not_known(compare: Collbench, tmp_p
     host, multi = sides("a", 8)
     run = write_run(tmp_path / "run", {host: spread(US, 4), multi: spread(US, 4)})
     assert compare(run, "--by", "policy").out.splitlines()[:2] == [
-        "multi strict against host: None of 1 cell is slower; 1 open",
-        "* 1 open: at least 2 more launches needed (collbench launch PLAN --until decided launches again what is open, "
-        "and nothing else)",
+        "multi strict against host: Nothing is established of 1 cell; 1 open",
+        "* 1 open: at least 2 more launches needed (collbench launch PLAN --until decided measures every cell until it "
+        "is decided)",
     ]
+
+
+def test_a_loss_that_is_not_excluded_is_not_called_none(compare: Collbench, tmp_path: Path) -> None:
+    host, multi = sides("a", 8)
+    noisy = [US * (0.8 if n % 2 else 1.3) for n in range(10)]
+    cells: dict[Case, list[Entry]] = {host: spread(US, 10, 0.001), multi: [*noisy]}
+    first = compare(write_run(tmp_path / "run", cells), "--by", "policy").out.splitlines()[0]
+    assert "Nothing is established of 1 cell; 1 open (a loss of up to 30.0 % is not excluded)" in first
+    host, multi = sides("a", 16)
+    cells |= {host: spread(US, 10, 0.001), multi: spread(US, 10, 0.001)}
+    first = compare(write_run(tmp_path / "more", cells), "--by", "policy").out.splitlines()[0]
+    assert "None of 2 cells is established to be slower; 1 same within 2 %; 1 open (a loss of" in first
+
+
+def test_with_every_cell_nothing_is_left_to_ask_for(compare: Collbench, run: Path) -> None:
+    out = compare(run, "--by", "policy", "--all").out
+    assert "--all (" not in out and "what differs" not in out
+    short = compare(run, "--by", "policy").out
+    assert short.splitlines()[-1].startswith("* difference: the median of the ratios within blocks of launches")
 
 
 def test_of_many_differences_the_largest_losses_are_shown(compare: Collbench, tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ CHANCE = 0.8
 #: The usual size of differences (logarithm of a ratio).
 USUAL = 0.2
 
+#: A p above a half says nothing of the spread.
+_LEAST_SCORE = 0.67
+
 _NORMAL = NormalDist()
 
 
@@ -41,13 +44,26 @@ def launches_more(ratio: Estimate, p: PValues, margin: float) -> int | None:
     if hidden_by_clock(ratio, margin):
         return None
     low, high = (math.log(end) for end in ratio.interval)
-    known = _Known(abs(math.log(ratio.value)), max((high - low) / 2 - ratio.resolution, 1e-9) / _score(0.05), ratio.n)
+    effect, error = abs(math.log(ratio.value)), max((high - low) / 2 - ratio.resolution, 1e-9) / _score(0.05)
+    of_test = max(error, _error_of_test(effect, p))
     later = ratio.n + _TRIED
-    half = known.error * np.sqrt(ratio.n / later)
-    beyond = np.maximum(_score(ALPHA / p.left) * half + ratio.resolution, math.log1p(margin))
-    inside = np.maximum(math.log1p(margin) - _score(0.05) * half - ratio.resolution, 0.0)
-    enough = np.flatnonzero(known.chance_outside(beyond, later) + 1 - known.chance_outside(inside, later) >= CHANCE)
+    shorter = np.sqrt(ratio.n / later)
+    beyond = np.maximum(_score(ALPHA / p.left) * of_test * shorter + ratio.resolution, math.log1p(margin))
+    inside = np.maximum(math.log1p(margin) - _score(0.05) * error * shorter - ratio.resolution, 0.0)
+    by_test, by_interval = (_Known(effect, error, ratio.n, later_error) for later_error in (of_test, error))
+    chance = by_test.chance_outside(beyond, later) + 1 - by_interval.chance_outside(inside, later)
+    enough = np.flatnonzero(chance >= CHANCE)
     return int(_TRIED[enough[0]]) if len(enough) else None
+
+
+def _error_of_test(effect: float, p: PValues) -> float:
+    """The standard error with which a difference has the p that was found; 0 if no arrangement stands out more.
+
+    It is larger than the interval's where launches are far off that the interval, which is of the median, leaves out.
+    """
+    if p.p * p.arrangements < 2:
+        return 0.0
+    return effect / max(_score(p.p), _LEAST_SCORE)
 
 
 def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
@@ -59,11 +75,12 @@ def hidden_by_clock(ratio: Estimate, margin: float) -> bool:
 
 @dataclass(frozen=True)
 class _Known:
-    """A difference (logarithm) estimated from n launches, with its standard error."""
+    """A difference (logarithm) estimated from n launches, with its standard error, and that of estimates to come."""
 
     effect: float
     error: float
     n: int
+    later_error: float
 
     def chance_outside(self, bound: NDArray[np.float64], later: NDArray[np.int64]) -> NDArray[np.float64]:
         """The chance [m] that after `later` [m] launches the estimate lies beyond +-`bound` [m]."""
@@ -81,7 +98,7 @@ class _Known:
         """The same where the difference is `true` +- `unsure`: n launches had `effect`, the others are to come."""
         new = 1 - self.n / later
         centre = (1 - new) * self.effect + new * true
-        deviation = np.sqrt((new * unsure) ** 2 + new * (1 - new) * self.error**2)
+        deviation = np.sqrt((new * unsure) ** 2 + new * (1 - new) * self.later_error**2)
         return _above(bound, centre, deviation) + _above(bound, -centre, deviation)
 
 

@@ -109,8 +109,7 @@ def command(
     if style in COMPLETE:
         shown = tables(comparisons)
     else:
-        first, *differing = of_verdict(comparisons, margin)
-        shown = [first, *(tables(comparisons) if every else differing)]
+        shown = [*of_verdict(comparisons, margin, every), *(tables(comparisons) if every else ())]
     say(shown, found, style)
     return _exit_code(comparisons, fail_on, pairing)
 

@@ -167,15 +167,20 @@ def difference(comparison: Comparison) -> tuple[str, str]:
 
 
 def _explained(rows: Sequence[Comparison]) -> list[str]:
-    how = ("the median of the ratios within blocks of launches" if rows[0].blocks
-           else "the median of all ratios between launches of the two sides, which were not interleaved")  # fmt: skip
     verdicts = Counter(comparison.verdict for comparison in rows).most_common()
     family = max(comparison.cells for comparison in rows)
     return [
-        f"difference: {how}; positive: the other side is slower",
+        of_difference(rows[0].blocks),
         f"verdicts: {', '.join(f'{number} {name}' for name, number in verdicts)}",
         *([f"p adjusted: for the {family} cells that were tested together"] if family > 1 else []),
     ]
+
+
+def of_difference(in_blocks: bool) -> str:
+    """What a difference is: not that of the two medians beside it."""
+    how = ("the median of the ratios within blocks of launches" if in_blocks
+           else "the median of all ratios between launches of the two sides, which were not interleaved")  # fmt: skip
+    return f"difference: {how}; positive: the other side is slower"
 
 
 def of_launches(rows: Sequence[Comparison], planned: bool = True) -> list[str]:

@@ -11,11 +11,14 @@ from collbench.units import counted
 #: Reasons that are named, before the rest is counted.
 _MOST_REASONS = 2
 
+#: Numbers of launches that differ by less than this factor are told as the largest of them.
+_FAR = 3
+
 _OVER = f"needs more than {MOST} more launches"
 
 
-#: What measures only what is open.
-UNTIL = "collbench launch PLAN --until decided launches again what is open, and nothing else"
+#: What measures no longer what is decided.
+UNTIL = "collbench launch PLAN --until decided measures every cell until it is decided"
 
 
 def can_tell(comparisons: Iterable[Comparison]) -> bool:
@@ -32,14 +35,23 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
     why = sorted({_reason(one) for one in comparisons if one.launches_more is None})
     said = []
     if counts:
-        of = "" if len(counts) == len(comparisons) else f" for {len(counts)} of {len(comparisons)} cells"
-        number = counted(counts[-1], "more launch", "more launches")
-        said.append(f"about {number} would tell{of}")
+        said.append(_would_tell(counts, len(comparisons)))
     elif _OVER in why:
         said.append(f"not even {MOST} more launches would tell")
     others = [text for text in why if text != _OVER]
     more = [f"{len(others) - _MOST_REASONS} other reasons"] if len(others) > _MOST_REASONS else []
     return "; ".join((*said, *others[:_MOST_REASONS], *more))
+
+
+def _would_tell(counts: Sequence[int], cells: int) -> str:
+    """`about 5 more launches would tell for 1 of 15 cells, 794 for 8`: the fewest, and all that can be told."""
+    least, most = counts[0], counts[-1]
+    of = "" if len(counts) == cells else f" for {len(counts)} of {cells} cells"
+    if least * _FAR > most:
+        return f"about {counted(most, 'more launch', 'more launches')} would tell{of}"
+    first = sum(count < least * _FAR for count in counts)
+    number = counted(counts[first - 1], "more launch", "more launches")
+    return f"about {number} would tell for {first} of {cells} cells, {most} for {len(counts)}"
 
 
 def _few(comparison: Comparison) -> bool:

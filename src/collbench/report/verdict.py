@@ -10,6 +10,7 @@ from collbench.report.cells import disturbances
 from collbench.report.comparison import (
     common_case,
     difference,
+    of_difference,
     of_launches,
     row_launches,
     side_names,
@@ -33,26 +34,31 @@ _ORDER = {"slower": 0, "faster": 2}
 _EQUAL = ("same", "negligible")
 
 
-def tables(comparisons: Sequence[Comparison], margin: float) -> list[Table]:
-    """The verdict with what must be known of it, and a table of the cells that differ."""
+def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False) -> list[Table]:
+    """The verdict with what must be known of it, and a table of the cells that differ, unless `every` cell follows."""
     shown = _differing(comparisons)
-    left_out = len(comparisons) - len(shown[:MOST_ROWS])
+    left_out = 0 if every else len(comparisons) - len(shown[:MOST_ROWS])
     lines = [*_of_open(comparisons), *_refused(comparisons), *_remarks(comparisons)]
     lines += [f"every cell, with its times: --all ({left_out} more)"] if left_out else []
     found = [Table(sentence(comparisons, margin), (), (), tuple(lines))]
-    return [*found, _table(comparisons, shown[:MOST_ROWS])] if shown else found
+    return [*found, _table(comparisons, shown[:MOST_ROWS])] if shown and not every else found
 
 
 def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
-    """`b against a: 2 of 14 cells are slower, worst +12.0 % (+10.1 .. +13.9) at 64K; 9 same within 2 %; 3 open`."""
+    """`b against a: 2 of 14 cells are slower, worst +12.0 % (+10.1 .. +13.9) at 64K; 9 same within 2 %; 3 open`.
+
+    Of those that are open the largest loss that their intervals do not exclude: not significant is not no loss.
+    """
     by_verdict = {name: [one for one in comparisons if one.verdict == name] for name in ("slower", "faster")}
     slower, faster = by_verdict["slower"], by_verdict["faster"]
     number = len(comparisons)
     if slower:
         first = f"{len(slower)} of {counted(number, 'cell')} {'is' if len(slower) == 1 else 'are'} slower, "
         first += f"{'worst ' if len(slower) > 1 else ''}{_named(max(slower, key=_ratio), comparisons)}"
+    elif all(one.verdict in ("inconclusive", "not comparable") for one in comparisons):
+        first = f"Nothing is established of {counted(number, 'cell')}"
     else:
-        first = f"None of {counted(number, 'cell')} is slower"
+        first = f"None of {counted(number, 'cell')} is established to be slower"
     parts = [first]
     if faster:
         parts.append(f"{len(faster)} faster, {'at most ' if len(faster) > 1 else ''}"
@@ -61,10 +67,27 @@ def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
     unlike = sum(one.slow is not None for one in equal)
     tails = f" in the median, {unlike} of them with other numbers of slow launches" if unlike else ""
     parts += [f"{len(equal)} same within {margin * 100:g} %{tails}"] if equal else []
-    for name, word in (("inconclusive", "open"), ("not comparable", "not compared")):
-        count = sum(one.verdict == name for one in comparisons)
-        parts += [f"{count} {word}"] if count else []
+    open_ = [one for one in comparisons if one.verdict == "inconclusive"]
+    parts += [f"{len(open_)} open{_not_excluded(open_, comparisons)}"] if open_ else []
+    refused = sum(one.verdict == "not comparable" for one in comparisons)
+    parts += [f"{refused} not compared"] if refused else []
     return f"{_against(comparisons)}{'; '.join(parts)}"
+
+
+def _not_excluded(open_: Sequence[Comparison], among: Sequence[Comparison]) -> str:
+    """` (a loss of up to 148.8 % at 64K is not excluded)`; empty where no interval tells."""
+    known = [one for one in open_ if one.ratio is not None and one.ratio.interval is not None]
+    if not known:
+        return ""
+    largest = max(known, key=_upper)
+    loss = (_upper(largest) - 1) * 100
+    size = f" at {_size(largest)}" if len({_size(one) for one in among}) > 1 else ""
+    return f" (a loss of up to {loss:.1f} %{size} is not excluded)" if loss > 0 else ""
+
+
+def _upper(comparison: Comparison) -> float:
+    ratio = comparison.ratio
+    return 0.0 if ratio is None or ratio.interval is None else ratio.interval[1]
 
 
 def _against(comparisons: Sequence[Comparison]) -> str:
@@ -121,7 +144,8 @@ def _sides(comparison: Comparison) -> str:
 def _table(comparisons: Sequence[Comparison], shown: Sequence[Comparison]) -> Table:
     labels, shared = _labels(comparisons)
     rows = tuple(_row(one, labels[id(one)]) for one in shown)
-    return without_empty(Table(f"what differs{f': {shared}' if shared else ''}", COLUMNS, rows))
+    title = f"what differs{f': {shared}' if shared else ''}"
+    return without_empty(Table(title, COLUMNS, rows, (of_difference(shown[0].blocks),)))
 
 
 def _row(comparison: Comparison, label: str) -> tuple[str, ...]:
