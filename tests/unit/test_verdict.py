@@ -79,11 +79,11 @@ def test_nothing_slower_is_said_with_what_is_not_known(compare: Collbench, tmp_p
 def test_a_loss_that_is_not_excluded_is_not_called_none(compare: Collbench, tmp_path: Path) -> None:
     host, multi = sides("a", 8)
     noisy = [US * (0.8 if n % 2 else 1.3) for n in range(10)]
-    cells: dict[Case, list[Entry]] = {host: spread(US, 10, 0.001), multi: [*noisy]}
+    cells: dict[Case, list[Entry]] = {host: [*spread(US, 10, 0.001)], multi: [*noisy]}
     first = compare(write_run(tmp_path / "run", cells), "--by", "policy").out.splitlines()[0]
     assert "Nothing is established of 1 cell; 1 open (a loss of up to 30.0 % is not excluded)" in first
     host, multi = sides("a", 16)
-    cells |= {host: spread(US, 10, 0.001), multi: spread(US, 10, 0.001)}
+    cells |= {host: [*spread(US, 10, 0.001)], multi: [*spread(US, 10, 0.001)]}
     first = compare(write_run(tmp_path / "more", cells), "--by", "policy").out.splitlines()[0]
     assert "None of 2 cells is established to be slower; 1 same within 2 %; 1 open (a loss of" in first
 
