@@ -240,6 +240,13 @@ def test_a_damaged_archive_is_refused(run: Path, damage: Callable[[bytes], bytes
     assert refused(run).startswith("samples.zip: ")
 
 
+def test_of_an_archive_that_is_a_link_it_says_that_links_are_not_followed(run: Path) -> None:
+    packed_by_hand(run, [(names(run)[0], array_of())])
+    (run / "samples.zip").rename(run / "other.zip")
+    (run / "samples.zip").symlink_to("other.zip")
+    assert "a symbolic link, and links are not followed" in refused(run)
+
+
 def test_a_damaged_member_is_refused(run: Path) -> None:
     content = bytearray(packed_by_hand(run, [(names(run)[0], array_of())]))
     begin = content.index(b".npy") + 4
@@ -254,6 +261,13 @@ def test_an_archive_that_is_no_plain_file_is_refused(run: Path, make: Callable[[
     (run / "samples.zip").rename(run / "other.zip")
     make(run / "samples.zip")
     assert refused(run).startswith("samples.zip: ")
+
+
+def test_of_an_archive_that_is_a_link_it_says_that_links_are_not_followed(run: Path) -> None:
+    packed_by_hand(run, [(names(run)[0], array_of())])
+    (run / "samples.zip").rename(run / "other.zip")
+    (run / "samples.zip").symlink_to("other.zip")
+    assert "a symbolic link, and links are not followed" in refused(run)
 
 
 def test_a_damaged_archive_is_told_of_as_damaged_files_are(run: Path) -> None:

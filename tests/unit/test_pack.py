@@ -272,7 +272,10 @@ def test_the_command_packs_runs_and_says_what_that_saved(collbench: Collbench, r
 def test_the_command_refuses_with_a_line(collbench: Collbench, run: Path) -> None:
     done = collbench("pack", run.parent)
     assert done.returncode == 2
-    assert done.stderr == f"collbench: {run.parent}: not a run (No such file or directory: manifest.json).\n"
+    assert done.stderr == (
+        f"collbench: {run.parent}: not a run (No such file or directory: manifest.json). It holds "
+        f"1; name one of them, such as {run}.\n"
+    )
     with RunWriter.resume(run):
         done = collbench("pack", run)
     assert done.returncode == 1 and "another program is writing this run" in done.stderr

@@ -132,6 +132,13 @@ def test_a_name_does_not_begin_a_row_of_a_comparison(collbench: Program, tmp_pat
     )
 
 
+def test_latex_has_control_characters_written_out_and_compiles(collbench: Program, tmp_path: Path) -> None:
+    cells = {made_case(policy, image="a\x1b[31mb\n"): spread(1e-5, 7) for policy in ("host", "single")}
+    run = write_run(tmp_path / "run", cells)
+    printed = collbench("compare", run, "--by", "policy", "--style", "latex").stdout
+    assert "a\\textbackslash{}x1b" in printed and "\\x1b" not in printed
+
+
 @pytest.mark.slow
 def test_names_with_control_characters_leave_json_whole(collbench: Program, tmp_path: Path) -> None:
     cells = {made_case(policy, image="a\x7f\x85\x1b\u202eb"): spread(1e-5, 7) for policy in ("host", "single")}

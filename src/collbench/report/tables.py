@@ -7,6 +7,8 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from collbench.characters import in_one_line
+
 
 @dataclass(frozen=True)
 class Table:
@@ -117,7 +119,8 @@ def latex(tables: Iterable[Table]) -> str:
     """`tabular` environments with the rules of the package booktabs, each in a `table` with a caption."""
     parts = []
     for table in map(joined, tables):
-        body = _tabulated(table.rows, list(table.columns), "latex_booktabs")
+        rows = [[in_one_line(cell) for cell in row] for row in table.rows]
+        body = _tabulated(rows, list(table.columns), "latex_booktabs")
         notes = "".join(f"% {_latex(' '.join(note.split()))}\n" for note in table.notes)
         parts.append(f"\\begin{{table}}\n\\caption{{{_latex(table.title)}}}\n{body}\n{notes}\\end{{table}}\n")
     return "\n".join(parts)
@@ -146,6 +149,7 @@ _LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciiti
 
 
 def _latex(text: str) -> str:
+    text = in_one_line(text)
     return "".join(f"\\{letter}" if letter in "&%$#_" else _LATEX.get(letter, letter) for letter in text)
 
 

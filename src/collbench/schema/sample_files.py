@@ -200,16 +200,21 @@ def _checked(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipFile:
     return archive
 
 
+_LINK = "a symbolic link, and links are not followed: put the file itself there"
+
+
 def _open_regular(folder: Path, name: str) -> int:
     """A regular file in the folder, opened. The folder must not be a link, which could lead to another run."""
     if os.open not in os.supports_dir_fd:  # Windows cannot refuse a link when opening it
         path = folder / name
         if path.resolve(strict=True) != folder.parent.resolve() / folder.name / name:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            raise OSError(errno.ELOOP, _LINK)
         return _regular(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0)), path)
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if folder.name == FOLDER else 0))
     try:
         return _regular(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened), folder / name)
+    except OSError as error:
+        raise OSError(errno.ELOOP, _LINK) if error.errno == errno.ELOOP else error from None
     finally:
         os.close(opened)
 

@@ -295,7 +295,13 @@ def read_manifest(directory: Path) -> Manifest:
         return manifests.decode(read_whole(path, LARGEST_MANIFEST), str(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).") from error
+        raise RunReadError(f"{directory}: not a run ({reason}: manifest.json).{_runs_in(directory)}") from error
+
+
+def _runs_in(directory: Path) -> str:
+    """Of a folder of runs, which one could be meant."""
+    found = sorted(path.parent for path in directory.glob("*/manifest.json"))
+    return f" It holds {len(found)}; name one of them, such as {found[0]}." if found else ""
 
 
 class RecordStream:
