@@ -263,13 +263,6 @@ def test_an_archive_that_is_no_plain_file_is_refused(run: Path, make: Callable[[
     assert refused(run).startswith("samples.zip: ")
 
 
-def test_of_an_archive_that_is_a_link_it_says_that_links_are_not_followed(run: Path) -> None:
-    packed_by_hand(run, [(names(run)[0], array_of())])
-    (run / "samples.zip").rename(run / "other.zip")
-    (run / "samples.zip").symlink_to("other.zip")
-    assert "a symbolic link, and links are not followed" in refused(run)
-
-
 def test_a_damaged_archive_is_told_of_as_damaged_files_are(run: Path) -> None:
     packed_by_hand(run, [("../x", b"")])
     (doubt,) = observe(run).doubts
