@@ -1,4 +1,4 @@
-"""`launch --until decided` on the fake engine: who is launched again, what is said, and what such a run is worth."""
+"""`launch --until decided` on the fake engine: what is measured again, what is said, and what such a run is worth."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.record import Samples
 from collbench.schema.store import read_run
 from collbench.schema.summary import summarise
+from collbench.schema.world_plan import chosen_of, load_world_plan
 
 TOML = """
 collectives = ["bcast"]
@@ -57,7 +58,8 @@ def taking(takes: Takes, plan: LaunchPlan, stop_at: int | None = None) -> Play:
         cell, out = command.world.cell, command.world.folders.out
         (out / "samples").mkdir(parents=True)
         lines = []
-        for case in [one for asked in cases_in(plan, cell) for one in asked.identities]:
+        only = chosen_of(load_world_plan(command.world.folders.plan))
+        for case in [one for asked in cases_in(plan, cell) for one in asked.identities if not only or one.key in only]:
             place = f"{cell.policy} {cell.isolation}"
             samples = np.full(2, round(takes(place, case, draw.normal()) * 1000))
             name = f"samples/{case['size']}.npy"

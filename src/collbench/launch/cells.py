@@ -14,6 +14,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
+from collbench.schema.case import Case
 from collbench.schema.launch_plan import Affinity, LaunchPlan
 from collbench.schema.plan import Benchmark, Plan, name_of
 from collbench.units import counted
@@ -68,11 +69,15 @@ class LaunchCell:
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of a cell: in the `number`-th block, as the `sequence`-th of the experiment, both from 0."""
+    """One start of a cell: in the `number`-th block, as the `sequence`-th of the experiment, both from 0.
+
+    `only` are the cases that it measures, as its world records them; None: all of its cell.
+    """
 
     cell: LaunchCell
     number: int
     sequence: int
+    only: frozenset[Case] | None = None
 
 
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:
