@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from collbench.analysis.compare import MARGIN, verdict_on
 from collbench.analysis.deciding import questions
 from collbench.analysis.estimate import FEWEST, Estimate
-from collbench.analysis.next_block import next_block
+from collbench.analysis.next_block import Executed, next_block
 from collbench.analysis.observations import Cell, observe
 from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
 from collbench.analysis.sequential import evidence, ratio_at_any_time
@@ -29,22 +29,32 @@ Side = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which sides of an experiment are compared, and what measuring takes (s): `start` of a place, `case` of a side."""
+    """Which sides of an experiment are compared, and what measuring takes (s): `start` of a place, `case` of a side.
+
+    `programs`: they are programs, which are measured or not executed at all.
+    """
 
     pairs: list[tuple[Side, Side]]
     start: dict[int, float]
     case: dict[Side, float]
+    programs: bool = False
 
-    def cost(self, measured: dict[int, frozenset[int]]) -> NDArray[np.float64]:
-        """Of one block, by place what is measured there: launches, measurements, seconds."""
-        sides = [side for side in self.case if side[1] in measured.get(side[0], ())]
-        seconds = sum(self.start[place] for place in measured) + sum(self.case[side] for side in sides)
-        return np.array([len(measured), len(sides), seconds])
+    def measured(self, block: dict[int, Executed[int]]) -> set[Side]:
+        """The sides of which a block has records."""
+        of_place = {place: found.here | (found.elsewhere if self.programs else set()) for place, found in block.items()}
+        return {side for side in self.case if side[1] in of_place.get(side[0], ())}
+
+    def cost(self, block: dict[int, Executed[int]]) -> NDArray[np.float64]:
+        """Of one block: launches, measurements, seconds."""
+        sides, briefly = self.measured(block), sum(len(found.elsewhere) for found in block.values())
+        seconds = sum(self.start[place] for place in block) + sum(self.case[side] for side in sides)
+        return np.array([len(block), len(sides), seconds + (0 if self.programs else CASE * briefly)])
 
     @property
     def whole(self) -> NDArray[np.float64]:
         """The cost of a block in which everything is measured."""
-        return self.cost({place: frozenset(subject for _, subject in self.case) for place in self.start})
+        everything = Executed(frozenset(subject for _, subject in self.case), frozenset[int]())
+        return self.cost(dict.fromkeys(self.start, everything))
 
 
 def made_up(sizes: int, places: int = 2) -> Layout:
@@ -70,7 +80,9 @@ def as_in(run: Path) -> tuple[Layout, NDArray[np.float64]]:
         first, more = engines.get(where.engine).start_seconds
         start[place] = first + more * (where.ranks - 1) * (where.policy == "single")
     pairs = [(side[id(pair.base)], side[id(pair.other)]) for pair in found]
-    return Layout(pairs, start, {side[id(cell)]: _seconds(cell) for cell in cells}), np.log(times).transpose(1, 2, 0)
+    programs = not any(cell.case["backend"] for cell in cells)
+    case = {side[id(cell)]: _seconds(cell) for cell in cells}
+    return Layout(pairs, start, case, programs), np.log(times).transpose(1, 2, 0)
 
 
 def _subject(cell: Cell) -> Case:
@@ -118,8 +130,8 @@ def until(logs: NDArray[np.float64], layout: Layout) -> Ended:
         if not sides or number == most:
             break
         wanted = next_block(layout.pairs, sides)
-        cost = cost + layout.cost(wanted)
-        measured[number] = [all(subject in wanted.get(place, ()) for place, subject in pair) for pair in layout.pairs]
+        cost, of_block = cost + layout.cost(wanted), layout.measured(wanted)
+        measured[number] = [base in of_block and other in of_block for base, other in layout.pairs]
     return Ended(verdicts, decided, blocks, cost)
 
 

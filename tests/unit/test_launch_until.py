@@ -58,8 +58,8 @@ def taking(takes: Takes, plan: LaunchPlan, stop_at: int | None = None) -> Play:
         cell, out = command.world.cell, command.world.folders.out
         (out / "samples").mkdir(parents=True)
         lines = []
-        only = chosen_of(load_world_plan(command.world.folders.plan))
-        for case in [one for asked in cases_in(plan, cell) for one in asked.identities if not only or one.key in only]:
+        chosen = chosen_of(load_world_plan(command.world.folders.plan))
+        for case in [one for asked in cases_in(plan, cell) for one in asked.identities if chosen.measures([one])]:
             place = f"{cell.policy} {cell.isolation}"
             samples = np.full(2, round(takes(place, case, draw.normal()) * 1000))
             name = f"samples/{case['size']}.npy"

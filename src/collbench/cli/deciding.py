@@ -8,22 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from collbench.analysis.deciding import TRIED, Standing, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST
-from collbench.analysis.next_block import next_block
+from collbench.analysis.next_block import Executed, next_block
 from collbench.analysis.observations import Cell, apply_manifests, collect
 from collbench.cli.duration import seconds_of_launch
-from collbench.launch.cells import LaunchCell
+from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.units import counted, format_long
+from collbench.workloads.case import ProgramCase
 
 #: How many open comparisons are named.
 _NAMED = 3
-
-#: By cell the cases that its launches measure, as their worlds record them.
-Measured = Mapping[LaunchCell, frozenset[Case]]
 
 
 def cells_of(expanded: ExpandedPlan) -> dict[Case, LaunchCell]:
@@ -53,8 +51,8 @@ class Decider:
         self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._begun, self._before, self._over = clock(), len(records), False
 
-    def __call__(self, block: int) -> Measured | None:
-        """What is measured in a block: what is open in a comparison. The records of blocks before it decide alone."""
+    def __call__(self, block: int) -> Mapping[LaunchCell, Part] | None:
+        """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
         if block < TRIED:
             return None
         found = self._standing(block)
@@ -74,14 +72,13 @@ class Decider:
         apply_manifests(cells.values(), [self._manifest])
         return standing(list(cells.values()), block, self._expanded.plan.launches)
 
-    def _wanted(self, found: Sequence[Standing], block: int) -> Measured:
+    def _wanted(self, found: Sequence[Standing], block: int) -> dict[LaunchCell, Part]:
         sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
         compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in found]
         wanted = {sides[cell.case] for cell in still_open(found)}
         if block < FEWEST:  # what is compared with nothing gets as many launches as an interval needs
             wanted |= set(sides.values()).difference(*compared)
-        subjects = next_block(compared, wanted)
-        return {cell: cases for cell in subjects if (cases := _measuring(self._expanded, cell, subjects[cell]))}
+        return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
 
     def finish(self) -> None:
         """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be."""
@@ -95,24 +92,26 @@ class Decider:
         of_launches, of_cases = len(self._expanded.order), most * len(self._cells)
         self._say(f"{len(launches)} of {of_launches} launches, {len(measured)} of {of_cases} measurements", 0)
 
-    def _next(self, wanted: Measured, more: int) -> str:
+    def _next(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
         if not wanted:
             return ". Nothing is left to decide"
-        launches, cases = len(wanted) * more, sum(map(len, wanted.values()))
+        launches, cases = len(wanted) * more, sum(len(part.measured) for part in wanted.values())
         each = f"{len(wanted)} of {counted(len(self._expanded.cells), 'cell')}"
         again = f"{cases} of {counted(len(self._cells), 'case')} measured again, in {each}"
         return f"; {again}; at most {counted(launches, 'launch', 'launches')}{self._time_left(wanted, more)}"
 
-    def _time_left(self, wanted: Measured, more: int) -> str:
+    def _time_left(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
         """`, 3 min`: as it took so far, by what the launches measured; empty where none was performed."""
         performed: dict[tuple[LaunchCell, int], set[Case]] = {}
         for record in self._records[self._before :]:
             launch = (self._cells[record.case], record.launch)
             performed.setdefault(launch, set()).add(self._as_asked[record.case])
-        estimated = sum(seconds_of_launch(self._expanded, cell, cases) for (cell, _), cases in performed.items())
+        estimated = sum(
+            seconds_of_launch(self._expanded, cell, Part(frozenset(cases))) for (cell, _), cases in performed.items()
+        )
         if not estimated:
             return ""
-        later = more * sum(seconds_of_launch(self._expanded, cell, cases) for cell, cases in wanted.items())
+        later = more * sum(seconds_of_launch(self._expanded, cell, part) for cell, part in wanted.items())
         return f", {format_long((self._clock() - self._begun) / estimated * later)}"
 
 
@@ -121,15 +120,16 @@ def _subject(case: Case) -> Case:
     return Case(workload=case.workload, what=case.what, how=case.how)
 
 
-def _measuring(expanded: ExpandedPlan, cell: LaunchCell, subjects: frozenset[Case]) -> frozenset[Case]:
-    """The cases of a cell that are recorded when these are measured there: a program has all of its measures."""
-    asked = (case.identities for case in expanded.cases[cell])
-    return frozenset(
-        identity
-        for identities in asked
-        if any(_subject(one) in subjects for one in identities)
-        for identity in identities
-    )
+def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Part:
+    """What a launch of a cell executes. A brief execution of a program would take as long, so it is measured then."""
+    measured, brief = set[Case](), set[Case]()
+    for case in expanded.cases[cell]:
+        subjects = {_subject(identity) for identity in case.identities}
+        if subjects & found.here or (isinstance(case, ProgramCase) and subjects & found.elsewhere):
+            measured.update(case.identities)
+        elif subjects & found.elsewhere:
+            brief.update(case.identities)
+    return Part(frozenset(measured), frozenset(brief))
 
 
 def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from collbench import backends, workloads
 from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
-from collbench.launch.cells import LaunchCell
+from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
-from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
 from collbench.units import counted, format_long
@@ -57,14 +54,15 @@ def seconds_of(expanded: ExpandedPlan) -> float:
     return expanded.plan.launches * sum(seconds_of_launch(expanded, cell) for cell in expanded.cells)
 
 
-def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, only: Collection[Case] | None = None) -> float:
-    """The estimated duration of a launch (s) that measures `only` these cases, or all of its cell."""
+def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: Part | None = None) -> float:
+    """The estimated duration of a launch (s), of which only this `part` is executed."""
     placement = expanded.placements[cell]
     first, more = engines.get(cell.engine).start_seconds
     start = first + more * (len(placement.boxes) - 1)
-    cases = [
-        case for case in expanded.cases[cell] if only is None or any(identity in only for identity in case.identities)
-    ]
+    cases = expanded.cases[cell]
+    if part is not None:
+        cases = tuple(case for case in cases if any(identity in part.measured for identity in case.identities))
+        start += CASE * len(part.brief)
     cores = len({core for slot in placement.slots for core in slot.cores})
     if cell.ranks > 1 and any(map(_meets_by_torch, cases)):
         start += MEETING * (1 + cell.ranks / cores)

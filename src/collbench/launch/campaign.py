@@ -9,7 +9,7 @@ from itertools import groupby
 
 from collbench.errors import LaunchFailed, LaunchLost
 from collbench.launch import engines
-from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.engines.spec import Session
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.keeping import Keeper, LaunchSink, placed
@@ -26,8 +26,8 @@ from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Record
 
-#: The cells that are launched in a block with the cases that each measures, as its world records them; None: all.
-Wanted = Callable[[int], Mapping[LaunchCell, frozenset[Case]] | None]
+#: The cells that are launched in a block, with what each executes; None: all.
+Wanted = Callable[[int], Mapping[LaunchCell, Part] | None]
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ def run_campaign(
     """
     with cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
-            cases = wanted(block)
-            if cases is not None and not cases:
+            parts = wanted(block)
+            if parts is not None and not parts:
                 return
-            for launch in launches if cases is None else _of_some(prepared.expanded, launches, cases, known):
+            for launch in launches if parts is None else _of_some(prepared.expanded, launches, parts, known):
                 if (launch.cell, launch.number) in done:
                     continue
                 prepared.sessions[launch.cell.engine].ready()
@@ -135,14 +135,14 @@ def run_campaign(
 
 
 def _of_some(
-    expanded: ExpandedPlan, launches: Iterable[Launch], cases: Mapping[LaunchCell, frozenset[Case]],
+    expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, Part],
     known: frozenset[tuple[Case, int]],
 ) -> Iterator[Launch]:  # fmt: skip
-    """Those launches of a block that measure something of these cases which is not known."""
+    """Those launches of a block that measure something which is not known."""
     for launch in launches:
-        asked = cases.get(launch.cell, frozenset())
-        if any((placed(case, launch.cell), launch.number) not in known for case in asked):
-            yield launch if asked == expanded.expected[launch.cell] else replace(launch, only=asked)
+        part = parts.get(launch.cell, Part(frozenset()))
+        if any((placed(case, launch.cell), launch.number) not in known for case in part.measured):
+            yield launch if part.measured == expanded.expected[launch.cell] else replace(launch, only=part)
 
 
 def _perform(
@@ -150,7 +150,7 @@ def _perform(
 ) -> LaunchFailed | None:
     expanded, cell = prepared.expanded, launch.cell
     stack, placement = prepared.stacks.of(cell), expanded.placements[cell]
-    expected = expanded.expected[cell] if launch.only is None else launch.only
+    expected = expanded.expected[cell] if launch.only is None else launch.only.measured
     beneath, each = stack.beneath.get(cell.storage or ""), expanded.plan.until == "decided"
     keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known, beneath, each)
     session = prepared.sessions[cell.engine]

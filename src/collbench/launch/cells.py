@@ -68,16 +68,27 @@ class LaunchCell:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a launch executes of its cell's cases, as its world records them: `brief` are those without a record.
+
+    They are executed in their places, so that what follows them finds the same as where they are measured.
+    """
+
+    measured: frozenset[Case]
+    brief: frozenset[Case] = frozenset()
+
+
+@dataclass(frozen=True)
 class Launch:
     """One start of a cell: in the `number`-th block, as the `sequence`-th of the experiment, both from 0.
 
-    `only` are the cases that it measures, as its world records them; None: all of its cell.
+    `only` is what it executes; None: all cases of its cell.
     """
 
     cell: LaunchCell
     number: int
     sequence: int
-    only: frozenset[Case] | None = None
+    only: Part | None = None
 
 
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:

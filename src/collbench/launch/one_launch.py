@@ -69,7 +69,8 @@ def run_launch(
             user = engines.get(launch.cell.engine).user()
             storage = stacked.enter_context(storage_of(launch.cell, plan.folder, user))
             inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
-            inner = inner if launch.only is None else plan_of_some(inner, launch.only)
+            if launch.only is not None:
+                inner = plan_of_some(inner, launch.only.measured, launch.only.brief)
             at = stacked.enter_context(folders(inner, user, cores, session.folder, places(launch.cell, placement)))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))

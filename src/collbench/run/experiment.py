@@ -52,7 +52,8 @@ from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
-from collbench.schema.world_plan import chosen_of
+from collbench.schema.world_plan import ALL_CASES, Chosen, chosen_of
+from collbench.timing.stops import Fixed
 from collbench.units import format_bytes
 from collbench.workloads.case import ProgramCase
 
@@ -83,8 +84,8 @@ class PlanRunner:
     """A plan with everything that is known before a world exists.
 
     `backends` and `cases` belong together; programs come last, with `world_for` as their backend. `skipped` are the
-    records of backends that are not usable here, where the plan allows that. `only` are the keys of the cases that are
-    measured (empty: all); the others are part of the world, which is what it would be if they were measured too.
+    records of backends that are not usable here, where the plan allows that. `chosen` are the cases that are
+    executed; the others are part of the world, which is what it would be if they were executed too.
     """
 
     plan: Plan
@@ -93,20 +94,17 @@ class PlanRunner:
     backends: tuple[Backend, ...]
     cases: tuple[tuple[CollectiveCase | ProgramCase, ...], ...]
     skipped: tuple[Record, ...] = ()
-    only: frozenset[str] = frozenset()
+    chosen: Chosen = ALL_CASES
 
     @property
     def identities(self) -> tuple[Case, ...]:
         """The cases of all records to come."""
-        measured = (case for number in range(len(self.cases)) for case in self.measured(number))
+        measured = (case for cases in self.cases for case in cases if self.chosen.measures(case.identities))
         return tuple(identity for case in measured for identity in case.identities)
 
-    def measured(self, number: int) -> tuple[CollectiveCase | ProgramCase, ...]:
-        """The cases of a backend that are measured. A program measures all or nothing of what it gives times for."""
-        return tuple(case for case in self.cases[number] if self.wants(case))
-
-    def wants(self, case: MeasuredCase) -> bool:
-        return not self.only or any(identity.key in self.only for identity in case.identities)
+    def executed(self, number: int) -> tuple[CollectiveCase | ProgramCase, ...]:
+        """The cases of a backend that are executed."""
+        return tuple(case for case in self.cases[number] if self.chosen.executes(case.identities))
 
 
 def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> PlanRunner:
@@ -125,16 +123,16 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
     programs = program_cases(plan, ranks)
     _refuse_folder(plan)
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in usable)
-    options, only = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu), chosen_of(plan)
+    options, chosen = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu), chosen_of(plan)
     skipped = tuple(
         record
         for name, reason in unusable.items()
         for case in cases_of(plan, name, backends.get(name).world_size(options))
         for record in _skip(case, reason)
-        if not only or record.case.key in only
+        if chosen.measures((record.case,))
     )
     return PlanRunner(
-        plan, options, command, (*usable, *starting), (*cases, programs) if starting else cases, skipped, only
+        plan, options, command, (*usable, *starting), (*cases, programs) if starting else cases, skipped, chosen
     )
 
 
@@ -159,7 +157,7 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     """
     refused: list[Record] = []
     begun = False
-    asked = [number for number in range(len(experiment.backends)) if experiment.measured(number)]
+    asked = [number for number in range(len(experiment.backends)) if experiment.executed(number)]
     for number in asked:
         try:
             _run_backend(experiment, number, sink, begins=not begun)
@@ -169,7 +167,8 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
             error.everywhere = True
             if experiment.plan.unusable == "refuse" or (last and not begun):
                 raise
-            refused += [record for case in experiment.measured(number) for record in _skip(case, str(error))]
+            measured = (case for case in experiment.cases[number] if experiment.chosen.measures(case.identities))
+            refused += [record for case in measured for record in _skip(case, str(error))]
     if launcher.detect().rank == 0:
         for record in (*experiment.skipped, *refused):
             sink.add(record, None)
@@ -228,7 +227,10 @@ def _measure_backend(
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
-    for case in experiment.measured(number):
+    for case in experiment.executed(number):
+        if not experiment.chosen.measures(case.identities):
+            _measured(case, experiment.plan, session, replace(method, stop=Fixed(1)), watch, sink)
+            continue
         for record, samples in _measured(case, experiment.plan, session, method, watch, sink):
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
     watch.beat(f"ending {backend.name}")
