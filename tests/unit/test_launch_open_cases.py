@@ -90,6 +90,7 @@ def test_each_line_says_what_is_measured_again_and_the_last_what_was(launch: Lau
     assert "at most about " in err.splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("takes", "stop_at", "cut"), [(at_64k, 30, 0), (at_64k, 30, 1), (at_64k, 9, 2), (noisy, 33, 1)]
 )
