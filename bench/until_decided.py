@@ -139,7 +139,7 @@ def _judged(logs: NDArray[np.float64], measured: NDArray[np.bool_], most: int) -
     """Verdicts after these blocks, and whether a later one is too unlikely."""
     of_pairs = [np.flatnonzero(column) for column in measured.T]
     found = evidence([{n: logs[n, pair] for n in own.tolist()} for pair, own in enumerate(of_pairs)])
-    verdicts, hopeless = [], []
+    verdicts, hopeless = list[str](), list[bool]()
     for pair, own in enumerate(of_pairs):
         mine = logs[own, pair]
         verdicts.append(verdict_on(at_any_time(mine), found[pair].p_adjusted, MARGIN))
