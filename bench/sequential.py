@@ -2,8 +2,8 @@
 
     python bench/sequential.py
 
-A comparison is launched in blocks until it is decided or given up, at most 20 times, and beside it 20 times as a plan
-without `until` does. Drawn from a run: its blocks' log ratios, each pair's median taken out, blocks in any order with
+Comparisons are measured in blocks until they are decided or given up, at most 20 times, and beside it 20 times as in a
+plan without `until`. Drawn from a run: its blocks' log ratios, each pair's median taken out, blocks in any order with
 both names exchanged at random, and a difference planted. Needs NumPy, SciPy and collbench; times mean nothing here.
 """
 
@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from results import keep, table
+from until_decided import Layout, as_in, at_any_time, made_up, until
 
 from collbench.analysis.compare import MARGIN, verdict_on
-from collbench.analysis.deciding import questions
-from collbench.analysis.estimate import FEWEST, Estimate, ratio_in_blocks
-from collbench.analysis.observations import observe
-from collbench.analysis.outlook import LEAST_CHANCE, chance_of_verdict
-from collbench.analysis.sequential import evidence, ratio_at_any_time
+from collbench.analysis.estimate import FEWEST, ratio_in_blocks
+from collbench.analysis.sequential import evidence
 from collbench.analysis.significance import Launches, p_values
 
 MOST = 20
@@ -102,28 +100,6 @@ def fixed(logs: NDArray[np.float64]) -> list[str]:
     ]
 
 
-def at_any_time(logs: NDArray[np.float64]) -> Estimate:
-    """The ratio of one pair, by its log ratios."""
-    return ratio_at_any_time(np.exp(logs).tolist(), [1.0] * len(logs))
-
-
-def until(logs: NDArray[np.float64]) -> tuple[list[str], NDArray[np.int64]]:
-    """Verdicts on pairs [blocks, pairs] that are measured until decided, and how many blocks each was measured."""
-    pairs = logs.shape[1]
-    verdicts, measured, open_ = ["inconclusive"] * pairs, np.full(pairs, FEWEST), np.ones(pairs, dtype=bool)
-    for blocks in range(FEWEST, len(logs) + 1):
-        measured[open_] = blocks
-        found = evidence([dict(enumerate(logs[: measured[pair], pair].tolist())) for pair in range(pairs)])
-        for pair in np.flatnonzero(open_).tolist():
-            of_pair = logs[:blocks, pair]
-            verdicts[pair] = verdict_on(at_any_time(of_pair), found[pair].p_adjusted, MARGIN)
-            hopeless = chance_of_verdict(of_pair.tolist(), len(logs) - blocks, MARGIN) < LEAST_CHANCE
-            open_[pair] = verdicts[pair] == "inconclusive" and not hopeless
-        if not open_.any():
-            break
-    return verdicts, measured
-
-
 def alarms(noise: Noise, draw: Draw, experiments: int) -> dict[str, float]:
     """Shares of experiments in which somebody who looks after every block ever sees a difference, or a wrong `same`."""
     seen = {"bets": 0, "fixed test at every look": 0, "wrong same": 0}
@@ -147,56 +123,50 @@ def alarms(noise: Noise, draw: Draw, experiments: int) -> dict[str, float]:
     return {name: number / scale.get(name, experiments) for name, number in seen.items()}
 
 
-def drawn_from(run: str) -> tuple[Noise, list[int]]:
-    """Noise as in a run, with as many pairs; and for each pair, which cell of the plan it is the other side of."""
-    cells = list(observe(RESULTS / run).cells.values())
-    pairs = [pair for of_factor in questions(cells).values() for pair in of_factor]
-    pairs = [pair for pair in pairs if len(pair.base.medians) > 2 and pair.base.launches == pair.other.launches]
-    launches = min(len(pair.base.medians) for pair in pairs)
-    sides = np.log([[cell.medians[:launches] for cell in (pair.base, pair.other)] for pair in pairs]).transpose(1, 2, 0)
+def drawn_from(run: str) -> tuple[Noise, Layout]:
+    """Noise as in a run, and what the run compares."""
+    layout, sides = as_in(RESULTS / run)
     sides -= np.median(sides, axis=1, keepdims=True)
     sides[1] -= np.median(sides[1] - sides[0], axis=0)
-    places = [pair.other.case.where for pair in pairs]
-    index = {place: number for number, place in enumerate(dict.fromkeys(places))}
 
     def noise(draw: Draw, blocks: int, pairs: int) -> NDArray[np.float64]:
-        drawn = sides[:, draw.integers(launches, size=blocks)]
+        drawn = sides[:, draw.integers(sides.shape[1], size=blocks)]
         return np.asarray(np.where(draw.random((1, blocks, 1)) < 0.5, drawn, drawn[::-1]))
 
-    return noise, [index[place] for place in places]
+    return noise, layout
 
 
-def planted(noise: Noise, cells: list[int], draw: Draw, experiments: int) -> dict[str, float]:
-    """Experiments in which pairs differ by `PLANTED` in turn: how verdicts agree, and what part of launches is used."""
-    effects = np.log1p(np.array(PLANTED))
-    count = dict.fromkeys(("alike", "decided by 20 alone", "decided by bets alone", "contrary", "pairs"), 0)
-    used, own, found_by = [], list[float](), {"bets": np.zeros(len(PLANTED)), "fixed": np.zeros(len(PLANTED))}
+#: What is counted of an experiment that ended when decided, in the order of `Layout.cost`.
+COSTS = ("launches", "measurements", "seconds")
+
+
+def planted(noise: Noise, layout: Layout, draw: Draw, experiments: int) -> dict[str, float]:
+    """Experiments in which pairs differ by `PLANTED` in turn: how verdicts agree, and what part of all is used."""
+    effects, pairs = np.log1p(np.array(PLANTED)), len(layout.pairs)
+    count = dict.fromkeys(("alike", "decided by 20 alone", "decided by bets alone", "contrary", "other later"), 0)
+    used, own = [], list[float]()
+    found_by = {"bets": np.zeros(len(PLANTED)), "fixed": np.zeros(len(PLANTED))}
     total = np.zeros(len(PLANTED))
     for number in range(experiments):
-        which = (np.arange(len(cells)) + number) % len(PLANTED)
-        logs = noise(draw, MOST, len(cells))
+        which = (np.arange(pairs) + number) % len(PLANTED)
+        logs = noise(draw, MOST, pairs)
         logs[1] += effects[which]
-        (sooner, measured), all_of_it = until(logs[1] - logs[0]), fixed(logs)
-        used.append(_launches(measured, cells) / MOST)
-        own.append(float(measured.mean()) / MOST)
-        for pair, (mine, theirs) in enumerate(zip(sooner, all_of_it, strict=True)):
-            mine, theirs = (verdict.replace("negligible", "same") for verdict in (mine, theirs))
-            count["pairs"] += 1
+        ended, all_of_it = until(logs[1] - logs[0], layout), fixed(logs)
+        used.append(ended.cost / layout.whole / MOST)
+        own.append(float(ended.blocks.mean()) / MOST)
+        for pair, verdicts in enumerate(zip(ended.verdicts, ended.decided, all_of_it, strict=True)):
+            mine, decided, theirs = (verdict.replace("negligible", "same") for verdict in verdicts)
             count[_agreement(mine, theirs)] += 1
+            count["other later"] += decided not in ("inconclusive", mine)
             total[which[pair]] += 1
             right = "slower" if PLANTED[which[pair]] else "same"
             found_by["bets"][which[pair]] += mine == right
             found_by["fixed"][which[pair]] += theirs == right
-    shares = {name: number / count["pairs"] for name, number in count.items() if name != "pairs"}
+    shares = {name: number / (experiments * pairs) for name, number in count.items()}
     by_effect = {f"{name} {added:.0%}": float(hits[at] / max(total[at], 1)) for name, hits in found_by.items()
              for at, added in enumerate(PLANTED)}  # fmt: skip
-    return {"launches": float(np.mean(used)), "comparisons": float(np.mean(own)), **shares, **by_effect}
-
-
-def _launches(measured: NDArray[np.int64], cells: list[int]) -> float:
-    """Blocks of a cell, in the mean: of each place those of its longest pair, of the base those of any."""
-    places = [max(measured[pair] for pair, cell in enumerate(cells) if cell == place) for place in sorted(set(cells))]
-    return float(np.mean([*places, max(places)]))
+    costs = dict(zip(COSTS, np.mean(used, axis=0).tolist(), strict=True))
+    return {**costs, "comparisons": float(np.mean(own)), **shares, **by_effect}
 
 
 def _agreement(mine: str, theirs: str) -> str:
@@ -209,9 +179,7 @@ def _agreement(mine: str, theirs: str) -> str:
 
 def measured(asked: argparse.Namespace) -> dict[str, Any]:
     draw = np.random.default_rng(asked.seed)
-    plans: dict[str, tuple[Noise, list[int]]] = {
-        name: (noise, [size // 7 for size in range(SIZES)]) for name, noise in NOISES.items()
-    }
+    plans: dict[str, tuple[Noise, Layout]] = {name: (noise, made_up(SIZES)) for name, noise in NOISES.items()}
     plans |= {f"as in results/{run}": drawn_from(run) for run in RUNS}
     return {
         "alarms": {name: alarms(noise, draw, asked.experiments) for name, noise in NOISES.items()},
@@ -220,12 +188,15 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def page(asked: argparse.Namespace, data: dict[str, Any]) -> str:
-    keys = ("launches", "comparisons", "alike", "decided by bets alone", "decided by 20 alone", "contrary")
+    verdicts = ("alike", "decided by bets alone", "decided by 20 alone", "contrary", "other later")
+    costs = (*COSTS, "comparisons")
     errors = ("bets", "fixed test at every look", "wrong same")
     parts = [TEXT[0].format(experiments=asked.experiments, sizes=SIZES, looks=LOOKS),
              table(("noise", *errors), _rows(data["alarms"], errors, "{:.1%}")),
              TEXT[1].format(most=MOST, planted=", ".join(f"{one:.0%}" for one in PLANTED)),
-             table(("noise", *keys), _rows(data["planted"], keys, "{:.0%}")), TEXT[2].format(most=MOST)]  # fmt: skip
+             table(("noise", *costs), _rows(data["planted"], costs, "{:.0%}")), TEXT[2].format(most=MOST),
+             table(("noise", *verdicts), _rows(data["planted"], verdicts, "{:.1%}")), TEXT[3].format(most=MOST),
+             ]  # fmt: skip
     right = [
         [name, *(f"{found[f'bets {added:.0%}']:.0%} ({found[f'fixed {added:.0%}']:.0%})" for added in PLANTED)]
         for name, found in data["planted"].items()
@@ -247,12 +218,19 @@ Of {experiments} experiments with {sizes} comparisons and up to {looks} blocks, 
 different although nothing differs: by bets, and by the test for a fixed number of launches, repeated after each block
 (of one in 25 of them). Wrong same: those in which a difference of 3 % was ever called `same` (margin 2 %).
 """,
-    """## Launches used
+    """## What is used
 
-Of at most {most} blocks; comparisons differ by {planted} in turn. Launches: the share of those that a plan without
-`until` makes; a cell is launched while any of its sizes is open. Comparisons: the share of blocks until each was
-decided or given up. Then shares of comparisons: the same verdict as after all {most} blocks (`same` and `negligible`
-are one), or one in only one of both.
+Shares of what a plan of {most} launches without `until` takes; comparisons differ by {planted} in turn. Launches:
+starts of ranks; a cell is started while any of its cases is open. Measurements: cases in launches, those that are open.
+Seconds: an estimate, starts as `collbench plan` estimates them, cases by their samples in the run that they are drawn
+from (made-up plans have starts of 1 s, and seven sizes of 0.3 s), and 0.05 s for one that is executed without a record.
+Comparisons: the share of blocks until each was decided or given up, the least that could be used.
+""",
+    """## Verdicts
+
+Shares of comparisons: the same verdict as after all {most} blocks (`same` and `negligible` are one), or one in only one
+of both. Other later: decided, and by the end of the experiment with another verdict, because its cases were measured
+further for other comparisons; it is open again then, if it can still be decided.
 """,
     """## What is seen
 

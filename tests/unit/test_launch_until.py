@@ -3,104 +3,27 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.made_worlds import good
+from tests.unit.decided_worlds import TOML, Launch, clear, launches_of, noisy, taking
 
 from collbench.analysis.observations import Cell, observe
 from collbench.cli import run_command
 from collbench.cli.deciding import Decider, cells_of
-from collbench.launch.cells import cases_in
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
+from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.host import HostEngine
 from collbench.launch.expansion import expand
 from collbench.report.launches import over_host, summary
-from collbench.schema import record as records
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
-from collbench.schema.record import Samples
+from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.store import read_run
-from collbench.schema.summary import summarise
-
-TOML = """
-collectives = ["bcast"]
-images = ["openmpi"]
-policies = ["single", "multi"]
-isolation = ["strict", "files"]
-sizes = ["8", "64K"]
-launches = 12
-until = "decided"
-timeout = "5s"
-gate = "barrier"
-engine = "fake"
-"""
-
-#: How long a case takes (us) in a place, with the noise of its launch (standard normal).
-Takes = Callable[[str, Case, float], float]
-
-Launch = Callable[..., tuple[int, str]]
-
-
-def taking(takes: Takes, plan: LaunchPlan, stop_at: int | None = None) -> Play:
-    """Launches of which each has its noise; Ctrl-C in one."""
-    draw = np.random.default_rng(1)
-    count = [0]
-
-    def play(command: FakeCommand) -> int:
-        if count[0] == stop_at:
-            raise KeyboardInterrupt
-        count[0] += 1
-        cell, out = command.world.cell, command.world.folders.out
-        (out / "samples").mkdir(parents=True)
-        lines = []
-        for case in [one for asked in cases_in(plan, cell) for one in asked.identities]:
-            place = f"{cell.policy} {cell.isolation}"
-            samples = np.full(2, round(takes(place, case, draw.normal()) * 1000))
-            name = f"samples/{case['size']}.npy"
-            np.save(out / name, np.tile(samples, (cell.ranks, 1)).astype(np.int32))
-            found = Samples(n=2, invalid=0, warmup=0, file=name)
-            lines.append(records.encode(good(case, seconds=summarise(samples), samples=found)) + b"\n")
-        (out / "records.jsonl").write_bytes(b"".join(lines))
-        return 0
-
-    return play
 
 
 @pytest.fixture
 def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Launch:
-    """`launch(takes, *flags, toml=, stop_at=)`: exit code and standard error of a launch in this process."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-
-    def call(takes: Takes, *flags: str, toml: str = TOML, stop_at: int | None = None) -> tuple[int, str]:
-        (tmp_path / "plan.toml").write_text(toml)
-        plan = load_launch_plan(tmp_path / "plan.toml")
-        session = FakeSession(taking(takes, plan, stop_at))
-        monkeypatch.setattr(FakeEngine, "connect", lambda engine, address, check: session)
-        where = () if "--resume" in flags else ("--out", str(tmp_path / "run"))
-        return run("launch", str(tmp_path / "plan.toml"), *where, *flags)
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["collbench", *words])
-        code = run_command(speaks=True)
-        return code, capsys.readouterr().err
-
-    return call
-
-
-def launches_of(run: Path) -> dict[str, int]:
-    """How often each place was launched."""
-    found = {(one.case.where.text, one.launch) for one in read_run(run).records}
-    return {place: sum(name == place for name, _ in found) for place in sorted({name for name, _ in found})}
-
-
-def clear(place: str, case: Case, noise: float) -> float:
-    """Half as long again in `multi` without isolation, which is alone in taking so long."""
-    return 1000.0 * (1.5 if place == "multi files" else 1.0) * (1 + 0.001 * noise)
+    return Launch(tmp_path, monkeypatch, capsys)
 
 
 def test_what_is_decided_is_not_launched_again(launch: Launch, tmp_path: Path) -> None:
@@ -116,11 +39,6 @@ def test_what_is_decided_is_not_launched_again(launch: Launch, tmp_path: Path) -
 
 def test_the_other_sides_of_one_base_are_not_compared_with_each_other(launch: Launch) -> None:
     assert "decides 8 comparisons (4 by policy, 4 by isolation)" in launch(clear)[1]
-
-
-def noisy(place: str, case: Case, noise: float) -> float:
-    """A tenth more in multi strict, where launches differ by 5 %: nobody can say so soon."""
-    return float(1000.0 * np.exp(noise * 0.05 + 0.1 if place == "multi strict" else noise * 0.001))
 
 
 def test_open_comparisons_go_on_with_both_sides_up_to_the_limit(launch: Launch, tmp_path: Path) -> None:
@@ -202,6 +120,26 @@ def test_plan_says_what_would_be_decided(
     said = capsys.readouterr().out
     assert "4 cells, at most 12 launches each" in said
     assert "decides 8 comparisons (4 by policy, 4 by isolation), each side with the first one" in said
+    assert "\nat most about " in said
+
+
+def test_plan_has_the_flag_of_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(TOML.replace('until = "decided"\n', ""))
+    said = {}
+    for words in ((), ("--until", "decided"), ("--until", "launches")):
+        monkeypatch.setattr(sys, "argv", ["collbench", "plan", str(path), *words])
+        assert run_command(speaks=True) == 0
+        said[words] = capsys.readouterr().out
+    assert said[()] == said["--until", "launches"]
+    assert "at most" not in said[()] and "decides" not in said[()]
+    assert "at most 12 launches each" in said["--until", "decided"]
+    path.write_text(TOML.replace('until = "decided"\n', "").replace("12", "5"))
+    monkeypatch.setattr(sys, "argv", ["collbench", "plan", str(path), "--until", "decided"])
+    assert run_command(speaks=True) == 2
+    assert "fewer than 6 decide nothing" in capsys.readouterr().err
 
 
 def test_without_scipy_nothing_is_started(launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +183,7 @@ def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
     toml = TOML.replace('"single", "multi"', '"host", "single"').replace('"strict", "files"', '"strict"')
     (tmp_path / "plan.toml").write_text(toml)
     plan = load_launch_plan(tmp_path / "plan.toml")
-    on_host = FakeSession(taking(wide, plan), title="")
+    on_host = FakeSession(taking(wide, plan, []), title="")
     monkeypatch.setattr(HostEngine, "connect", lambda engine, address, check: on_host)
     printed: list[str] = []
 

@@ -274,7 +274,7 @@ def gather(name: Path, folders: list[Path]) -> Observed:
         manifests.append(read_manifest(folder))
         stream, check = RecordStream(folder), SampleCheck(folder)
         where.append((first, folder))
-        first = collect(check.passing(stream), cells, first) + 1
+        first = collect(check.passing(stream), cells, first, measured_some(manifests[-1])) + 1
         samples.append(check.index)
         doubts += check.lines()
         if len(folders) > 1 and not check.passed:
@@ -291,15 +291,21 @@ def gather(name: Path, folders: list[Path]) -> Observed:
 def apply_manifests(cells: Collection[Cell], manifests: Sequence[Manifest]) -> None:
     """Note in every cell what its runs' manifests say: the clock's step, and whether launches ended when decided."""
     set_clock_step(cells, manifests)
-    if any(manifest.experiment is not None and manifest.experiment.until == "decided" for manifest in manifests):
+    if any(map(measured_some, manifests)):
         for cell in cells:
             cell.until_decided = True
 
 
-def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) -> int:
+def measured_some(manifest: Manifest) -> bool:
+    """Whether launches of one cell measured different cases: those that were not decided."""
+    return manifest.experiment is not None and manifest.experiment.until == "decided"
+
+
+def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, some: bool = False) -> int:
     """Add records to their cells, launch numbers moved up by `first`; returns the highest launch number.
 
-    A launch that fails before its end is recorded once, and has failed in all its cells of which there is no record.
+    A launch that fails before its end is recorded once, and has failed in all its cells of which there is no record. In
+    a run whose launches measured `some` of their cases it is recorded for each that it was to measure.
     """
     last = first
     failures: dict[tuple[Where, int], Record] = {}
@@ -313,7 +319,7 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0) 
         last = max(last, launch)
         if record.status != "ok":
             without_time.add((record.case, launch))
-        if record.status == "failed":
+        if record.status == "failed" and not some:
             failures[record.case.where, launch] = record
     places: dict[Where, list[Cell]] = {where: [] for where, _ in failures}
     for case, cell in cells.items():

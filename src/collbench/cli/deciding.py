@@ -1,20 +1,24 @@
-"""Launches until decided: before each block, which comparisons are decided and which cells are launched again."""
+"""Launches until decided: before each block, which comparisons are decided, and which cases are measured again."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from collbench.analysis.deciding import TRIED, Standing, questions, standing, still_open
+from collbench.analysis.estimate import FEWEST
+from collbench.analysis.next_block import Executed, next_block
 from collbench.analysis.observations import Cell, apply_manifests, collect
-from collbench.launch.cells import LaunchCell
+from collbench.cli.duration import seconds_of_launch
+from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
 from collbench.units import counted, format_long
+from collbench.workloads.case import ProgramCase
 
 #: How many open comparisons are named.
 _NAMED = 3
@@ -44,47 +48,88 @@ class Decider:
     ) -> None:  # fmt: skip
         self._expanded, self._manifest, self._records, self._say, self._clock = expanded, manifest, records, say, clock
         self._cells = cells_of(expanded)
-        self._begun, self._before, self._over = clock(), len(_launches(records)), False
+        self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
+        self._begun, self._before, self._over = clock(), len(records), False
 
-    def __call__(self, block: int) -> frozenset[LaunchCell] | None:
-        """The cells of a block: those of which a comparison is open. The records of blocks before it decide alone."""
+    def __call__(self, block: int) -> Mapping[LaunchCell, Part] | None:
+        """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
         if block < TRIED:
             return None
         found = self._standing(block)
         if not found:
             return None
-        wanted = frozenset(self._cells[cell.case] for cell in still_open(found))
-        most = self._expanded.plan.launches
-        left, self._over = len(wanted) * (most - block), not wanted
+        wanted = self._wanted(found, block)
+        self._over = not wanted
         if all(record.launch < block for record in self._records):  # else it was said before the run was interrupted
-            self._say(f"after {counted(block, 'block')}: {_said(found, most)}{self._next(wanted, left)}", left)
+            more = self._expanded.plan.launches - block
+            said = f"after {counted(block, 'block')}: {_said(found, self._expanded.plan.launches)}"
+            self._say(f"{said}{self._next(wanted, more)}", len(wanted) * more)
         return wanted
 
     def _standing(self, block: int) -> list[Standing]:
         cells = {case: Cell(case) for case in self._cells}
-        collect((record for record in self._records if record.launch < block), cells)
+        collect((record for record in self._records if record.launch < block), cells, some=True)
         apply_manifests(cells.values(), [self._manifest])
         return standing(list(cells.values()), block, self._expanded.plan.launches)
 
-    def finish(self) -> None:
-        """Say how it ended, unless that was said when nothing was left."""
-        most = self._expanded.plan.launches
-        if not self._over and (found := self._standing(most)):
-            self._say(f"in the end: {_said(found, most, ended=True)}", 0)
+    def _wanted(self, found: Sequence[Standing], block: int) -> dict[LaunchCell, Part]:
+        sides = {case: (cell, _subject(case)) for case, cell in self._cells.items()}
+        compared = [(sides[one.pair.base.case], sides[one.pair.other.case]) for one in found]
+        wanted = {sides[cell.case] for cell in still_open(found)}
+        if block < FEWEST:  # what is compared with nothing gets as many launches as an interval needs
+            wanted |= set(sides.values()).difference(*compared)
+        return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
 
-    def _next(self, wanted: frozenset[LaunchCell], left: int) -> str:
+    def finish(self) -> None:
+        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be."""
+        most = self._expanded.plan.launches
+        if not (found := self._standing(most)):
+            return
+        if not self._over:
+            self._say(f"in the end: {_said(found, most, ended=True)}", 0)
+        launches = {(record.case.where, record.launch) for record in self._records}
+        measured = {(record.case, record.launch) for record in self._records}
+        of_launches, of_cases = len(self._expanded.order), most * len(self._cells)
+        self._say(f"{len(launches)} of {of_launches} launches, {len(measured)} of {of_cases} measurements", 0)
+
+    def _next(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
         if not wanted:
             return ". Nothing is left to decide"
-        each = f"; {len(wanted)} of {counted(len(self._expanded.cells), 'cell')} launched again"
-        performed = len(_launches(self._records)) - self._before
-        seconds = (self._clock() - self._begun) / max(performed, 1) * left
-        return (
-            f"{each}, at most {counted(left, 'launch', 'launches')}{f', {format_long(seconds)}' if performed else ''}"
+        launches, cases = len(wanted) * more, sum(len(part.measured) for part in wanted.values())
+        each = f"{len(wanted)} of {counted(len(self._expanded.cells), 'cell')}"
+        again = f"{cases} of {counted(len(self._cells), 'case')} measured again, in {each}"
+        return f"; {again}; at most {counted(launches, 'launch', 'launches')}{self._time_left(wanted, more)}"
+
+    def _time_left(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
+        """`, 3 min`: as it took so far, by what the launches measured; empty where none was performed."""
+        performed: dict[tuple[LaunchCell, int], set[Case]] = {}
+        for record in self._records[self._before :]:
+            launch = (self._cells[record.case], record.launch)
+            performed.setdefault(launch, set()).add(self._as_asked[record.case])
+        estimated = sum(
+            seconds_of_launch(self._expanded, cell, Part(frozenset(cases))) for (cell, _), cases in performed.items()
         )
+        if not estimated:
+            return ""
+        later = more * sum(seconds_of_launch(self._expanded, cell, part) for cell, part in wanted.items())
+        return f", {format_long((self._clock() - self._begun) / estimated * later)}"
 
 
-def _launches(records: Sequence[Record]) -> set[tuple[object, int]]:
-    return {(record.case.where, record.launch) for record in records}
+def _subject(case: Case) -> Case:
+    """What is measured, and how, wherever."""
+    return Case(workload=case.workload, what=case.what, how=case.how)
+
+
+def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Part:
+    """What a launch of a cell executes. A brief execution of a program would take as long, so it is measured then."""
+    measured, brief = set[Case](), set[Case]()
+    for case in expanded.cases[cell]:
+        subjects = {_subject(identity) for identity in case.identities}
+        if subjects & found.here or (isinstance(case, ProgramCase) and subjects & found.elsewhere):
+            measured.update(case.identities)
+        elif subjects & found.elsewhere:
+            brief.update(case.identities)
+    return Part(frozenset(measured), frozenset(brief))
 
 
 def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:

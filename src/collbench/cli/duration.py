@@ -5,7 +5,9 @@ from __future__ import annotations
 from collbench import backends, workloads
 from collbench.collectives.case import CollectiveCase
 from collbench.launch import engines
+from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.plan import Plan
 from collbench.units import counted, format_long
 from collbench.workloads.case import ProgramCase
@@ -20,7 +22,7 @@ MEETING = 2.6
 def about(expanded: ExpandedPlan) -> str:
     """The estimated duration of an experiment; with a fixed number of samples, without those that tell no time."""
     plan = expanded.plan
-    estimate = f"about {format_long(seconds_of(expanded))}"
+    estimate = f"{at_most(plan)}about {format_long(seconds_of(expanded))}"
     cases = [case for cases in expanded.cases.values() for case in cases]
     untold = dict.fromkeys(_name(case) for case in cases if not _tells(case, plan))
     if not untold:
@@ -37,21 +39,34 @@ def too_long(expanded: ExpandedPlan) -> str | None:
     limit = engines.get(plan.engine).longest(plan)
     if limit is None or seconds <= limit:
         return None
-    return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "
-            "go on in another job with launch --resume")  # fmt: skip
+    taken = f"{at_most(plan)}about {format_long(seconds)}"
+    return (f"time {format_long(limit)} in the site file: all launches take {taken}. Raise it, or go on in another job "
+            "with launch --resume")  # fmt: skip
+
+
+def at_most(plan: LaunchPlan) -> str:
+    """What stands before numbers of a plan that may end before its last launch."""
+    return "at most " if plan.until == "decided" else ""
 
 
 def seconds_of(expanded: ExpandedPlan) -> float:
     """The estimated duration of an experiment (s); samples that tell no time take none."""
-    total = 0.0
-    for cell, placement in expanded.placements.items():
-        first, more = engines.get(cell.engine).start_seconds
-        start, cases = first + more * (len(placement.boxes) - 1), expanded.cases[cell]
-        cores = len({core for slot in placement.slots for core in slot.cores})
-        if cell.ranks > 1 and any(map(_meets_by_torch, cases)):
-            start += MEETING * (1 + cell.ranks / cores)
-        total += expanded.plan.launches * (start + sum(_seconds(case, expanded.plan, cores) for case in cases))
-    return total
+    return expanded.plan.launches * sum(seconds_of_launch(expanded, cell) for cell in expanded.cells)
+
+
+def seconds_of_launch(expanded: ExpandedPlan, cell: LaunchCell, part: Part | None = None) -> float:
+    """The estimated duration of a launch (s), of which only this `part` is executed."""
+    placement = expanded.placements[cell]
+    first, more = engines.get(cell.engine).start_seconds
+    start = first + more * (len(placement.boxes) - 1)
+    cases = expanded.cases[cell]
+    if part is not None:
+        cases = tuple(case for case in cases if any(identity in part.measured for identity in case.identities))
+        start += CASE * len(part.brief)
+    cores = len({core for slot in placement.slots for core in slot.cores})
+    if cell.ranks > 1 and any(map(_meets_by_torch, cases)):
+        start += MEETING * (1 + cell.ranks / cores)
+    return start + sum(_seconds(case, expanded.plan, cores) for case in cases)
 
 
 def _meets_by_torch(case: CollectiveCase | ProgramCase) -> bool:

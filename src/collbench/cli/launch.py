@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
-import msgspec
 from numpy.typing import NDArray
 
-from collbench.analysis.observations import Cell, apply_manifests, collect
+from collbench.analysis.observations import Cell, apply_manifests, collect, measured_some
 from collbench.analysis.optional import stats
-from collbench.cli import plan_argument
+from collbench.cli import plan_argument, until_option
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
 from collbench.cli.deciding import Decider
 from collbench.cli.dry_run import show_commands
@@ -36,7 +35,7 @@ from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.report.launches import summary
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import LaunchPlan, check_launch_plan, load_launch_plan
+from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Manifest, Until
 from collbench.schema.more_hosts import add_hosts
 from collbench.schema.new_folder import refuse_unusable
@@ -95,12 +94,7 @@ class RunSink:
     metavar="DIR",
     help="Resume the run in DIR: what is recorded is not repeated.",
 )
-@click.option(
-    "--until",
-    type=click.Choice(get_args(Until)),
-    default=None,
-    help="End after all launches of the plan, or when its comparisons are decided.  [default: the plan's]",
-)
+@until_option.until
 @click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @engine
@@ -124,9 +118,7 @@ def command(
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
-    loaded = placed_on(load_launch_plan(path, plan), engine, site, docker_host)
-    if until is not None:
-        loaded = check_launch_plan(msgspec.structs.replace(loaded, until=until))
+    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until)
     if loaded.until == "decided":  # it is needed after some blocks, and refused before the first
         stats()
     stopping = Stopping()
@@ -155,7 +147,7 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
             records, manifest, writer = _performed(prepare_expanded(expanded, check, held=held), out, begun, check)
     writer.verify()
     cells: dict[Case, Cell] = {}
-    collect(records, cells)
+    collect(records, cells, some=measured_some(manifest))
     apply_manifests(cells.values(), [manifest])
     click.echo(harmless(summary(cells)), nl=False)
     if records and all(record.status == "skipped" for record in records):

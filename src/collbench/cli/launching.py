@@ -9,7 +9,7 @@ import click
 from collbench.analysis.estimate import FEWEST
 from collbench.characters import in_one_line
 from collbench.cli.deciding import decides
-from collbench.cli.duration import about, too_long
+from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
@@ -66,8 +66,7 @@ def show_cells(expanded: ExpandedPlan, differences: tuple[str, ...] = ()) -> Non
     cases = sum(len(cases) for cases in expanded.expected.values()) * plan.launches
     title = in_one_line(plan.title or "launch")
     product = f"{counted(cells, 'cell')} x {counted(plan.launches, 'launch', 'launches')}"
-    most = "at most " if plan.until == "decided" else ""
-    results = f"{most}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
+    results = f"{at_most(plan)}{counted(launches, 'start')}, {counted(cases, 'measurement')}"
     click.echo(f"# {title}: {product} = {results}, {about(expanded)}", err=True)
     notes = dict.fromkeys(
         (undecidable(expanded), too_long(expanded), *(placement.note for placement in expanded.placements.values()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from collbench.characters import in_one_line
-from collbench.cli import plan_argument
-from collbench.cli.duration import about, too_long
+from collbench.cli import plan_argument, until_option
+from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.engine_option import engine, placed_on, site
 from collbench.cli.launching import before_measuring, undecidable
 from collbench.cli.terminal import harmless
@@ -17,6 +17,7 @@ from collbench.launch.placing import Box, Placement
 from collbench.launch.shipped import find_plan, plans, source_tree
 from collbench.machine.facts import format_cores
 from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.manifest import Until
 from collbench.schema.plan import named_in_errors
 from collbench.units import counted
 
@@ -25,7 +26,8 @@ from collbench.units import counted
 @plan_argument.optional_plan
 @engine
 @site
-def command(plan: str | None, engine: str | None, site: str | None) -> None:
+@until_option.until
+def command(plan: str | None, engine: str | None, site: str | None, until: Until | None) -> None:
     """Print the cells of PLAN, where their ranks are placed here, the order of launches, and an estimated duration.
 
     Without PLAN, list the plans that come with collbench.
@@ -34,14 +36,13 @@ def command(plan: str | None, engine: str | None, site: str | None) -> None:
         _list()
         return
     path = find_plan(plan)
-    loaded = placed_on(load_launch_plan(path, plan), engine, site)
+    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site), until)
     with named_in_errors(path):
         expanded = expand(loaded)
         engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)
     title = in_one_line(loaded.title or path.stem)
     launches = counted(loaded.launches, "launch", "launches")
-    most = "at most " if loaded.until == "decided" else ""
-    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {most}{launches} each, seed {loaded.seed}")
+    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{launches} each, seed {loaded.seed}")
     _show_cells(expanded)
     _show_order(expanded)
     click.echo(about(expanded))

@@ -13,7 +13,7 @@ from collbench.errors import RequestError
 from collbench.launch.shipped import find_plan
 from collbench.run.binding import bind
 from collbench.schema.place import read_places
-from collbench.schema.plan import load_plan
+from collbench.schema.world_plan import load_world_plan
 
 
 @click.command(name="run")
@@ -47,7 +47,7 @@ def command(
     if places is not None:
         bind(places)  # before anything starts a thread
     path = find_plan(plan)
-    loaded = load_plan(path, plan)
+    loaded = load_world_plan(path, plan)
     if output_file is not None and output_file.resolve() == path.resolve():
         raise RequestError(f"-J {output_file}: would overwrite the plan. Name another file.")
     source = click.get_current_context().get_parameter_source("timeout")

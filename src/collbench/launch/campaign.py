@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from collbench.errors import LaunchFailed, LaunchLost
 from collbench.launch import engines
-from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.cells import Launch, LaunchCell, Part
 from collbench.launch.engines.spec import Session
 from collbench.launch.expansion import ExpandedPlan, expand
 from collbench.launch.keeping import Keeper, LaunchSink, placed
@@ -26,8 +26,8 @@ from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Experiment, Manifest
 from collbench.schema.record import Record
 
-#: The cells that are launched in a block; None for all.
-Wanted = Callable[[int], Collection[LaunchCell] | None]
+#: The cells that are launched in a block, with what each executes; None: all.
+Wanted = Callable[[int], Mapping[LaunchCell, Part] | None]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def run_campaign(
 ) -> None:
     """Perform every launch that is not `done`; records that are `known` are not written twice.
 
-    Before each block `wanted` says which cells are launched in it. Where none is, the experiment is over.
+    Before each block `wanted` says which cells are launched in it, and what they measure. Where none is, the experiment
+    is over. A launch of which all is known that it would measure is not performed.
 
     Raises:
         Interrupted: told to stop. What the current launch has measured is kept; everything else of it is removed.
@@ -120,11 +121,11 @@ def run_campaign(
     """
     with cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
-            cells = wanted(block)
-            if cells is not None and not cells:
+            parts = wanted(block)
+            if parts is not None and not parts:
                 return
-            for launch in launches:
-                if (launch.cell, launch.number) in done or not (cells is None or launch.cell in cells):
+            for launch in launches if parts is None else _of_some(prepared.expanded, launches, parts, known):
+                if (launch.cell, launch.number) in done:
                     continue
                 prepared.sessions[launch.cell.engine].ready()
                 failure = _perform(prepared, launch, sink, known, check)
@@ -133,13 +134,25 @@ def run_campaign(
                     prepared.sessions[launch.cell.engine].ready()
 
 
+def _of_some(
+    expanded: ExpandedPlan, launches: Iterable[Launch], parts: Mapping[LaunchCell, Part],
+    known: frozenset[tuple[Case, int]],
+) -> Iterator[Launch]:  # fmt: skip
+    """Those launches of a block that measure something which is not known."""
+    for launch in launches:
+        part = parts.get(launch.cell, Part(frozenset()))
+        if any((placed(case, launch.cell), launch.number) not in known for case in part.measured):
+            yield launch if part.measured == expanded.expected[launch.cell] else replace(launch, only=part)
+
+
 def _perform(
     prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
 ) -> LaunchFailed | None:
     expanded, cell = prepared.expanded, launch.cell
-    stack, placement, expected = prepared.stacks.of(cell), expanded.placements[cell], expanded.expected[cell]
-    beneath = stack.beneath.get(cell.storage or "")
-    keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known, beneath)
+    stack, placement = prepared.stacks.of(cell), expanded.placements[cell]
+    expected = expanded.expected[cell] if launch.only is None else launch.only.measured
+    beneath, each = stack.beneath.get(cell.storage or ""), expanded.plan.until == "decided"
+    keeper = Keeper(launch, expected, placement.crowded, notes(cell, placement, stack), sink, known, beneath, each)
     session = prepared.sessions[cell.engine]
     outcome = run_launch(expanded.plan, launch, stack, placement, session, expected, keeper.add, check)
     keeper.finish(outcome.transport, outcome.failure)
@@ -170,12 +183,16 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
 
 
 def finished(expanded: ExpandedPlan, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
-    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost."""
+    """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost.
+
+    Until decided a failed launch has a record of each case that it was to measure.
+    """
+    one_for_all = expanded.plan.until != "decided"
     statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
     done = set()
     for launch in expanded.order:
         expected = expanded.expected[launch.cell]
         recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in expected]
-        if "failed" in recorded or None not in recorded:
+        if None not in recorded or (one_for_all and "failed" in recorded):
             done.add((launch.cell, launch.number))
     return frozenset(done)

@@ -14,6 +14,7 @@ from collbench.collectives.case import CollectiveCase
 from collbench.errors import PlanError
 from collbench.run.expand import cases_of, refuse_cadence
 from collbench.run.expand_programs import program_cases
+from collbench.schema.case import Case
 from collbench.schema.launch_plan import Affinity, LaunchPlan
 from collbench.schema.plan import Benchmark, Plan, name_of
 from collbench.units import counted
@@ -67,12 +68,27 @@ class LaunchCell:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a launch executes of its cell's cases, as its world records them: `brief` are those without a record.
+
+    They are executed in their places, so that what follows them finds the same as where they are measured.
+    """
+
+    measured: frozenset[Case]
+    brief: frozenset[Case] = frozenset()
+
+
+@dataclass(frozen=True)
 class Launch:
-    """One start of a cell: in the `number`-th block, as the `sequence`-th of the experiment, both from 0."""
+    """One start of a cell: in the `number`-th block, as the `sequence`-th of the experiment, both from 0.
+
+    `only` is what it executes; None: all cases of its cell.
+    """
 
     cell: LaunchCell
     number: int
     sequence: int
+    only: Part | None = None
 
 
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:

@@ -25,13 +25,16 @@ class LaunchSink(Protocol):
 
 
 class Keeper:
-    """Keeps the records of one launch. `known` are those that a run which is resumed holds already."""
+    """Keeps the records of one launch. `known` are those that a run which is resumed holds already.
+
+    `each`: launches of one cell measure different cases, so one that fails has a record of each that it lacks.
+    """
 
     def __init__(
         self, launch: Launch, expected: frozenset[Case], crowded: bool, notes: tuple[str, ...], sink: LaunchSink,
-        known: frozenset[tuple[Case, int]], beneath: str | None = None,
+        known: frozenset[tuple[Case, int]], beneath: str | None = None, each: bool = False,
     ) -> None:  # fmt: skip
-        self._beneath = beneath
+        self._beneath, self._each = beneath, each
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
         self._missing = {case for case in expected if (placed(case, launch.cell), launch.number) not in known}
         self._case_failed, self._measured = False, False
@@ -57,15 +60,17 @@ class Keeper:
     def finish(self, transport: str | None, failure: LaunchFailed | None) -> None:
         """A launch that failed before its end is one failed record: of the first case that it did not measure.
 
-        The reason of one that was lost says so, and the run, when it is resumed, measures it again.
+        Or one of `each`. The reason of one that was lost says so, and the run, when it is resumed, measures it again.
         """
         problem = None
         if failure is not None and self._missing:
-            case = min(self._missing, key=lambda case: (case.workload, case["size"], repr(case)))
+            missing = sorted(self._missing, key=lambda case: (case.workload, case["size"], repr(case)))
             lost = LOST if isinstance(failure, LaunchLost) else ""
             reason, log = f"{lost}{cut(str(failure))}", tuple(cut(line) for line in failure.log)
-            record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
-            self._sink.add(stamped(record, self._launch, transport, False), None)
+            for case in missing if self._each else missing[:1]:
+                record = Record(case=case, launch=0, status="failed", reason=reason, notes=log)
+                self._sink.add(stamped(record, self._launch, transport, False), None)
+                log = ()  # of this launch, once
             problem = f"failed: {reason}"
         elif failure is not None and self._measured and not self._case_failed:
             problem = f"measured every case, and then: {cut(str(failure))}"

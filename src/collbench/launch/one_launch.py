@@ -27,6 +27,7 @@ from collbench.launch.storage import Storage, storage_of
 from collbench.machine.facts import format_cores
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.world_plan import plan_of_some
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def run_launch(
             user = engines.get(launch.cell.engine).user()
             storage = stacked.enter_context(storage_of(launch.cell, plan.folder, user))
             inner = inner_plan(plan, launch.cell, storage.folder if storage else "")
+            if launch.only is not None:
+                inner = plan_of_some(inner, launch.only.measured, launch.only.brief)
             at = stacked.enter_context(folders(inner, user, cores, session.folder, places(launch.cell, placement)))
         except OSError as error:
             return Outcome(None, LaunchFailed(f"temporary folder: {error}"))

@@ -52,6 +52,8 @@ from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.plan import Plan
 from collbench.schema.record import Record
+from collbench.schema.world_plan import ALL_CASES, Chosen, chosen_of
+from collbench.timing.stops import Fixed
 from collbench.units import format_bytes
 from collbench.workloads.case import ProgramCase
 
@@ -82,7 +84,8 @@ class PlanRunner:
     """A plan with everything that is known before a world exists.
 
     `backends` and `cases` belong together; programs come last, with `world_for` as their backend. `skipped` are the
-    records of backends that are not usable here, where the plan allows that.
+    records of backends that are not usable here, where the plan allows that. `chosen` are the cases that are
+    executed; the others are part of the world, which is what it would be if they were executed too.
     """
 
     plan: Plan
@@ -91,11 +94,17 @@ class PlanRunner:
     backends: tuple[Backend, ...]
     cases: tuple[tuple[CollectiveCase | ProgramCase, ...], ...]
     skipped: tuple[Record, ...] = ()
+    chosen: Chosen = ALL_CASES
 
     @property
     def identities(self) -> tuple[Case, ...]:
         """The cases of all records to come."""
-        return tuple(identity for cases in self.cases for case in cases for identity in case.identities)
+        measured = (case for cases in self.cases for case in cases if self.chosen.measures(case.identities))
+        return tuple(identity for case in measured for identity in case.identities)
+
+    def executed(self, number: int) -> tuple[CollectiveCase | ProgramCase, ...]:
+        """The cases of a backend that are executed."""
+        return tuple(case for case in self.cases[number] if self.chosen.executes(case.identities))
 
 
 def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> PlanRunner:
@@ -114,14 +123,17 @@ def plan_experiment(plan: Plan, options: Options, command: tuple[str, ...]) -> P
     programs = program_cases(plan, ranks)
     _refuse_folder(plan)
     cases = tuple(cases_of(plan, backend.name, backend.world_size(options)) for backend in usable)
-    options = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu)
+    options, chosen = replace(options, roles=roles_of(cases), share_gpu=plan.share_gpu), chosen_of(plan)
     skipped = tuple(
         record
         for name, reason in unusable.items()
         for case in cases_of(plan, name, backends.get(name).world_size(options))
         for record in _skip(case, reason)
+        if chosen.measures((record.case,))
     )
-    return PlanRunner(plan, options, command, (*usable, *starting), (*cases, programs) if starting else cases, skipped)
+    return PlanRunner(
+        plan, options, command, (*usable, *starting), (*cases, programs) if starting else cases, skipped, chosen
+    )
 
 
 def _refuse_folder(plan: Plan) -> None:
@@ -145,16 +157,18 @@ def perform(experiment: PlanRunner, sink: RecordSink) -> None:
     """
     refused: list[Record] = []
     begun = False
-    for number in range(len(experiment.backends)):
+    asked = [number for number in range(len(experiment.backends)) if experiment.executed(number)]
+    for number in asked:
         try:
             _run_backend(experiment, number, sink, begins=not begun)
             begun = True
         except BackendUnavailable as error:  # raised after the ranks had met; all of them know
-            last = number == len(experiment.backends) - 1
+            last = number == asked[-1]
             error.everywhere = True
             if experiment.plan.unusable == "refuse" or (last and not begun):
                 raise
-            refused += [record for case in experiment.cases[number] for record in _skip(case, str(error))]
+            measured = (case for case in experiment.cases[number] if experiment.chosen.measures(case.identities))
+            refused += [record for case in measured for record in _skip(case, str(error))]
     if launcher.detect().rank == 0:
         for record in (*experiment.skipped, *refused):
             sink.add(record, None)
@@ -213,7 +227,10 @@ def _measure_backend(
     if begins:
         manifest = describe.manifest(experiment.plan, experiment.command, experiment.backends, session, ranks, method)
         on_rank_0(session, lambda: sink.begin(manifest, len(experiment.identities)))
-    for case in cases:
+    for case in experiment.executed(number):
+        if not experiment.chosen.measures(case.identities):
+            _measured(case, experiment.plan, session, replace(method, stop=Fixed(1)), watch, sink)
+            continue
         for record, samples in _measured(case, experiment.plan, session, method, watch, sink):
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
     watch.beat(f"ending {backend.name}")

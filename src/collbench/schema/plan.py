@@ -206,8 +206,8 @@ def named_in_errors(path: Path | None) -> Iterator[None]:
         ) from error
 
 
-def load_plan(path: Path, asked: str = "") -> Plan:
-    """Read a TOML plan. `asked` is how the user named it.
+def load_plan(path: Path, asked: str = "", kind: type[Plan] | None = None) -> Plan:
+    """Read a TOML plan. `asked` is how the user named it, `kind` what else than a `Plan` it may be.
 
     Raises:
         PlanError: as `read_document` and `plan_from`; it is a launch plan.
@@ -215,7 +215,7 @@ def load_plan(path: Path, asked: str = "") -> Plan:
     document = read_document(path)
     if "images" in document:
         raise PlanError(f"plan {path}: is a launch plan (it has images). Use: collbench launch {asked or path}")
-    return plan_from(document, Plan, path)
+    return plan_from(document, kind or Plan, path)
 
 
 def read_document(path: Path) -> dict[str, Any]:
