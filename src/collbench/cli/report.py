@@ -49,18 +49,18 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
-    _refuse_folder(output)
+    refuse_folder(output)
     published = paper(against) if against else None
     observed = [read(run) for run in runs]
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
     chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
-    _write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
+    write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
     click.echo(f"{harmless(str(output))}: {output.stat().st_size / 1e6:.1f} MB")
 
 
-def _refuse_folder(output: Path) -> None:
+def refuse_folder(output: Path) -> None:
     """Before anything is computed, which may take a minute.
 
     Raises:
@@ -91,7 +91,7 @@ def _tables(chapters: list[Chapter]) -> list[tables.Table]:
     return listed
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Completely or not at all: an existing file remains until the new one is complete."""
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -1,0 +1,98 @@
+"""A history in one breath: how many changes, each in a line with all its cells, and what could mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collbench.analysis.history.events import Event
+from collbench.analysis.history.history import History
+from collbench.analysis.history.scan import FEWEST
+from collbench.analysis.history.surroundings import told
+from collbench.report.history.names import Names
+from collbench.units import counted
+
+#: More notes of one kind are counted.
+MOST = 4
+
+
+def sentence(history: History, names: Names) -> str:
+    """`1 change in 2 of 40 cells over 31 runs, 2026-10-24 to 2026-11-23: allreduce 64K slower, +12.0 % ...`."""
+    runs = history.runs.runs
+    cells = [told for told in history.cells if told.tested]
+    span = f"{counted(len(runs), 'run')}, {runs[0].day} to {runs[-1].day}"
+    if not cells:
+        return f"No cell has {FEWEST} runs yet, without which no change can be told: {span}"
+    if not history.events:
+        return f"No change beyond {history.margin * 100:g} % in {counted(len(cells), 'cell')} over {span}"
+    changed = sum(bool(told.changes) for told in cells)
+    number = counted(len(history.events), "change")
+    latest = "" if len(history.events) == 1 else "the latest: "
+    return f"{number} in {changed} of {counted(len(cells), 'cell')} over {span}; {latest}{line(history.events[0], history, names)}"
+
+
+def line(event: Event, history: History, names: Names) -> str:
+    """`allreduce 64K..1M slower, +11.2 to +13.0 %, since 2026-11-03 (run b; library 5.0.8 -> 5.0.9 in the same run)`."""
+    run = history.runs.runs[event.run]
+    word = "slower" if event.slower else "faster"
+    what = names.together(change.series for change in event.changes)
+    inside = [f"run {run.name}"]
+    inside += [f"{told(event.facts)} in the same run"] if event.facts else []
+    inside += [f"{told(facts)} in run {history.runs.runs[number].name}, which it may have begun with"
+               for number, facts in event.nearby.items()]  # fmt: skip
+    return f"{what} {word}, {_size(event)}, since {run.day} ({'; '.join(inside)})"
+
+
+def _size(event: Event) -> str:
+    sizes = sorted({signed(change.change.ratio.value) for change in event.changes}, key=float)
+    return f"{sizes[0]} %" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} %"
+
+
+def signed(ratio: float) -> str:
+    """`+12.0` for 1.12."""
+    return f"{(ratio - 1) * 100:+.1f}"
+
+
+def notes(history: History, names: Names) -> list[str]:
+    """What a reader must know, each line once."""
+    runs = history.runs
+    untested = [one for one in history.cells if not one.tested]
+    found = [f"{counted(len(untested), 'cell')} with fewer than {FEWEST} runs: changes cannot be told yet"
+             ] if untested and len(untested) < len(history.cells) else []  # fmt: skip
+    machines = list(dict.fromkeys(run.machine for run in runs.runs))
+    if len(machines) > 1:
+        found.append(f"{len(machines)} machines, each with series of its own: {'; '.join(machines)}")
+    found += not_measured(history, names)
+    if history.correlation:
+        found.append(
+            f"neighbouring runs resemble each other (correlation {history.correlation:.1f}): slow waves look like "
+            "changes, so only larger ones are told"
+        )
+    if history.surroundings.restless:
+        found.append(f"differs in many runs, and is told of none: {', '.join(history.surroundings.restless)}")
+    return found + _first([f"left out: {why}" for why in runs.left_out]) + _first(list(runs.doubts))
+
+
+def not_measured(history: History, names: Names) -> list[str]:
+    """Cells that the latest runs failed, or have no record of; and how often others failed."""
+    last: dict[str, list[str]] = {}
+    before = 0
+    for one in history.cells:
+        series = one.series
+        runs = history.runs.runs
+        if series.missing is not None:
+            last.setdefault(f"no record since run {runs[series.missing].name}", []).append(str(names[series]))
+        elif failed := [gap for gap in (*series.gaps, *series.partly) if gap.run == series.last]:
+            last.setdefault(f"not measured in run {runs[series.last].name}, {failed[0].why}", []).append(str(names[series]))
+        before += sum(gap.run != series.last for gap in series.gaps)
+    lines = [f"{why}: {_some(cells)}" for why, cells in last.items()]
+    return _first(lines) + ([f"earlier runs lack {counted(before, 'time')}, because a cell failed or was skipped: --all"] if before else [])
+
+
+def _some(cells: Sequence[str]) -> str:
+    more = len(cells) - MOST
+    return "; ".join(cells[:MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _first(lines: list[str]) -> list[str]:
+    more = len(lines) - MOST
+    return lines[:MOST] + ([f"{more} more of these"] if more > 0 else [])
