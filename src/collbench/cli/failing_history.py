@@ -11,8 +11,9 @@ from collbench.units import counted
 FAILING: dict[str, Callable[[float, float, float], bool]] = {
     "slower": lambda over_shortest, over_longest, margin: over_shortest > 1 + margin,
     "faster": lambda over_shortest, over_longest, margin: over_longest < 1 / (1 + margin),
-    "different": lambda over_shortest, over_longest, margin: over_shortest > 1 + margin
-    or over_longest < 1 / (1 + margin),
+    "different": lambda over_shortest, over_longest, margin: (
+        over_shortest > 1 + margin or over_longest < 1 / (1 + margin)
+    ),
 }
 
 

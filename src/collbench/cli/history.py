@@ -57,10 +57,10 @@ def command(
     every: bool,
     style: str,
 ) -> int:
-    """What changed over the runs in FOLDER: one run a night, say, each written by --out, launch or gate.
+    """What changed over the runs in FOLDER: one run a night, say, each written by --out or launch.
 
-    Every folder in it is a run, or a folder of runs of which each is one launch of the same. They are taken in the order
-    in which they began.
+    Every folder in it is a run, or a folder of runs of which each is one launch of the same. They are taken in the
+    order in which they began.
     """
     if output is not None:
         if output.suffix.lower() not in (".html", ".htm"):

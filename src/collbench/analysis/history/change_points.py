@@ -3,10 +3,15 @@
 Were the runs of a history alike, every order of them would be as likely as the one in time. So the runs are put into
 random orders, the same for all series, each series gets the largest statistic of a split in every order (`scan`), and
 its adjusted p is that of the step-down maximum (`joint`): the probability that anything is found in a history without
-a change is at most `ALPHA`, however the series depend on each other and whatever their noise. A series in which one is
-found is split there, and its parts take its place, until nothing more is found: divisive estimation, with a permutation
-test in each step (Matteson and James, JASA 109 (2014) 334-345), and a sequential rejection (Goeman and Solari, Annals of
-Statistics 38 (2010) 3782-3810).
+a change is at most `ALPHA`, however the series depend on each other and whatever their noise. A series in which a
+change is found is split there, and its parts take its place, until nothing more is found: divisive estimation with a
+permutation test in each step (Matteson and James, JASA 109 (2014) 334-345), as a sequential rejection (Goeman and
+Solari, Annals of Statistics 38 (2010) 3782-3810).
+
+Runs that resemble their neighbours, as on a machine that is in a good or a bad state for days, are not as likely in any
+order. Their correlation is estimated, and where random orders have less, what was measured must stand out as much more
+as the mean of such values varies more: by the root of (1 + r) / (1 - r), and by that of 1 - r, because distances of
+neighbours are smaller then.
 """
 
 from __future__ import annotations
@@ -49,16 +54,6 @@ class Level:
     start: int
     stop: int
     p: float | None = None
-
-
-@dataclass(frozen=True)
-class _Piece:
-    trace: int
-    start: int
-    stop: int
-    p: float | None
-    statistics: NDArray[np.float32]
-    split: int
 
 
 @dataclass(frozen=True)

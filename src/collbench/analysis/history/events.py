@@ -31,7 +31,7 @@ class CellChange:
 
 @dataclass(frozen=True)
 class Event:
-    """Changes that began with one run, those of the largest ratio first.
+    """Changes that began with one run, in the order of their series.
 
     `facts` of the environment changed in this run, `nearby` in another that some of the changes may have begun with:
     by its number.
@@ -73,13 +73,16 @@ def _event(run: int, slower: bool, machine: str, members: list[CellChange], arou
     before = min(_run_before(change) for change in members)
     by_run: dict[int, dict[str, str]] = {}
     for renewal in around.renewals:
-        if renewal.machine == machine and renewal.side in sides and min(first, before + 1) <= renewal.run <= max(last, run):
+        if (
+            renewal.machine == machine
+            and renewal.side in sides
+            and min(first, before + 1) <= renewal.run <= max(last, run)
+        ):
             by_run.setdefault(renewal.run, {}).update(renewal.facts)
     facts: dict[str, str] = {}
     for number in range(before + 1, run + 1):  # runs without a time of these cells may lie between
         facts |= by_run.pop(number, {})
-    ordered = sorted(members, key=lambda change: change.change.ratio.value, reverse=slower)
-    return Event(run, slower, tuple(ordered), facts, by_run)
+    return Event(run, slower, tuple(members), facts, by_run)
 
 
 def _run_before(change: CellChange) -> int:

@@ -72,8 +72,10 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
         kept = matter(trace.values, levels, margin)
         numbers = np.append(trace.runs, trace.runs[-1:])
         changed = [
-            CellChange(one, change, int(numbers[change.at]), (int(numbers[change.between[0]]), int(numbers[change.between[1]])))
-            for change in changes(trace.values, kept, margin)
+            CellChange(
+                one, change, int(numbers[change.at]), (int(numbers[change.between[0]]), int(numbers[change.between[1]]))
+            )
+            for change in changes(trace.values, kept, margin, one.half_step)
         ]
         told.append(Told(one, kept, tuple(changed)))
     around = surroundings(runs.runs)

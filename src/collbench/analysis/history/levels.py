@@ -50,13 +50,17 @@ def matter(values: NDArray[np.float64], levels: Sequence[Level], margin: float) 
     return tuple(kept)
 
 
-def changes(values: NDArray[np.float64], levels: Sequence[Level], margin: float) -> tuple[Change, ...]:
-    """Between levels that follow each other; `values` [n] are logarithms of times."""
+def changes(
+    values: NDArray[np.float64], levels: Sequence[Level], margin: float, half_step: float = 0.0
+) -> tuple[Change, ...]:
+    """Between levels that follow each other; `values` [n] are logarithms of times that are known to `half_step` (s)."""
     found = []
     for before, after in pairwise(levels):
-        sides = (np.exp(values[level.start : level.stop]) for level in (after, before))
+        old, new = (np.exp(values[level.start : level.stop]) for level in (before, after))
         between = _between(values, before, after, spread_of(margin))
-        found.append(Change(after.start, ratio_of_sides(*sides), after.p or 0.0, between))
+        found.append(
+            Change(after.start, ratio_of_sides(new, old, half_steps=(half_step, half_step)), after.p or 0.0, between)
+        )
     return tuple(found)
 
 

@@ -24,7 +24,7 @@ MACHINE = ("simulated", "hosts", "cpu", "cores", "gpu")
 
 @dataclass(frozen=True)
 class Entry:
-    """What a run has of a cell: by the way of measuring the median of its launches (s); `why` it has none, or lacks some."""
+    """What a run has of a cell: the median of its launches (s) by way of measuring; `why` it has none, or lacks some."""
 
     by_way: dict[How, Estimate]
     work: Work
@@ -145,7 +145,7 @@ def _entry(cell: Cell) -> Entry:
     for way, median in zip(cell.ways, cell.medians, strict=True):
         if median > 0:
             medians.setdefault(way, []).append(median)
-    by_way = {} if cell.wrong else {way: centre(of_way) for way, of_way in medians.items()}
+    by_way = {} if cell.wrong else {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
     return Entry(by_way, cell.work, _lacking(cell, bool(medians)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,7 +58,13 @@ class Series:
     @property
     def last(self) -> int:
         """The last run that has a record of the cell."""
-        return max(found.run for found in (*self.points, *self.gaps))
+        numbers = [point.run for point in self.points] + [gap.run for gap in self.gaps]
+        return max(numbers)
+
+    @property
+    def half_step(self) -> float:
+        """By how much (s) times may be wrong, because the clock has steps."""
+        return max((point.time.resolution for point in self.points), default=0.0)
 
 
 def all_series(runs: Sequence[TimedRun]) -> list[Series]:
@@ -72,7 +77,10 @@ def all_series(runs: Sequence[TimedRun]) -> list[Series]:
 
 
 def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Sequence[TimedRun]) -> Series:
-    way, work = _usual_way(entries), next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0))
+    way, work = (
+        _usual_way(entries),
+        next((entry.work for _, entry in reversed(entries) if entry.by_way), Work(amount=0)),
+    )
     points, gaps, partly = [], [], []
     for number, entry in entries:
         time = entry.by_way.get(way)
@@ -116,8 +124,3 @@ def _missing(case: Case, machine: str, last: int, runs: Sequence[TimedRun]) -> i
         if run.machine == machine and 2 * len(beside & run.entries.keys()) >= len(beside):
             return number
     return None
-
-
-def factor(log_ratio: float) -> float:
-    """A ratio of times from its logarithm, of any size that a float holds."""
-    return math.exp(min(max(log_ratio, -700.0), 700.0))

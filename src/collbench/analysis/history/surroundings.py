@@ -12,6 +12,13 @@ from collbench.analysis.history.reading import MACHINE, TimedRun
 #: Facts that say nothing by themselves: a job has another number each time.
 _UNTOLD = frozenset({*MACHINE, "allocation"})
 
+#: What explains a change most often, and what least often.
+_FIRST = ("library", "library-file", "gpu-driver", "kernel", "image-id", "collbench")
+_LAST = ("host", "boot")
+
+#: Facts whose values say nothing to a person.
+_ANOTHER = {"boot": "another one, the machine was restarted"}
+
 #: A fact that differs in more than this share of the runs, and this often, explains no change.
 _RESTLESS = (1 / 3, 3)
 
@@ -52,7 +59,9 @@ def surroundings(runs: Sequence[TimedRun]) -> Surroundings:
     share, times = _RESTLESS
     restless = {name for name, count in counts.items() if count > times and count > share * steps}
     kept = [
-        Renewal(one.run, one.machine, one.side, {name: told for name, told in one.facts.items() if name not in restless})
+        Renewal(
+            one.run, one.machine, one.side, {name: told for name, told in one.facts.items() if name not in restless}
+        )
         for one in found
     ]
     return Surroundings(tuple(one for one in kept if one.facts), tuple(sorted(restless)))
@@ -65,8 +74,9 @@ def told(facts: dict[str, str]) -> str:
 
 def _apart(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:
     """The facts that differ, each with what differs of it; the file of a library only where its version is the same."""
-    names = [name for name in (*old, *(name for name in new if name not in old)) if name not in _UNTOLD]
-    found = {name: _arrow(old.get(name, ""), new.get(name, "")) for name in names if old.get(name, "") != new.get(name, "")}
+    known = dict.fromkeys((*_FIRST, *(name for name in (*old, *new) if name not in _LAST), *_LAST))
+    names = [name for name in known if name not in _UNTOLD and old.get(name, "") != new.get(name, "")]
+    found = {name: _ANOTHER.get(name) or _arrow(old.get(name, ""), new.get(name, "")) for name in names}
     if "library" in found:
         found.pop("library-file", None)
     return found
@@ -81,7 +91,7 @@ def _arrow(old: str, new: str) -> str:
 
 
 def _without_start(old: str, new: str) -> str:
-    """`5.0.9` of `Open MPI 5.0.9` where the old one was `Open MPI 5.0.8`: without the words that they begin with alike."""
+    """`5.0.9` of `Open MPI 5.0.9`, where the old one was `Open MPI 5.0.8`: the new one without its first words."""
     words, others = new.split(" "), old.split(" ")
     same = next((index for index, (a, b) in enumerate(zip(words, others, strict=False)) if a != b), 0)
     return " ".join(words[same:])

@@ -27,11 +27,12 @@ def sentence(history: History, names: Names) -> str:
     changed = sum(bool(told.changes) for told in cells)
     number = counted(len(history.events), "change")
     latest = "" if len(history.events) == 1 else "the latest: "
-    return f"{number} in {changed} of {counted(len(cells), 'cell')} over {span}; {latest}{line(history.events[0], history, names)}"
+    where = f"{changed} of {counted(len(cells), 'cell')} over {span}"
+    return f"{number} in {where}; {latest}{line(history.events[0], history, names)}"
 
 
 def line(event: Event, history: History, names: Names) -> str:
-    """`allreduce 64K..1M slower, +11.2 to +13.0 %, since 2026-11-03 (run b; library 5.0.8 -> 5.0.9 in the same run)`."""
+    """`allreduce 64K..1M slower, +11.2 %, since 2026-11-03 (run b; library 5.0.8 -> 5.0.9 in the same run)`."""
     run = history.runs.runs[event.run]
     word = "slower" if event.slower else "faster"
     what = names.together(change.series for change in event.changes)
@@ -82,10 +83,14 @@ def not_measured(history: History, names: Names) -> list[str]:
         if series.missing is not None:
             last.setdefault(f"no record since run {runs[series.missing].name}", []).append(str(names[series]))
         elif failed := [gap for gap in (*series.gaps, *series.partly) if gap.run == series.last]:
-            last.setdefault(f"not measured in run {runs[series.last].name}, {failed[0].why}", []).append(str(names[series]))
+            last.setdefault(f"not measured in run {runs[series.last].name}, {failed[0].why}", []).append(
+                str(names[series])
+            )
         before += sum(gap.run != series.last for gap in series.gaps)
     lines = [f"{why}: {_some(cells)}" for why, cells in last.items()]
-    return _first(lines) + ([f"earlier runs lack {counted(before, 'time')}, because a cell failed or was skipped: --all"] if before else [])
+    return _first(lines) + (
+        [f"earlier runs lack {counted(before, 'time')}, because a cell failed or was skipped: --all"] if before else []
+    )
 
 
 def _some(cells: Sequence[str]) -> str:

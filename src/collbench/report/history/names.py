@@ -13,7 +13,7 @@ from collbench.units import format_size
 
 @dataclass(frozen=True)
 class Name:
-    """`allreduce sum float32`, `mpich single strict`, `64K`, `EPYC 7003, 4 cores`; empty where all cells have the same."""
+    """`allreduce sum float32`, `mpich single strict`, `64K`, `EPYC 7003, 4 cores`; empty where all cells share it."""
 
     what: str
     place: str
@@ -42,7 +42,8 @@ class Names:
         self._names = {
             id(one): Name(
                 ", ".join(part for part in own if part not in dropped), _place(one.case) if len(places) > 1 else "",
-                format_size(one.case["size"]) if "size" in one.case.what else "", one.machine if len(machines) > 1 else "",
+                format_size(one.case["size"]) if "size" in one.case.what else "",
+                one.machine if len(machines) > 1 else "",
             )
             for one, own in zip(all_series, parts, strict=True)
         }  # fmt: skip
@@ -54,7 +55,7 @@ class Names:
         return self._names[id(series)]
 
     def together(self, several: Iterable[Series]) -> str:
-        """`allreduce 64K..1M (host, multi strict) and bcast 8`: neighbouring sizes as a range, places that agree once."""
+        """`allreduce 64K..1M (host, multi strict) and bcast 8`: neighbouring sizes as a range, equal places once."""
         by_place: dict[tuple[str, str], list[Series]] = {}
         for one in several:
             name = self[one]

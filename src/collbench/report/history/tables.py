@@ -67,10 +67,11 @@ def _row(change: CellChange, event: Event, one: Told, history: History, names: N
     before, after = next(pair for pair in pairwise(one.levels) if pair[1].start == change.change.at)
     first, last = (runs[number] for number in change.between)
     span = "" if first is last else f"{first.day} .. {last.day}"
-    return (runs[change.run].day, "slower" if change.slower else "faster", name.what, name.place, name.size, name.machine,
-            signed(change.change.ratio.value), _percent(change.change.ratio), format_duration(one.time(before).value),
-            format_duration(one.time(after).value), f"{before.stop - before.start} and {after.stop - after.start}", span,
-            runs[change.run].name, told(event.facts))  # fmt: skip
+    ratio, verdict = change.change.ratio, "slower" if change.slower else "faster"
+    return (runs[change.run].day, verdict, name.what, name.place, name.size, name.machine, signed(ratio.value),
+            _percent(ratio), format_duration(one.time(before).value), format_duration(one.time(after).value),
+            f"{before.stop - before.start} and {after.stop - after.start}", span, runs[change.run].name,
+            told(event.facts))  # fmt: skip
 
 
 def _cell(one: Told, history: History, names: Names) -> tuple[str, ...]:
@@ -79,9 +80,10 @@ def _cell(one: Told, history: History, names: Names) -> tuple[str, ...]:
     days = ", ".join(
         f"{signed(change.change.ratio.value)} % since {history.runs.runs[change.run].day}" for change in one.changes
     )
-    return (name.what, name.place, name.size, name.machine, "" if now is None else format_duration(now.value),
-            "" if now is None or now.interval is None else " .. ".join(map(format_duration, now.interval)),
-            str(len(series.points)), days or ("none" if one.tested else "too few runs"), _gaps(one, history))  # fmt: skip
+    span = "" if now is None or now.interval is None else " .. ".join(map(format_duration, now.interval))
+    time = "" if now is None else format_duration(now.value)
+    return (name.what, name.place, name.size, name.machine, time, span, str(len(series.points)),
+            days or ("none" if one.tested else "too few runs"), _gaps(one, history))  # fmt: skip
 
 
 def _gaps(one: Told, history: History) -> str:

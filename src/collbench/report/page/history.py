@@ -35,7 +35,7 @@ def page(history: History, names: Names) -> str:
     """
     changed = _changed(history)
     others = [one for one in history.cells if not one.changes and one.series.points]
-    what, *rest = tables(history, names, every=True)
+    _, *rest = tables(history, names, every=True)
     changes = rest[: len(rest) - len(complete(history, names))]
     cells, *environment = complete(history, names)
     picture = (timeline(history, names, changed, "timeline"),) if changed else ()
@@ -45,7 +45,8 @@ def page(history: History, names: Names) -> str:
     sections.append(replace(without, figures=(), folded=without.figures, folded_tables=(cells,), fold="Their plots"))
     lines = [sentence(history, names), *(line(event, history, names) for event in history.events[1:])]
     kept = [section for section in sections if section.figures or section.folded or section.folded_tables]
-    return html([Chapter(history.runs.name, f"History: {history.runs.name}", tuple(lines), tuple(notes(history, names)),
+    about = ", ".join(filter(None, (*dict.fromkeys(run.machine for run in history.runs.runs), names.shared)))
+    return html([Chapter(about, f"History: {history.runs.name}", tuple(lines), tuple(notes(history, names)),
                          tuple(kept), tuple(environment), picture)], FOOTER)  # fmt: skip
 
 

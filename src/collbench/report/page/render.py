@@ -10,7 +10,6 @@ from collbench.analysis.optional import needed
 from collbench.report.page.contents import Chapter
 from collbench.report.tables import joined
 
-
 #: What every number of a report is.
 FOOTER = (
     "Times are medians of launch medians; a difference has a verdict only with six launches a side or more. How it is "

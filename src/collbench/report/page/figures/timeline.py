@@ -29,7 +29,7 @@ def timeline(history: History, names: Names, rows: Sequence[Told], name: str) ->
     labels = _renewed(history)
     caption = (
         "A row for each cell that changed: red from where it became slower, green from where it became faster, by so "
-        "many per cent, up to the next change; grey: as at the start. Thin dotted lines: what changed in the environment."
+        "many per cent, up to the next change; grey: as at the start. Dotted lines: what changed in the environment."
         + (f" {len(rows) - MOST} more cells changed." if len(rows) > MOST else "")
     )
     values = "; ".join(line(event, history, names) for event in history.events)
@@ -79,7 +79,9 @@ def _row(axes: Axes, number: int, one: Told) -> None:
     axes.barh(number, ends[0] - points[0].run, 0.6, left=points[0].run - 0.5, color=FAINT, linewidth=0)
     for index, change in enumerate(one.changes):
         start, stop = ends[index : index + 2]
-        (bar,) = axes.barh(number, stop - start, 0.6, left=start - 0.5, color=colour(change.slower), linewidth=0, alpha=0.85)
+        (bar,) = axes.barh(
+            number, stop - start, 0.6, left=start - 0.5, color=colour(change.slower), linewidth=0, alpha=0.85
+        )
         mark(bar, number)
         axes.annotate(f"{signed(change.change.ratio.value)} %", (start - 0.5, number), (-3, 0), ha="right", va="center",
                       textcoords="offset points", fontsize=8, color=INK, fontweight="bold")  # fmt: skip

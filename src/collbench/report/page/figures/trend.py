@@ -9,7 +9,7 @@ import numpy as np
 
 from collbench.analysis.history.history import Told
 from collbench.analysis.history.reading import TimedRun
-from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, SERIES, WORSE, Figure, draw, mark, one_unit
+from collbench.report.page.drawing import BETTER, INK, OPEN, SERIES, WORSE, Figure, draw, mark, one_unit
 from collbench.units import format_duration
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 SIZE = (4.8, 2.5)
 CAPTION = (
-    "A dot for each run with the 95 % interval of its launches; horizontal lines: levels; a thick vertical line: a change "
-    "(red: slower, green: faster), its shade: where it may have begun; thin dotted lines: the environment changed; "
-    "x: not measured."
+    "A dot for each run with the 95 % interval of its launches; horizontal lines: levels; a thick vertical line: a "
+    "change (red: slower, green: faster), its shade: where it may have begun; dotted lines: the environment changed; "
+    "triangles at the edge: far beyond it; x: not measured."
 )
 
 
