@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -118,6 +119,7 @@ class _History:
         runs = 1 + max((int(trace.runs[-1]) for trace in traces if len(trace.runs)), default=0)
         self._keys = np.random.default_rng(SEED).random((number + 1, runs), np.float32)
         self._keys[0] = np.linspace(0, 1, runs)
+        self._orders = lru_cache(maxsize=4)(self._orders_of)  # most cells have the same runs
 
     def piece(self, number: int, start: int, stop: int, p: float | None) -> _Piece:
         if stop - start < FEWEST:
@@ -151,6 +153,10 @@ class _History:
     def _ordered(self, number: int, start: int, stop: int) -> NDArray[np.float32]:
         """The scores of these values in every order, [orders, values]."""
         trace = self._traces[number]
-        orders = np.argsort(self._keys[:, trace.runs[start:stop]], axis=1)
+        orders = self._orders(trace.runs[start:stop].tobytes())
         ordered: NDArray[np.float32] = scores(trace.values[start:stop], self._least).astype(np.float32)[orders]
         return ordered
+
+    def _orders_of(self, runs: bytes) -> NDArray[np.int64]:
+        """The orders that the runs of these numbers (int64) are put into, [orders, runs]."""
+        return np.argsort(self._keys[:, np.frombuffer(runs, np.int64)], axis=1)

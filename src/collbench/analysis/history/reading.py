@@ -24,7 +24,7 @@ MACHINE = ("simulated", "hosts", "cpu", "cores", "gpu")
 
 @dataclass(frozen=True)
 class Entry:
-    """What a run has of a cell: the median of its launches (s) by way of measuring; `why` it has none, or lacks some."""
+    """What a run has of a cell: the median of its launches (s) by way of measuring; `why` it lacks all or some."""
 
     by_way: dict[How, Estimate]
     work: Work
