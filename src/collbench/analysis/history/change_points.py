@@ -144,8 +144,8 @@ class _History:
         for number, trace in enumerate(self._traces):
             if len(trace.values) >= FEWEST:
                 of_near, of_far = distances(self._ordered(number, 0, len(trace.values)))
-                scale = float((of_near + of_far).mean()) or 1.0
-                near, far = near + of_near / scale, far + of_far / scale
+                both = np.maximum(of_near + of_far, 1e-12)  # each series counts the same, whatever its spread
+                near, far = near + of_near / both, far + of_far / both
         found = (far / np.maximum(near, 1e-12)) ** 2 - 1
         usual = np.quantile(found, 1 - ALPHA)
         return float(min(found[0], MOST_CORRELATED)) if found[0] > max(usual, 0.0) else 0.0

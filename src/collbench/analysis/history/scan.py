@@ -30,7 +30,7 @@ _FAR = 4.0
 _OF_DEVIATION, _OF_RANGE = 1.4826, 0.8862
 
 #: The share of the smallest distances that dependence is judged by: changes of the level are among the others.
-_KEPT = 0.75
+_KEPT = 0.85
 
 
 class Splits(NamedTuple):
