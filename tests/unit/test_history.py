@@ -38,7 +38,7 @@ def test_the_first_line_is_the_answer(history: Collbench, tmp_path: Path) -> Non
     assert first.startswith(
         "1 change in 2 of 3 cells over 20 runs, 2026-10-01 to 2026-10-20; allreduce sum float32 4K, 16K"
     )
-    assert f"slower, +20.0 to +20.1 %, since {night(12)} (run {night(12)}; library Open MPI 5.0.8 -> 5.0.9" in first
+    assert f"slower, +20.0 to +20.1 %, since {night(12)} (library Open MPI 5.0.8 -> 5.0.9" in first
     assert "in the same run)" in first
     rows = [line for line in rest if line.startswith(night(12))]
     assert len(rows) == 2 and all("12 and 8" in row and "12 us" in row for row in rows)
@@ -49,7 +49,7 @@ def test_no_change_and_too_few_runs_are_said(history: Collbench, tmp_path: Path)
     assert history(quiet).out == "No change beyond 2 % in 1 cell over 20 runs, 2026-10-01 to 2026-10-20\n"
     young = write_history(tmp_path / "young", {SMALL: QUIET[:5]})
     assert history(young).out.startswith("No cell has 8 runs yet, without which no change can be told: 5 runs")
-    mixed = write_history(tmp_path / "mixed", {SMALL: QUIET, LARGE: [None] * 15 + QUIET[:5]})  # type: ignore[dict-item]
+    mixed = write_history(tmp_path / "mixed", {SMALL: QUIET, LARGE: [*[None] * 15, *QUIET[:5]]})
     assert "* 1 cell with fewer than 8 runs: changes cannot be told yet" in history(mixed).out
 
 
@@ -61,6 +61,7 @@ def test_runs_are_taken_in_the_order_in_which_they_began(history: Collbench, tmp
     assert [run["started"] for run in found["runs"]] == sorted(run["started"] for run in found["runs"])
     assert found["runs"][0]["started"] == FIRST.isoformat()
     assert [event["run"] for event in found["events"]] == [12]
+    assert found["answer"].endswith(f"since {night(12)} (run run-{12 * 7 % 20:02d})")
 
 
 def test_sizes_that_are_neighbours_are_a_range_and_two_changes_two_lines(history: Collbench, tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_what_changes_in_many_runs_explains_nothing(history: Collbench, tmp_path
     path = write_history(tmp_path / "n", {SMALL: STEP}, lambda number: {
         "hosts": (host(name=f"node{number % 3}", boot_id=str(number)),)})  # fmt: skip
     out = history(path).out
-    assert f"(run {night(12)})" in out.splitlines()[0]
+    assert out.splitlines()[0].endswith(f"since {night(12)}")
     assert "* differs in many runs, and is told of none: boot, host" in out
 
 
@@ -156,6 +157,17 @@ def test_a_folder_of_launches_is_one_run(history: Collbench, tmp_path: Path) -> 
     cell = json.loads(history(path, "--style", "json").out)["cells"][0]
     assert cell["points"][-1]["launches"] == 7 and cell["points"][-1]["interval"] is not None
     assert len(cell["points"]) == 21
+
+
+def test_a_folder_of_nights_is_not_taken_for_one_run(history: Collbench, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "n", {SMALL: QUIET})
+    write_history(path / "months" / "9", {SMALL: QUIET[:3]})
+    (path / "months" / "9").rename(path / "september")
+    assert "september: its 3 runs were made within 2 days, and are no launches of one run" in history(path).out
+    many = made_case(image="a")
+    write_run(path / "both" / "a", {many: [1e-5] * 3})
+    write_run(path / "both" / "b", {many: [1e-5] * 3})
+    assert "both: its 2 runs have many launches each, and are no launches of one run" in history(path).out
 
 
 def test_refusals_end_with_2_and_say_what_would_work(history: Collbench, tmp_path: Path) -> None:

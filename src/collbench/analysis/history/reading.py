@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from collbench.analysis import environment
@@ -20,6 +20,9 @@ from collbench.units import counted
 
 #: Facts that say which machine it is. Where one of them differs, times are not those of one series.
 MACHINE = ("simulated", "hosts", "cpu", "cores", "gpu")
+
+#: Launches of one run are made within this time.
+LONGEST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -106,15 +109,26 @@ def _timed(name: str, observed: Observed) -> TimedRun:
     if apart := environment.unlike(observed):
         said = "; ".join(f"{fact} {values}" for fact, values in apart.items())
         raise RequestError(f"{observed.name}: the runs in it are not launches of the same ({said})")
+    times = [_time(observed.name, manifest.created) for manifest in observed.manifests]
+    if refused := _no_launches(observed, max(times) - min(times)):
+        raise RequestError(f"{observed.name}: its {len(times)} runs {refused}, and are no launches of one run")
     if not observed.cells:
         raise RequestError(f"{observed.name}: no records in it")
-    started = min(_time(observed.name, manifest.created) for manifest in observed.manifests)
     facts: dict[Side, dict[str, str]] = {}
     for case in observed.cells:
         if side_of(case) not in facts:
             facts[side_of(case)] = environment.facts(observed, [case])
     entries = {case: _entry(cell) for case, cell in observed.cells.items()}
-    return TimedRun(name, started, _machine(next(iter(facts.values()))), entries, facts)
+    return TimedRun(name, min(times), _machine(next(iter(facts.values()))), entries, facts)
+
+
+def _no_launches(observed: Observed, within: timedelta) -> str:
+    """Why the runs of a folder are runs of their own, such as those of a month; empty for one run, and for launches."""
+    if len(observed.manifests) < 2:
+        return ""
+    if any(manifest.experiment is not None for manifest in observed.manifests):
+        return "have many launches each"
+    return f"were made within {within.days} days" if within >= LONGEST else ""
 
 
 def _time(name: str, created: str) -> datetime:

@@ -32,6 +32,9 @@ _OF_DEVIATION, _OF_RANGE = 1.4826, 0.8862
 #: The share of the smallest distances that dependence is judged by: changes of the level are among the others.
 _KEPT = 0.85
 
+#: A distance of more than so many usual ones is a change of the level, and counts as so many.
+_JUMP = 3.0
+
 
 class Splits(NamedTuple):
     """Intervals [start, stop) and a split of each, `at`: all of them in arrays of one length."""
@@ -96,5 +99,7 @@ def distances(ordered: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArra
 
 def _usual(apart: NDArray[np.float32]) -> NDArray[np.float32]:
     kept = max(round(_KEPT * apart.shape[1]), 1)
-    mean: NDArray[np.float32] = np.partition(apart, kept - 1, axis=1)[:, :kept].mean(axis=1)
+    near = np.sort(apart, axis=1)[:, :kept]
+    middle = near[:, apart.shape[1] // 2, None]
+    mean: NDArray[np.float32] = np.minimum(near, _JUMP * middle).mean(axis=1)
     return mean

@@ -36,11 +36,11 @@ def line(event: Event, history: History, names: Names) -> str:
     run = history.runs.runs[event.run]
     word = "slower" if event.slower else "faster"
     what = names.together(change.series for change in event.changes)
-    inside = [f"run {run.name}"]
+    inside = [f"run {run.name}"] if run.name != run.day else []
     inside += [f"{told(event.facts)} in the same run"] if event.facts else []
     inside += [f"{told(facts)} in run {history.runs.runs[number].name}, which it may have begun with"
                for number, facts in event.nearby.items()]  # fmt: skip
-    return f"{what} {word}, {_size(event)}, since {run.day} ({'; '.join(inside)})"
+    return f"{what} {word}, {_size(event)}, since {run.day}" + (f" ({'; '.join(inside)})" if inside else "")
 
 
 def _size(event: Event) -> str:
