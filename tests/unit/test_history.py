@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.made_history import FIRST, night, steps, write_history
-from tests.unit.made_runs import host, library, made_case, made_record, write_launches, write_run
+from tests.unit.made_runs import host, library, made_case, made_failure, made_record, write_launches, write_run
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))
 QUIET = steps((1e-5, 20))
@@ -111,14 +111,14 @@ def test_failures_are_shown_and_do_not_end_a_series(history: Collbench, tmp_path
     path = write_history(tmp_path / "n", {SMALL: times, LARGE: QUIET})
     found = history(path)
     assert found.out.startswith("1 change in 1 of 2 cells")
-    assert f"not measured in run {night(19)}, failed: died: b: allreduce sum float32, 1K" in found.out
+    assert f"not measured in run {night(19)}, failed: died: b: allreduce sum float32 1K" in found.out
     assert "earlier runs lack 1 time" in found.out
     assert "2 runs, the latest 2026-10-20: failed: died: b" in history(path, "--all").out
 
 
 def test_a_cell_that_later_runs_lack_is_named(history: Collbench, tmp_path: Path) -> None:
     path = write_history(tmp_path / "n", {SMALL: QUIET, LARGE: QUIET[:15], MIDDLE: QUIET})
-    assert f"no record since run {night(15)}: allreduce sum float32, 16K" in history(path).out
+    assert f"no record since run {night(15)}: allreduce sum float32 16K" in history(path).out
     turns = {SMALL: [time if number % 2 else None for number, time in enumerate(QUIET)],
              LARGE: [None if number % 2 else time for number, time in enumerate(QUIET)]}  # fmt: skip
     assert "no record since" not in history(write_history(tmp_path / "turns", turns)).out
@@ -229,6 +229,21 @@ def test_a_check_never_passes_on_what_was_not_measured(history: Collbench, tmp_p
     assert history(gone, "--fail-on", "slower").code == 1
     young = history(write_history(tmp_path / "young", {SMALL: QUIET[:5]}), "--fail-on", "slower")
     assert young.code == 1 and "too few runs to judge any cell" in young.err
+
+
+def test_what_every_run_skipped_fails_no_check_and_what_one_skipped_does(history: Collbench, tmp_path: Path) -> None:
+    nights = [night(number) for number in range(10)]
+    for number, name in enumerate(nights):
+        skipped = made_failure(LARGE, 0, "no room", status="skipped")
+        last = made_failure(MIDDLE, 0, "no room", status="skipped") if number == 9 else 1e-5
+        made = FIRST.replace(day=1 + number).isoformat()
+        write_run(tmp_path / "n" / name, {SMALL: [1e-5], MIDDLE: [last], LARGE: [skipped]}, created=made)
+    found = history(tmp_path / "n", "--fail-on", "slower")
+    assert found.code == 1 and "1 cell not measured in the latest run" in found.err
+    assert f"not measured in run {nights[9]}, skipped: no room: allreduce sum float32 4K" in found.out
+    assert "* 1 cell skipped in every run" in found.out
+    later = history(tmp_path / "n", "--fail-on", "slower", "--since", "2027-01-01")
+    assert later.code == 1 and "no run since then" in later.err
 
 
 @pytest.mark.parametrize("style", ["table", "markdown", "csv", "latex", "json"])

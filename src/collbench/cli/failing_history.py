@@ -20,8 +20,8 @@ FAILING: dict[str, Callable[[float, float, float], bool]] = {
 def failures(history: History, fail_on: str, since: int) -> list[str]:
     """Why a check fails, in words; empty where it passes. `since`: the number of the first run that counts.
 
-    Besides the cells whose level differs, what the latest runs did not measure fails every check, and a history without
-    a single cell that could be judged.
+    Besides the cells whose level differs, what the latest runs did not measure fails every check, and so does a history
+    without a run that counts, or without a single cell that could be judged.
     """
     differing = [one for one in history.cells if FAILING[fail_on](*one.now, history.margin)]
     reasons = [f"{counted(len(differing), 'cell')} {fail_on} now than before"] if differing else []
@@ -29,6 +29,8 @@ def failures(history: History, fail_on: str, since: int) -> list[str]:
     lacking = sum(map(_not_measured, current))
     if lacking:
         reasons.append(f"{counted(lacking, 'cell')} not measured in the latest run")
+    if since >= len(history.runs.runs):
+        reasons.append("no run since then")
     if not any(one.tested for one in history.cells):
         reasons.append("too few runs to judge any cell")
     return reasons
@@ -36,4 +38,4 @@ def failures(history: History, fail_on: str, since: int) -> list[str]:
 
 def _not_measured(one: Told) -> bool:
     series = one.series
-    return series.missing is not None or any(gap.run == series.last for gap in (*series.gaps, *series.partly))
+    return series.missing is not None or bool(series.lacking)

@@ -32,6 +32,7 @@ class Entry:
     by_way: dict[How, Estimate]
     work: Work
     why: str = ""
+    skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ def _entry(cell: Cell) -> Entry:
         if median > 0:
             medians.setdefault(way, []).append(median)
     by_way = {} if cell.wrong else {way: centre(of_way, half_step=cell.half_step) for way, of_way in medians.items()}
-    return Entry(by_way, cell.work, _lacking(cell, bool(medians)))
+    skipped = cell.skipped > 0 and not (cell.failed or cell.wrong or medians)
+    return Entry(by_way, cell.work, _lacking(cell, bool(medians)), skipped)
 
 
 def _lacking(cell: Cell, measured: bool) -> str:

@@ -33,6 +33,7 @@ class Gap:
 
     run: int
     why: str
+    skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,13 @@ class Series:
         return max(numbers)
 
     @property
+    def lacking(self) -> str:
+        """Why the last run with a record of it lacks launches; empty where it does not, or every run skipped it."""
+        if not self.points and all(gap.skipped for gap in self.gaps):
+            return ""
+        return next((gap.why for gap in (*self.gaps, *self.partly) if gap.run == self.last), "")
+
+    @property
     def half_step(self) -> float:
         """By how much (s) times may be wrong, because the clock has steps."""
         return max((point.time.resolution for point in self.points), default=0.0)
@@ -86,12 +94,12 @@ def _series(case: Case, machine: str, entries: list[tuple[int, Entry]], runs: Se
         time = entry.by_way.get(way)
         why = _apart(entry, way, work)
         if why or time is None:
-            gaps.append(Gap(number, why or entry.why))
+            gaps.append(Gap(number, why or entry.why, entry.skipped and not why))
             continue
         points.append(Point(number, time))
         if entry.why:
             partly.append(Gap(number, entry.why))
-    missing = _missing(case, machine, entries[-1][0], runs)
+    missing = _missing(machine, entries[-1][0], runs) if points else None
     return Series(case, machine, work, tuple(points), tuple(gaps), tuple(partly), missing)
 
 
@@ -116,7 +124,7 @@ def _apart(entry: Entry, way: How, work: Work) -> str:
     return ""
 
 
-def _missing(case: Case, machine: str, last: int, runs: Sequence[TimedRun]) -> int | None:
+def _missing(machine: str, last: int, runs: Sequence[TimedRun]) -> int | None:
     """The first later run with half or more of the cells of the last one that has it; plans may take turns."""
     beside = runs[last].entries.keys()
     for number in range(last + 1, len(runs)):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from collbench.analysis.history.events import Event
 from collbench.analysis.history.history import History
 from collbench.analysis.history.scan import FEWEST
+from collbench.analysis.history.series import Series
 from collbench.analysis.history.surroundings import told
 from collbench.report.history.names import Names
 from collbench.units import counted
 
 #: More notes of one kind are counted.
 MOST = 4
+
+#: A correlation of neighbouring runs that is worth a line.
+TOLD = 0.1
 
 
 def sentence(history: History, names: Names) -> str:
@@ -56,14 +58,14 @@ def signed(ratio: float) -> str:
 def notes(history: History, names: Names) -> list[str]:
     """What a reader must know, each line once."""
     runs = history.runs
-    untested = [one for one in history.cells if not one.tested]
+    untested = [one for one in history.cells if one.series.points and not one.tested]
     found = [f"{counted(len(untested), 'cell')} with fewer than {FEWEST} runs: changes cannot be told yet"
              ] if untested and len(untested) < len(history.cells) else []  # fmt: skip
     machines = list(dict.fromkeys(run.machine for run in runs.runs))
     if len(machines) > 1:
         found.append(f"{len(machines)} machines, each with series of its own: {'; '.join(machines)}")
     found += not_measured(history, names)
-    if history.correlation:
+    if history.correlation >= TOLD:
         found.append(
             f"neighbouring runs resemble each other (correlation {history.correlation:.1f}): slow waves look like "
             "changes, so only larger ones are told"
@@ -75,27 +77,22 @@ def notes(history: History, names: Names) -> list[str]:
 
 def not_measured(history: History, names: Names) -> list[str]:
     """Cells that the latest runs failed, or have no record of; and how often others failed."""
-    last: dict[str, list[str]] = {}
-    before = 0
-    for one in history.cells:
-        series = one.series
-        runs = history.runs.runs
+    runs = history.runs.runs
+    all_series = [one.series for one in history.cells]
+    last: dict[str, list[Series]] = {}
+    for series in all_series:
         if series.missing is not None:
-            last.setdefault(f"no record since run {runs[series.missing].name}", []).append(str(names[series]))
-        elif failed := [gap for gap in (*series.gaps, *series.partly) if gap.run == series.last]:
-            last.setdefault(f"not measured in run {runs[series.last].name}, {failed[0].why}", []).append(
-                str(names[series])
-            )
-        before += sum(gap.run != series.last for gap in series.gaps)
-    lines = [f"{why}: {_some(cells)}" for why, cells in last.items()]
-    return _first(lines) + (
+            last.setdefault(f"no record since run {runs[series.missing].name}", []).append(series)
+        elif series.lacking:
+            last.setdefault(f"not measured in run {runs[series.last].name}, {series.lacking}", []).append(series)
+    lines = _first([f"{why}: {names.together(cells)}" for why, cells in last.items()])
+    skipped = sum(not series.points and not series.lacking for series in all_series)
+    before = sum(gap.run != series.last for series in all_series if series.points for gap in series.gaps)
+    lines += [f"{counted(skipped, 'cell')} skipped in every run: --all"] if skipped else []
+    lines += (
         [f"earlier runs lack {counted(before, 'time')}, because a cell failed or was skipped: --all"] if before else []
     )
-
-
-def _some(cells: Sequence[str]) -> str:
-    more = len(cells) - MOST
-    return "; ".join(cells[:MOST]) + (f" and {more} more" if more > 0 else "")
+    return lines
 
 
 def _first(lines: list[str]) -> list[str]:
