@@ -5,13 +5,27 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.conftest import Collbench
 from tests.unit.made_history import FIRST, night, steps, write_history
-from tests.unit.made_runs import host, library, made_case, made_failure, made_record, write_launches, write_run
+from tests.unit.made_program_runs import launches_of, program_case
+from tests.unit.made_runs import (
+    Entry,
+    experiment,
+    host,
+    library,
+    made_case,
+    made_failure,
+    made_record,
+    write_launches,
+    write_run,
+)
+
+from collbench.schema.record import ResultCheck, Work
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))
 QUIET = steps((1e-5, 20))
@@ -82,6 +96,7 @@ def test_another_machine_is_another_series(history: Collbench, tmp_path: Path) -
     found = history(moved)
     assert found.out.startswith("No change beyond 2 % in 2 cells over 20 runs")
     assert "2 machines, each with series of its own: EPYC 7003, 4 cores; Xeon, 4 cores" in found.out
+    assert "no record since" not in found.out
     kernel = write_history(tmp_path / "kernel", {SMALL: STEP}, lambda number: {
         "hosts": (host(kernel="6.1.0" if number < 12 else "6.6.2"),)})  # fmt: skip
     assert "kernel 6.1.0 -> 6.6.2 in the same run)" in history(kernel).out.splitlines()[0]
@@ -96,6 +111,50 @@ def test_another_way_of_measuring_and_other_work_do_not_belong_to_a_series(histo
     (cell,) = found["cells"]
     assert len(cell["points"]) == 20 and found["events"] == []
     assert {gap["why"] for gap in cell["not_measured"]} == {"measured in another way: gate barrier"}
+
+
+def test_launches_that_tell_no_time_are_no_time(history: Collbench, tmp_path: Path) -> None:
+    """Wrong results, a median of 0, other work, and programs whose cores others used; the rest of a run counts."""
+    path = write_history(tmp_path / "n", {SMALL: QUIET})
+    odd: list[list[Entry]] = [
+        [made_record(SMALL, 0, 1e-5, check=ResultCheck(wrong=1)), 1e-5], [0.0, 1e-5, 1e-5], [0.0],
+        [made_record(SMALL, 0, 1e-5, work=Work(amount=2048, count=512, bus_factor=1.0))],
+    ]  # fmt: skip
+    for number, entries in enumerate(odd):
+        write_run(path / f"odd-{number}", {SMALL: entries}, created=FIRST.replace(hour=3 + number).isoformat())
+    (cell,) = json.loads(history(path, "--style", "json").out)["cells"]
+    assert [gap["why"] for gap in cell["not_measured"]] == [
+        "results were wrong in 1 launch", "the clock does not resolve it, or others used its cores",
+        "other work: 2048 bytes",
+    ]  # fmt: skip
+    assert [point["launches"] for point in cell["points"]][:2] == [1, 2]
+    used = launches_of(program_case(), [1e-3, 2e-3, 1e-3], contended=[1])
+    write_run(tmp_path / "p" / "a", {program_case(): used}, experiment=experiment(["tools"]))
+    (cell,) = json.loads(history(tmp_path / "p", "--style", "json").out)["cells"]
+    assert (cell["points"][0]["seconds"], cell["points"][0]["launches"]) == (1e-3, 2)
+
+
+def test_another_build_of_a_library_is_told_by_its_hash(history: Collbench, tmp_path: Path) -> None:
+    """Of another version the hash says nothing more."""
+
+    def built(number: int) -> dict[str, Any]:
+        return {"libraries": (library(version="5.0.8", sha256=("a" if number < 12 else "b") * 64),)}
+
+    first = history(write_history(tmp_path / "build", {SMALL: STEP}, built)).out.splitlines()[0]
+    assert first.endswith("(library-file sha256 aaaaaaaaaaaa -> bbbbbbbbbbbb in the same run)")
+    both = write_history(tmp_path / "both", {SMALL: STEP}, lambda number: {
+        "libraries": (library(version=str(number >= 12), sha256=("a" if number < 12 else "b") * 64),)})  # fmt: skip
+    assert "library-file" not in history(both).out
+
+
+def test_a_change_of_all_sizes_and_waves_are_said(history: Collbench, tmp_path: Path) -> None:
+    cells = [made_case(size=1024 << number) for number in range(4)]
+    path = write_history(tmp_path / "all", dict.fromkeys(cells, STEP))
+    assert "allreduce sum float32 all sizes slower" in history(path).out.splitlines()[0]
+    waves = [1e-5 * (1 + 0.03 * math.sin(number / 1.5)) for number in range(40)]
+    waving = history(write_history(tmp_path / "waves", dict.fromkeys(cells, waves))).out
+    assert "* neighbouring runs resemble each other (correlation 0." in waving
+    assert "neighbouring runs" not in history(path).out
 
 
 def test_what_changes_in_many_runs_explains_nothing(history: Collbench, tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from tests.unit.made_runs import made_case
 
 from collbench.analysis.environment import side_of
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.history.events import CellChange, events
 from collbench.analysis.history.levels import Change
+from collbench.analysis.history.reading import TimedRun
 from collbench.analysis.history.series import Point, Series
-from collbench.analysis.history.surroundings import Renewal, Surroundings
+from collbench.analysis.history.surroundings import Renewal, Surroundings, surroundings
 from collbench.schema.record import Work
 
 NOTHING = Surroundings((), ())
@@ -24,6 +27,20 @@ def changed(
     series = Series(made_case(size=size), machine, Work(amount=size), points, ())
     change = Change(kept.index(run), Estimate(ratio, None, 3), 0.01, (0, 0))
     return CellChange(series, change, run, between or (run, run))
+
+
+def timed(number: int, **facts: str) -> TimedRun:
+    return TimedRun(str(number), datetime(2026, 1, 1 + number, tzinfo=UTC), "a", {}, {side_of(made_case()): facts})
+
+
+def test_a_fact_that_changes_now_and_then_is_told_and_one_that_always_does_is_not() -> None:
+    runs = [timed(number, kernel=str(number // 6), host=str(number % 2), allocation=str(number // 10))
+            for number in range(30)]  # fmt: skip
+    found = surroundings(runs)
+    assert [(one.run, one.facts) for one in found.renewals] == [
+        (run, {"kernel": f"{run // 6 - 1} -> {run // 6}"}) for run in (6, 12, 18, 24)
+    ]
+    assert found.restless == ("host",)
 
 
 def sizes_by_run(found: list[CellChange]) -> list[tuple[int, list[int]]]:

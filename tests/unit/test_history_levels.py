@@ -110,6 +110,12 @@ def test_runs_that_resemble_their_neighbours_raise_the_bar() -> None:
     assert find([Trace(column, np.arange(40)) for column in noise(1, 40, 10).T], 0.002).correlation < 0.2
 
 
+def test_runs_that_do_not_depend_on_each_other_have_no_correlation() -> None:
+    """What a single series shows by chance is not taken for one; in one of twenty it is."""
+    found = [find([Trace(noise(seed, 30, 1)[:, 0], np.arange(30))], 0.002).correlation for seed in range(60)]
+    assert sum(one > 0 for one in found) <= 9
+
+
 def test_the_ratio_of_a_change_and_where_it_may_have_begun() -> None:
     values = noise(7, 40, 1, 0.02)[:, 0]
     values[20:] += np.log(1.1)
