@@ -140,7 +140,7 @@ def special(draw: np.random.Generator, pages: int) -> dict[str, float]:
         values[30:37, 0] += np.log1p(0.1)
         ends = {at for cell, at in collbench(values) if cell == 0}
         slow_week.append({30, 37} <= ends)
-    for _ in range(max(pages // 2, 10)):
+    for _ in range(3 * pages):
         values = quiet(draw, 40)
         nightly.append(any(collbench(values[:runs]) for runs in range(8, 41)))
     return {"slow night": float(np.mean(slow_night)), "slow week": float(np.mean(slow_week)),
@@ -169,16 +169,16 @@ def page(data: dict[str, Any]) -> str:
     ]
     rows = [[name, *(f"{100 * of['found'][method]:.0f}" for method in names), str(of["after"] or f"> {AFTER[-1]}")]
             for name, of in data["found"].items()]  # fmt: skip
-    special, number = data["special"], data["pages"]
+    special, number, changes = data["special"], data["pages"], data["changes"]
     return "\n".join((
         f"# False alarms and changes found in a history\n\n{CELLS} cells. Pages with any false alarm, in per cent, of "
         f"{number} pages (of the other libraries {OTHERS}):\n",
         table(("noise", *names), alarms),
         f"One of {CELLS} cells changes, 10 of 60 runs before the end: found within three runs, in per cent, of "
-        f"{data['changes']} histories\n(of the other libraries {OTHERS}); and after how many runs collbench finds it "
+        f"{changes} histories\n(of the other libraries {OTHERS}); and after how many runs collbench finds it "
         f"in {SEEN:.0%}:\n",
         table(("noise and change", *names, "runs"), rows),
-        "Log-normal, 1 %:\n",
+        f"Log-normal, 1 %, of {changes} histories (of the last row {3 * changes}):\n",
         table(("", "%"), [
             ["pages that name a change where all cells took 50 % longer in one run of 60",
              f"{100 * special['slow night']:.1f}"],

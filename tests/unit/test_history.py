@@ -198,8 +198,8 @@ def test_folders_that_are_no_runs_are_named_and_no_traceback(history: Collbench,
     for said in ("logs: neither a run", "damaged/records.jsonl line 1", "empty: no records"):
         assert f"* left out: {path}" in found.out and said in found.out
     assert "of these" in found.out and undated.name not in found.err
-    listed = json.loads(history(path, "--style", "json").out)["notes"]
-    assert not any(".git" in note or "README" in note for note in listed)
+    listed = json.loads(history(path, "--style", "json").out)["left_out"]
+    assert len(listed) == 5 and not any(".git" in why or "README" in why for why in listed)
 
 
 def test_runs_with_equal_starts_are_named(history: Collbench, tmp_path: Path) -> None:

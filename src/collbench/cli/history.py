@@ -11,7 +11,7 @@ from collbench.analysis.history import history as analysed
 from collbench.analysis.history.history import History
 from collbench.cli.analysing import COMPLETE, RUN, margin, say, style
 from collbench.cli.failing_history import FAILING, failures
-from collbench.cli.report import refuse_folder, write
+from collbench.cli.output_file import refuse_folder, write
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.history.document import document

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +10,9 @@ import click
 from collbench import workloads
 from collbench.analysis.options import parse_given
 from collbench.cli.analysing import RUN, given, margin, read
+from collbench.cli.output_file import refuse_folder, write
 from collbench.cli.terminal import harmless
-from collbench.errors import RequestError, RunWriteError
+from collbench.errors import RequestError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.paper import paper
@@ -60,19 +59,6 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     click.echo(f"{harmless(str(output))}: {output.stat().st_size / 1e6:.1f} MB")
 
 
-def refuse_folder(output: Path) -> None:
-    """Before anything is computed, which may take a minute.
-
-    Raises:
-        RunWriteError: the file could not be written.
-    """
-    folder = output.parent
-    if not folder.is_dir():
-        raise RunWriteError(f"-o {output}: there is no folder {folder}.")
-    if not os.access(folder, os.W_OK):
-        raise RunWriteError(f"-o {output}: the folder {folder} cannot be written to.")
-
-
 def _html(chapters: list[Chapter]) -> str:
     from collbench.report.page.render import html
 
@@ -89,15 +75,3 @@ def _tables(chapters: list[Chapter]) -> list[tables.Table]:
             listed += [*section.tables, *section.folded_tables]
         listed += run.environment
     return listed
-
-
-def write(path: Path, text: str) -> None:
-    """Completely or not at all: an existing file remains until the new one is complete."""
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        half.write_text(text, encoding="utf-8", errors="backslashreplace")
-        half.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise RunWriteError(f"-o {path}: {error.strerror}.") from error

@@ -25,7 +25,7 @@ def document(history: History, names: Names) -> dict[str, Any]:
         "cells": [_cell(one, names) for one in history.cells],
         "environment": [{"run": one.run, "machine": one.machine, "image": one.side[0], "facts": one.facts}
                         for one in history.surroundings.renewals],
-        "notes": notes(history, names),
+        "notes": notes(history, names), "left_out": history.runs.left_out, "doubts": history.runs.doubts,
     }  # fmt: skip
 
 
