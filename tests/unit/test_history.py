@@ -326,6 +326,15 @@ def test_a_page_has_a_plot_for_each_cell_and_escapes_names(history: Collbench, t
     assert "1 cell that changed" in text and "1 cell without a change" in text
 
 
+def test_more_rows_than_a_screen_has_are_counted_and_on_the_page(history: Collbench, tmp_path: Path) -> None:
+    cells = [made_case(size=1024 * (1 + number)) for number in range(23)]
+    path, page = write_history(tmp_path / "n", dict.fromkeys(cells, STEP)), tmp_path / "page.html"
+    found = history(path, "-o", page)
+    assert "* 3 more rows: --all" in found.out and "23K" not in found.out.split("what changed")[1]
+    assert "more rows" not in history(path, "--all").out
+    assert "<td>23K</td>" in page.read_text() and "more rows" not in page.read_text()
+
+
 def test_a_page_without_a_change_and_with_too_few_runs(history: Collbench, tmp_path: Path) -> None:
     path, page = write_history(tmp_path / "n", {SMALL: QUIET[:4]}), tmp_path / "page.html"
     assert history(path, "-o", page).code == 0

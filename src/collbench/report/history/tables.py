@@ -25,14 +25,19 @@ ENVIRONMENT = ("since", "run", "side", "what changed", "machine")
 
 def tables(history: History, names: Names, every: bool = False) -> list[Table]:
     """The answer with its notes, and the changes; every cell, with `every`."""
-    more = [line(event, history, names) for event in history.events[1:]] if len(history.events) > 1 else []
-    found = [Table(sentence(history, names), (), (), (*more, *notes(history, names)))]
+    more = [line(event, history, names) for event in history.events[1:]]
+    answer = Table(sentence(history, names), (), (), (*more, *notes(history, names)))
+    if every:
+        return [answer, *changed(history, names), *complete(history, names)]
+    return [answer, *changed(history, names, MOST_ROWS)]
+
+
+def changed(history: History, names: Names, most: int | None = None) -> list[Table]:
+    """A row for each change, the latest first, or for the first so many; no table without a change."""
     rows = [row for event in history.events for row in _rows(event, history, names)]
-    shown = rows if every else rows[:MOST_ROWS]
-    left_out = (f"{counted(len(rows) - len(shown), 'more row')}: --all",) if len(shown) < len(rows) else ()
-    if rows:
-        found.append(without_empty(Table(_title("what changed", names), CHANGES, tuple(shown), left_out)))
-    return [*found, *complete(history, names)] if every else found
+    more = len(rows[most:]) if most is not None else 0
+    left_out = (f"{counted(more, 'more row')}: --all",) if more else ()
+    return [without_empty(Table(_title("what changed", names), CHANGES, tuple(rows[:most]), left_out))] if rows else []
 
 
 def complete(history: History, names: Names) -> list[Table]:

@@ -9,7 +9,8 @@ from collbench.analysis.environment import side_of
 from collbench.analysis.history.history import History, Told
 from collbench.report.history.answer import line, notes, sentence
 from collbench.report.history.names import Names
-from collbench.report.history.tables import complete, tables
+from collbench.report.history.tables import changed as of_changes
+from collbench.report.history.tables import complete
 from collbench.report.page.contents import Chapter
 from collbench.report.page.drawing import Figure
 from collbench.report.page.figures.timeline import timeline
@@ -35,19 +36,19 @@ def page(history: History, names: Names) -> str:
     """
     changed = _changed(history)
     others = [one for one in history.cells if not one.changes and one.series.points]
-    _, *rest = tables(history, names, every=True)
-    changes = rest[: len(rest) - len(complete(history, names))]
     cells, *environment = complete(history, names)
+    evidence = _plots(f"{counted(len(changed), 'cell')} that changed", changed, MOST_CHANGED, history, names)
+    rest = _plots(f"{counted(len(others), 'cell')} without a change", others, MOST_OTHERS, history, names)
+    sections = (
+        *([replace(evidence, folded_tables=tuple(of_changes(history, names)))] if changed else []),
+        replace(rest, figures=(), folded=rest.figures, folded_tables=(cells,), fold="Their plots"),
+    )
     picture = (timeline(history, names, changed, "timeline"),) if changed else ()
-    sections = [_section(f"{counted(len(changed), 'cell')} that changed", changed, MOST_CHANGED, history, names, "c")]
-    sections[0] = replace(sections[0], tables=(), folded_tables=tuple(changes))
-    without = _section(f"{counted(len(others), 'cell')} without a change", others, MOST_OTHERS, history, names, "o")
-    sections.append(replace(without, figures=(), folded=without.figures, folded_tables=(cells,), fold="Their plots"))
-    lines = [sentence(history, names), *(line(event, history, names) for event in history.events[1:])]
-    kept = [section for section in sections if section.figures or section.folded or section.folded_tables]
+    lines = (sentence(history, names), *(line(event, history, names) for event in history.events[1:]))
     about = ", ".join(filter(None, (*dict.fromkeys(run.machine for run in history.runs.runs), names.shared)))
-    return html([Chapter(about, f"History: {history.runs.name}", tuple(lines), tuple(notes(history, names)),
-                         tuple(kept), tuple(environment), picture)], FOOTER)  # fmt: skip
+    run = Chapter(about, f"History: {history.runs.name}", lines, tuple(notes(history, names)), sections,
+                  tuple(environment), picture)  # fmt: skip
+    return html([run], FOOTER)
 
 
 def _changed(history: History) -> list[Told]:
@@ -57,10 +58,11 @@ def _changed(history: History) -> list[Told]:
     return list(found.values())
 
 
-def _section(title: str, cells: Sequence[Told], most: int, history: History, names: Names, prefix: str) -> Section:
+def _plots(title: str, cells: Sequence[Told], most: int, history: History, names: Names) -> Section:
     lines = [CAPTION] if cells else []
     lines += [f"Plots of {len(cells) - most} more cells are left out; the table has them."] if len(cells) > most else []
-    figures = tuple(_trend(one, history, names, f"{prefix}{number}") for number, one in enumerate(cells[:most]))
+    prefix = title.split()[-1]
+    figures = tuple(_trend(one, history, names, f"{prefix}-{number}") for number, one in enumerate(cells[:most]))
     return Section(title, tuple(lines), figures=figures)
 
 
