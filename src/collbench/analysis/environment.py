@@ -19,13 +19,22 @@ MENTIONED = frozenset({"host", "boot", "allocation", "samples"})
 def facts(observed: Observed, cases: Iterable[Case]) -> dict[str, str]:
     """Every fact of the side that these cases make up, by name; several values are joined by `and`."""
     facts: dict[str, set[str]] = {}
-    sides = {(case.where.image, case.where.on_host, _users(case), case["backend"]) for case in cases}
+    sides = {side_of(case) for case in cases}
     for manifest in observed.manifests:
         machine = _of_manifest(manifest)
         for image, on_host, users, backend in sides:
             for name, value in (machine | software(manifest, image, on_host, users, backend)).items():
                 facts.setdefault(name, set()).add(value)
     return {name: _several(values) for name, values in facts.items()}
+
+
+#: Where software is: image, whether it is the environment beside that image, users of a library, backend.
+Side = tuple[str | None, bool, frozenset[str], str]
+
+
+def side_of(case: Case) -> Side:
+    """On which side a case ran: cases of one side have the same facts."""
+    return (case.where.image, case.where.on_host, _users(case), case["backend"])
 
 
 def _several(values: set[str]) -> str:

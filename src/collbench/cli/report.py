@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +10,9 @@ import click
 from collbench import workloads
 from collbench.analysis.options import parse_given
 from collbench.cli.analysing import RUN, given, margin, read
+from collbench.cli.output_file import refuse_folder, write
 from collbench.cli.terminal import harmless
-from collbench.errors import RequestError, RunWriteError
+from collbench.errors import RequestError
 from collbench.report import tables
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.paper import paper
@@ -49,28 +48,15 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
-    _refuse_folder(output)
+    refuse_folder(output)
     published = paper(against) if against else None
     observed = [read(run) for run in runs]
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
     chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
-    _write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
+    write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
     click.echo(f"{harmless(str(output))}: {output.stat().st_size / 1e6:.1f} MB")
-
-
-def _refuse_folder(output: Path) -> None:
-    """Before anything is computed, which may take a minute.
-
-    Raises:
-        RunWriteError: the file could not be written.
-    """
-    folder = output.parent
-    if not folder.is_dir():
-        raise RunWriteError(f"-o {output}: there is no folder {folder}.")
-    if not os.access(folder, os.W_OK):
-        raise RunWriteError(f"-o {output}: the folder {folder} cannot be written to.")
 
 
 def _html(chapters: list[Chapter]) -> str:
@@ -89,15 +75,3 @@ def _tables(chapters: list[Chapter]) -> list[tables.Table]:
             listed += [*section.tables, *section.folded_tables]
         listed += run.environment
     return listed
-
-
-def _write(path: Path, text: str) -> None:
-    """Completely or not at all: an existing file remains until the new one is complete."""
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        half.write_text(text, encoding="utf-8", errors="backslashreplace")
-        half.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise RunWriteError(f"-o {path}: {error.strerror}.") from error

@@ -143,3 +143,16 @@ def time_axis(axes: Axes) -> None:
     else:
         axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("time")
+
+
+def one_unit(axes: Axes) -> None:
+    """Seconds on a linear axis, all in the unit that suits the largest, with as many digits as tell ticks apart."""
+    from matplotlib.ticker import FuncFormatter
+
+    high = axes.get_ylim()[1]
+    unit, scale = next((found for found in _UNITS if high < 1000 * found[1]), _UNITS[-1])
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / scale:.4g}"))
+    axes.set_ylabel(f"time ({unit})")
+
+
+_UNITS = (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0))

@@ -10,8 +10,14 @@ from collbench.analysis.optional import needed
 from collbench.report.page.contents import Chapter
 from collbench.report.tables import joined
 
+#: What every number of a report is.
+FOOTER = (
+    "Times are medians of launch medians; a difference has a verdict only with six launches a side or more. How it is "
+    "measured and judged: docs/method.md and docs/statistics.md of collbench."
+)
 
-def html(chapters: Sequence[Chapter]) -> str:
+
+def html(chapters: Sequence[Chapter], footer: str = FOOTER) -> str:
     """The page.
 
     Raises:
@@ -23,5 +29,5 @@ def html(chapters: Sequence[Chapter]) -> str:
     environment = jinja.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     style = (here / "page.css").read_text(encoding="utf-8")
-    page: str = template.render(chapters=chapters, style=style, version=__version__, joined=joined)
+    page: str = template.render(chapters=chapters, style=style, version=__version__, joined=joined, footer=footer)
     return page

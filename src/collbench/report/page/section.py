@@ -10,7 +10,7 @@ from collbench.report.tables import Table
 
 @dataclass(frozen=True)
 class Section:
-    """One operation on all its numbers of ranks, or one kind of table."""
+    """One operation on all its numbers of ranks, or one kind of table. `fold`: the line above what is folded."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -18,3 +18,4 @@ class Section:
     figures: tuple[Figure, ...] = ()
     folded: tuple[Figure, ...] = ()
     folded_tables: tuple[Table, ...] = ()
+    fold: str = ""

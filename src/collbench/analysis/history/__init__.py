@@ -1,0 +1,1 @@
+"""Runs in time: what changed, when, and by how much."""

@@ -1,0 +1,102 @@
+"""`collbench history FOLDER`: what changed over runs in time, when, by how much, and together with what."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from collbench.analysis.history import history as analysed
+from collbench.analysis.history.history import History
+from collbench.cli.analysing import COMPLETE, RUN, margin, say, style
+from collbench.cli.failing_history import FAILING, failures
+from collbench.cli.output_file import refuse_folder, write
+from collbench.cli.terminal import harmless
+from collbench.errors import RequestError
+from collbench.report.history.document import document
+from collbench.report.history.names import Names
+from collbench.report.history.tables import tables
+from collbench.spelling import suggestion
+
+
+@click.command(
+    name="history", epilog="Exit code 1 where --fail-on found what it looks for, or something was not measured."
+)
+@click.argument("folder", type=RUN)
+@click.option(
+    "--given",
+    multiple=True,
+    default=None,
+    metavar="FACTOR=VALUE",
+    help="Only cells with this value, such as policy=multi. Can be repeated.",
+)
+@margin
+@click.option(
+    "--since",
+    default=None,
+    metavar="RUN|DATE",
+    help="Only changes that began with this run or later; a date as 2026-11-03.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(list(FAILING)),
+    default=None,
+    help="Exit with 1 when a cell takes longer (or less, or either) now than before, or was not measured.",
+)
+@click.option("-o", "--output", type=RUN, default=None, metavar="FILE", help="Write a page with plots: FILE.html.")
+@click.option("--all", "every", is_flag=True, default=False, help="Every cell in tables, not only those that changed.")
+@style
+def command(
+    folder: Path,
+    given: tuple[str, ...],
+    margin: float,
+    since: str | None,
+    fail_on: str | None,
+    output: Path | None,
+    every: bool,
+    style: str,
+) -> int:
+    """What changed over the runs in FOLDER: one run a night, say, each written by --out or launch.
+
+    Every folder in it is a run, or a folder of runs of which each is one launch of the same. They are taken in the
+    order in which they began.
+    """
+    if output is not None:
+        if output.suffix.lower() not in (".html", ".htm"):
+            raise RequestError(f"-o {output}: a page of plots; the name must end in .html. For tables: --style.")
+        refuse_folder(output)
+    found = analysed.history(folder, given, margin)
+    first = 0 if since is None else _number(found, since)
+    found = analysed.since(found, first)
+    names = Names([one.series for one in found.cells])
+    shown = tables(found, names, every or style in COMPLETE)
+    say(shown[1:] if style in COMPLETE else shown, document(found, names), style)
+    if output is not None:
+        _page(output, found, names)
+    reasons = failures(found, fail_on, first) if fail_on else []
+    if reasons:
+        click.echo(f"collbench: --fail-on {fail_on}: {', '.join(reasons)}.", err=True)
+    return 1 if reasons else 0
+
+
+def _number(found: History, since: str) -> int:
+    """Of the run of that name, or of the first one on that day or later; after the last one where there is none."""
+    runs = found.runs.runs
+    named = [number for number, run in enumerate(runs) if run.name == since.strip().rstrip("/").rpartition("/")[2]]
+    if named:
+        return named[0]
+    try:
+        day = datetime.fromisoformat(since.strip())
+    except ValueError as error:
+        hint = suggestion(since, [run.name for run in runs])
+        raise RequestError(f"--since {since!r}: neither a run nor a date (2026-11-03). {hint}") from error
+    start = day if day.tzinfo else day.replace(tzinfo=UTC)
+    return next((number for number, run in enumerate(runs) if run.started >= start), len(runs))
+
+
+def _page(output: Path, found: History, names: Names) -> None:
+    from collbench.report.page.history import page
+
+    write(output, harmless(page(found, names)))
+    click.echo(harmless(f"collbench: {output}: {output.stat().st_size / 1e6:.1f} MB"), err=True)

@@ -1,0 +1,1 @@
+"""A history in words, tables and JSON."""
