@@ -57,7 +57,7 @@ def most_counted(ordered: NDArray[np.float32], alone: NDArray[np.int64], enough:
     return counts
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Search:
     """Sets of `least` to `most` cells; `differences` [cells, arrangements] of each from the measured one, in order.
 
