@@ -37,7 +37,7 @@ def tables(comparisons: Sequence[Comparison], margin: float) -> list[Table]:
     """The verdict with what must be known of it, and a table of the cells that differ."""
     shown = _differing(comparisons)
     left_out = len(comparisons) - len(shown[:MOST_ROWS])
-    lines = [*_of_open(comparisons), *_refused(comparisons), *_remarks(comparisons)]
+    lines = [*_of_open(comparisons), *_refused(comparisons), *remarks(comparisons)]
     lines += [f"every cell, with its times: --all ({left_out} more)"] if left_out else []
     found = [Table(sentence(comparisons, margin), (), (), tuple(lines))]
     return [*found, _table(comparisons, shown[:MOST_ROWS])] if shown else found
@@ -147,7 +147,7 @@ def _refused(comparisons: Sequence[Comparison]) -> list[str]:
     return lines[:MOST_REASONS] + ([f"not compared, for {counted(more, 'other reason')}: --all"] if more > 0 else [])
 
 
-def _remarks(comparisons: Sequence[Comparison]) -> list[str]:
+def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     """What could mislead, each line once."""
     pairs = [one.pair for one in comparisons]
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())
