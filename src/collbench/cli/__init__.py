@@ -29,6 +29,7 @@ COMMANDS = (
     ("show", "show", "Print a run again, in any style, without MPI."),
     ("pack", "pack", "Pack the samples files of runs: an archive for each run."),
     ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
+    ("gate", "gate", "Whether a change loses time: both sides in turns, and an exit code."),
     ("model", "model", "Latency and bandwidth models of a run, and what they predict."),
     ("advise", "advise", "What to take for each operation, and what other options cost."),
     ("report", "report", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),

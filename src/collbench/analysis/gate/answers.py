@@ -86,8 +86,9 @@ def judge(plan: GatePlan, base: Observed, other: Observed, margin: float, accept
     """
     verified = unverified(plan, base, other)
     refused = (*verified.refused, *_doubtful(base, other))
+    software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
     measured = {
-        cases: Pair(of_base, of_other, *SIDES, asked=verified.asked)
+        cases: Pair(of_base, of_other, *SIDES, asked=software)
         for cases in plan.cells
         if (of_base := base.cells.get(cases[0])) and (of_other := other.cells.get(cases[1]))
     }

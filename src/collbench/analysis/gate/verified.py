@@ -131,8 +131,8 @@ def _of_one(stem: str, found: list[Loaded], wanted: tuple[str, str] | None) -> s
     if not one.path:
         return f"its ranks loaded no {stem}, so {path} made no difference: name a library that they load"
     return (
-        f"its ranks loaded {one.path} (sha256 {one.sha256[:12]}), not {path} (sha256 {sha256[:12]}): its place is fixed "
-        f"in the program, or it is asked for by another name. preload={path} puts it before all others"
+        f"its ranks loaded {one.path} (sha256 {one.sha256[:12]}), not {path} (sha256 {sha256[:12]}): its place is "
+        f"fixed in the program, or it is asked for by another name. preload={path} puts it before all others"
     )
 
 
