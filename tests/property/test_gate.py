@@ -33,12 +33,13 @@ KINDS = (*GOOD, "noisy", "none", "few", "failed", "skipped", "contended", "one f
 def entries(kind: str, case: Case) -> Sequence[Any]:
     """What a side has of a cell."""
     times = spread(1e-6, LAUNCHES)
-    return {
+    known: dict[str, Sequence[Any]] = {
         "fine": times, "slower": spread(2e-6, LAUNCHES), "faster": spread(0.5e-6, LAUNCHES),
         "noisy": noisy(1e-6, LAUNCHES), "none": [], "few": times[:5], "failed": ["no memory"] * LAUNCHES,
         "skipped": [made_failure(case, number, "not here", "skipped") for number in range(LAUNCHES)],
         "contended": told(case, times, contended=True), "one failed": ["no memory", *times[1:]],
-    }[kind]  # fmt: skip
+    }  # fmt: skip
+    return known[kind]
 
 
 @pytest.mark.slow
@@ -46,9 +47,11 @@ def entries(kind: str, case: Case) -> Sequence[Any]:
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)), min_size=1, max_size=5))
 def test_every_planned_cell_is_accounted_for(kinds: list[tuple[str, str]]) -> None:
     cases = [made_case(image="openmpi", size=8 << number) for number in range(len(kinds))]
-    sides = [{case: entries(kind[side], case) for case, kind in zip(cases, kinds, strict=True)} for side in (0, 1)]
+    base, other = (
+        {case: entries(kind[side], case) for case, kind in zip(cases, kinds, strict=True)} for side in (0, 1)
+    )
     with tempfile.TemporaryDirectory() as folder:
-        path = made_gate(Path(folder), *sides, launches=LAUNCHES)
+        path = made_gate(Path(folder), base, other, launches=LAUNCHES)
         found = judge(read_gate_plan(path), observe(path / "base"), observe(path / "other"), 0.02)
     names = names_of(found.answers)
     told_of = document(found, names)

@@ -35,7 +35,7 @@ def test_what_is_no_slower_passes(tmp_path: Path) -> None:
 
 
 def test_a_loss_is_a_loss_whatever_else_was_not_answered(tmp_path: Path) -> None:
-    other = {SMALL: spread(1.3e-6), LARGE: noisy(1e-4)}
+    other: Medians = {SMALL: spread(1.3e-6), LARGE: noisy(1e-4)}
     found = judged(made_gate(tmp_path, GOOD, other))
     assert (states(found), found.code) == (["loss", "no answer (too few launches)"], 1)
     assert found.of("loss")[0].base == SMALL
@@ -102,7 +102,7 @@ UNANSWERED: dict[str, tuple[Any, Any, str, str]] = {
 @pytest.mark.parametrize("what", UNANSWERED)
 def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -> None:
     base, other, name, words = UNANSWERED[what]
-    sides: list[Medians] = [{SMALL: entries, LARGE: spread(1e-4)} for entries in (base, other)]
+    sides: tuple[Medians, Medians] = ({SMALL: base, LARGE: spread(1e-4)}, {SMALL: other, LARGE: spread(1e-4)})
     found = judged(made_gate(tmp_path, *sides))
     assert states(found)[0] == f"no answer ({name})"
     assert found.answers[0].doubt is not None
@@ -113,7 +113,7 @@ def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -
 @pytest.mark.parametrize("what", ["contended", "oversubscribed", "late", "unchecked", "a shared GPU"])
 def test_what_makes_an_answer_doubtful_can_be_accepted(tmp_path: Path, what: str) -> None:
     base, other, name, _ = UNANSWERED[what]
-    sides: list[Medians] = [{SMALL: entries, LARGE: spread(1e-4)} for entries in (base, other)]
+    sides: tuple[Medians, Medians] = ({SMALL: base, LARGE: spread(1e-4)}, {SMALL: other, LARGE: spread(1e-4)})
     assert judged(made_gate(tmp_path, *sides), accepted=(name,)).code == 0
 
 

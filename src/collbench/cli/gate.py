@@ -155,5 +155,6 @@ def _measured(
 
 
 def _judged(folder: Path, margin: float, accepted: tuple[str, ...]) -> Judgement:
+    plan = read_gate_plan(folder)
     base, other = (observe(folder / name) for name in SIDES)
-    return judge(read_gate_plan(folder), base, other, margin, accepted)
+    return judge(plan, base, other, margin, accepted)
