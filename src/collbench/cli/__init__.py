@@ -49,7 +49,7 @@ ALONE = 3.0
 _EPILOG = """\
 Collectives take the flags of nccl-tests: mpirun -n 4 collbench allreduce -b 8 -e 64M -f 2. \
 Exit codes: 0 all good; 1 a result was wrong or a case failed; 2 the request was wrong; \
-3 a time-out or a lost rank; 130 interrupted."""
+3 a time-out or a lost rank; 4 a gate has no answer; 130 interrupted."""
 
 
 class LazyGroup(click.Group):

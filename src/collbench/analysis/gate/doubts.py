@@ -128,8 +128,9 @@ def _of_launches(comparison: Comparison, planned: Mapping[str, int]) -> Iterator
             yield Doubt("contended", f"{name}: tasks waited for a CPU in {contended} of {launches}")
     if used < FEWEST and comparison.verdict != "not comparable":
         more = counted(FEWEST - used, "more", "more")
-        lost = f", of which {comparison.contended} were contended" if comparison.contended else ""
-        yield Doubt("too few launches", f"{used} blocks have both sides{lost}, and {more} are needed")
+        lost = {"contended": comparison.contended, "measured differently from their partners": comparison.left_out}
+        why = "".join(f" ({number} {what})" for what, number in lost.items() if number)
+        yield Doubt("too few launches", f"{used} blocks have both sides{why}, and {more} are needed")
 
 
 def depends(comparisons: Sequence[Comparison]) -> bool:

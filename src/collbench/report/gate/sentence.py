@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from collbench.analysis.compare import needs
 from collbench.analysis.gate.answers import Answer, Judgement
 from collbench.report.comparison import difference
 from collbench.report.gate.names import Names
@@ -35,8 +36,15 @@ def reasons(answers: Sequence[Answer]) -> str:
     counts = Counter(one.doubt.name for one in answers if one.doubt is not None)
     if len(counts) == 1 and (doubt := answers[0].doubt) is not None:
         same = all(one.doubt == doubt for one in answers)
-        return f"{doubt.name}: {doubt.why}" if same else doubt.name
-    return ", ".join(f"{number} {name}" for name, number in counts.items())
+        return f"{doubt.name}: {doubt.why}" if same else f"{doubt.name}{_more(answers)}"
+    return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{_more(answers)}"
+
+
+def _more(answers: Sequence[Answer]) -> str:
+    """How many launches would decide those that lack nothing else."""
+    few = [one.comparison for one in answers if one.doubt is not None and one.doubt.name == "too few launches"]
+    most = max((one.launches_more or 0 for one in few if one is not None), default=0)
+    return f"; {needs(most).removeprefix('needs ')} would tell" if most else ""
 
 
 def shown_difference(answer: Answer) -> str:

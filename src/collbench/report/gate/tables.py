@@ -25,6 +25,8 @@ def tables(judgement: Judgement, names: Names, every: bool = False) -> list[Tabl
     left_out = len(ordered) - len(shown)
     lines = [*notes(judgement), *([f"every cell: --all ({left_out} more)"] if left_out else [])]
     rows = tuple(row(one, names) for one in shown)
+    if len({one.doubt for one in shown if one.doubt is not None}) == 1 and not every:
+        rows = tuple((*cells[:-1], "") for cells in rows)  # the sentence says it
     table = without_empty(Table(names.shared, COLUMNS, rows))
     return [Table(sentence(judgement, names), (), (), tuple(lines)), table]
 
