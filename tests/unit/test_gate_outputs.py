@@ -48,7 +48,8 @@ def test_the_sentence_of_a_pass_names_what_came_nearest_to_a_loss(tmp_path: Path
 def test_the_sentence_without_an_answer_says_why(tmp_path: Path) -> None:
     other: Medians = {SMALL: noisy(1e-6), LARGE: told(LARGE, spread(1e-4), contended=True)}
     assert said(judged(made_gate(tmp_path, fine(), other))) == (
-        "gate: no answer: 2 of 2 cells not answered (1 too few launches, 1 contended; about 16 more launches would tell)"
+        "gate: no answer: 2 of 2 cells not answered (1 too few launches, 1 contended; about 16 more launches "
+        "would tell)"
     )
 
 

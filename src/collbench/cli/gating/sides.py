@@ -46,13 +46,14 @@ class Planned:
 
 
 @contextlib.contextmanager
-def named_side(name: str) -> Iterator[None]:
-    """Errors name the side."""
+def named_side(name: str, check: StopCheck = lambda: None) -> Iterator[None]:
+    """Errors name the side. After Ctrl-C, what it ended is no error of the side."""
     try:
         yield
     except Interrupted:
         raise
     except CollbenchError as error:
+        check()
         raise type(error)(f"{name}: {error}") from error
 
 
@@ -94,7 +95,7 @@ def perform_gate(planned: Planned, folder: Path, resumed: bool, margin: float, c
                 held.callback(run.writer.close)
         prepared = []
         for name, expanded in zip(SIDES, planned.expanded, strict=True):
-            with named_side(name):
+            with named_side(name, check):
                 prepared.append(prepare_expanded(expanded, check, held=held))
         for line in dict.fromkeys(line for one in planned.expanded for line in before_measuring(one)):
             click.echo(harmless(f"# {line}"), err=True)
