@@ -105,6 +105,7 @@ def test_both_sides_of_a_cell_are_measured_one_after_the_other(engine: Engine, h
     found = here("gate", "plan.toml", *SIDES)
     assert found.code == 0, found
     assert "gate: no loss beyond 2 % in 4 cells (8 launches a side" in found.out
+    assert "# gate: 4 cells, both sides launched 8 times = 32 starts, about " in found.err
     pairs = [engine.order[place : place + 2] for place in range(0, 32, 2)]
     assert all(one[0] == two[0] and {one[1], two[1]} == {"a", "b"} for one, two in pairs)
     for block in range(8):
@@ -183,6 +184,7 @@ def test_cells_that_are_decided_are_not_launched_again(engine: Engine, here: Col
 
     engine.takes = noisy
     here("gate", "plan.toml", "--launches", "20", "--until", "decided")
+    assert "of at most 20" in Path("results/plan-gate/gate.md").read_text()
     policies = [policy for policy, _ in engine.order]
     assert policies.count("multi") > policies.count("single")
 

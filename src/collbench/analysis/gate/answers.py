@@ -13,6 +13,7 @@ from collbench.analysis.observations import Observed
 from collbench.analysis.pairs import Pair
 from collbench.schema.case import Case
 from collbench.schema.gate_plan import SIDES, GatePlan
+from collbench.schema.manifest import Experiment
 
 State = Literal["loss", "no loss", "no answer"]
 
@@ -95,18 +96,19 @@ def judge(plan: GatePlan, base: Observed, other: Observed, margin: float, accept
     compared = dict(zip(measured, compare(list(measured.values()), margin, in_blocks=True), strict=True))
     drifting = depends(list(compared.values()))
     short = {name: incomplete(observed) for name, observed in zip(SIDES, (base, other), strict=True)}
+    most = max((one.launches for one in map(_experiment, (base, other)) if one is not None), default=0)
     answers = []
     for cases in plan.cells:
         cells, found = (base.cells.get(cases[0]), other.cells.get(cases[1])), compared.get(cases)
         doubts = [one for one in doubt_on(plan, cells, found, short, drifting) if one.name not in accepted]
-        answers.append(_answer(cases, found, margin, refused, doubts))
+        answers.append(_answer(cases, found, margin, refused, doubts, most))
     same = tuple(filter(None, [alike(plan, base, other)]))
     return Judgement(plan, margin, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same)
 
 
 def _answer(
     cases: tuple[Case, Case], comparison: Comparison | None, margin: float, refused: Sequence[str],
-    doubts: Sequence[Doubt],
+    doubts: Sequence[Doubt], most: int,
 ) -> Answer:  # fmt: skip
     answer = Answer(*cases, comparison, "no answer")
     if refused:
@@ -120,21 +122,25 @@ def _answer(
         return replace(answer, doubt=doubts[0])
     if comparison is not None and no_slower(comparison, margin):
         return replace(answer, state="no loss")
-    return replace(answer, doubt=_undecided(comparison))
+    return replace(answer, doubt=_undecided(comparison, most))
 
 
-def _undecided(comparison: Comparison | None) -> Doubt:
+def _undecided(comparison: Comparison | None, most: int) -> Doubt:
+    """Until decided, a side has at most so many launches."""
     if comparison is None:
         return Doubt("missing", "not measured")
-    return Doubt("too few launches" if comparison.launches_more else "undecided", comparison.why)
+    of = f" of at most {most}" if comparison.pair.base.until_decided else ""
+    return Doubt("too few launches" if comparison.launches_more else "undecided", f"{comparison.why}{of}")
 
 
 def incomplete(observed: Observed) -> int:
     """The launches that every cell of a run should have; 0 where they end when they are decided."""
-    experiment = observed.manifests[0].experiment if observed.manifests else None
-    if experiment is None or experiment.until == "decided":
-        return 0
-    return experiment.launches
+    experiment = _experiment(observed)
+    return 0 if experiment is None or experiment.until == "decided" else experiment.launches
+
+
+def _experiment(observed: Observed) -> Experiment | None:
+    return observed.manifests[0].experiment if observed.manifests else None
 
 
 def _doubtful(base: Observed, other: Observed) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
+from collbench.cli.duration import seconds_of
 from collbench.cli.gating.deciding import GateDecider
 from collbench.cli.gating.measuring import MeasuredSide, Progress, measure
 from collbench.cli.gating.writing import remove_answer
@@ -29,7 +30,7 @@ from collbench.schema.manifest import Manifest
 from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
-from collbench.units import counted
+from collbench.units import counted, format_long
 
 Plans = tuple[LaunchPlan, LaunchPlan]
 Prepared = tuple[PreparedCampaign, PreparedCampaign]
@@ -97,12 +98,24 @@ def perform_gate(planned: Planned, folder: Path, resumed: bool, margin: float, c
         for name, expanded in zip(SIDES, planned.expanded, strict=True):
             with named_side(name, check):
                 prepared.append(prepare_expanded(expanded, check, held=held))
-        for line in dict.fromkeys(line for one in planned.expanded for line in before_measuring(one)):
+        for line in (
+            _size(planned),
+            *dict.fromkeys(line for one in planned.expanded for line in before_measuring(one)),
+        ):
             click.echo(harmless(f"# {line}"), err=True)
         if not resumed:
             write_gate_plan(folder, planned.plan)
         remove_answer(folder)
         _measured(planned, (prepared[0], prepared[1]), begun, folder, margin, check, held)
+
+
+def _size(planned: Planned) -> str:
+    """`gate: 28 cells, both sides launched 8 times = 32 starts, about 2 min`."""
+    base = planned.expanded[0]
+    starts, most = sum(len(one.order) for one in planned.expanded), "at most " * (base.plan.until == "decided")
+    seconds = sum(map(seconds_of, planned.expanded))
+    return (f"gate: {counted(len(planned.plan.cells), 'cell')}, both sides launched {most}{base.plan.launches} times = "
+            f"{starts} starts, {most}about {format_long(seconds)}")  # fmt: skip
 
 
 def _begun(planned: Planned, folder: Path) -> tuple[BegunRun, BegunRun]:
