@@ -117,6 +117,22 @@ def test_what_makes_an_answer_doubtful_can_be_accepted(tmp_path: Path, what: str
     assert judged(made_gate(tmp_path, *sides), accepted=(name,)).code == 0
 
 
+def test_a_difference_of_a_side_that_failed_is_no_answer(tmp_path: Path) -> None:
+    slower = replaced(spread(2e-6), 3, "no memory")
+    found = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: slower}))
+    assert found.answers[0].comparison is not None
+    assert found.answers[0].comparison.verdict == "slower"
+    assert (states(found), found.code) == (["no answer (broken)"], 4)
+
+
+def test_fewer_than_six_blocks_say_how_many_are_missing(tmp_path: Path) -> None:
+    few = {SMALL: spread(1e-6, 4)}
+    found = judged(made_gate(tmp_path, few, few, launches=20, until="decided"))
+    assert found.answers[0].doubt is not None
+    assert found.answers[0].doubt.why == "4 blocks have both sides, and 2 more are needed"
+    assert found.code == 4
+
+
 def test_every_launch_may_fail_on_both_sides(tmp_path: Path) -> None:
     broken: Medians = {SMALL: ["it hangs"] * 10, LARGE: ["it hangs"] * 10}
     found = judged(made_gate(tmp_path, broken, broken))

@@ -154,6 +154,10 @@ def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench)
     assert not Path("kept/gate.json").exists()
     early = here("gate", "kept")
     assert (early.code, "incomplete" in early.out) == (4, True)
+    assert Path("kept/gate.json").exists()
+    engine.stop_at = 22
+    assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 130
+    assert not Path("kept/gate.json").exists()  # nobody shall take it for the answer of all launches
     engine.stop_at = None
     assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 0
     assert len(engine.worlds) == 32
@@ -176,6 +180,18 @@ def test_until_decided_ends_when_every_cell_has_its_answer(engine: Engine, here:
     assert found.code == 1, found
     assert len(engine.worlds) < 20 * 4
     assert "4 of 4 cells decided (2 losses)" in found.err
+
+
+def test_what_can_only_be_faster_or_the_same_is_decided(engine: Engine, here: Collbench) -> None:
+    """How much faster it is would take more launches, and nobody asked."""
+
+    def perhaps_faster(opened: FakeWorld, case: Case, noise: float) -> float:
+        gains = opened.world.stack.given.variables.get("SLOW") == "1"
+        return QUIET(opened, case, noise) * (1 - 0.02 * min(abs(noise), 2) if gains else 1)
+
+    engine.takes = perhaps_faster
+    assert here("gate", "plan.toml", *SLOW, "--launches", "40", "--until", "decided").code == 0
+    assert len(engine.worlds) <= 7 * 4
 
 
 def test_cells_that_are_decided_are_not_launched_again(engine: Engine, here: Collbench) -> None:
