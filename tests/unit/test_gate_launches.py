@@ -271,6 +271,15 @@ def test_an_image_makes_no_difference_to_the_host(engine: Engine, here: Collbenc
     assert (found.code, "policy host, whose ranks are in no image" in found.err) == (2, True)
 
 
+def test_a_cluster_would_give_each_side_its_own_machines(engine: Engine, here: Collbench, tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text("[slurm]\n")
+    engine.path.write_text(
+        TOML.replace('["single", "multi"]', '["host"]').replace('"fake"', '"slurm"\nsite = "site.toml"')
+    )
+    found = here("gate", "plan.toml")
+    assert (found.code, "engine slurm would give each side machines of its own" in found.err) == (2, True), found
+
+
 @pytest.mark.parametrize("error", [RunWriteError("disk full."), ZeroDivisionError("oops"), OSError(28, "no space")])
 def test_whatever_goes_wrong_is_never_a_loss(
     engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch, error: Exception

@@ -18,6 +18,7 @@ from collbench.cli.gating.writing import remove_answer
 from collbench.cli.launching import before_measuring
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, Interrupted, RequestError
+from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, expand_and_check, prepare_expanded
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
@@ -64,11 +65,21 @@ def expanded_sides(plans: Plans) -> tuple[ExpandedPlan, ExpandedPlan]:
     Raises:
         CollbenchError: one needs something that does not exist here.
     """
+    _refuse_cluster(plans[0])
     found = []
     for name, plan in zip(SIDES, plans, strict=True):
         with named_side(name):
             found.append(expand_and_check(plan))
     return found[0], found[1]
+
+
+def _refuse_cluster(plan: LaunchPlan) -> None:
+    if engines.get(plan.engine).starts_ranks:
+        raise RequestError(
+            f"gate: engine {plan.engine} would give each side machines of its own, which is no comparison in turns. "
+            "Measure on docker, podman or the host; or both sides as two images of one plan: collbench launch, then "
+            "collbench compare RUN --by image."
+        )
 
 
 def cells_of(expanded: tuple[ExpandedPlan, ExpandedPlan]) -> tuple[tuple[tuple[Case, Case], ...], tuple[int, ...]]:
