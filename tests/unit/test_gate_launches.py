@@ -146,6 +146,14 @@ def test_a_gate_is_judged_again_from_its_folder(engine: Engine, here: Collbench)
     assert (refused.code, "leave out --launches" in refused.err) == (2, True)
 
 
+def test_what_is_accepted_is_said(engine: Engine, here: Collbench) -> None:
+    engine.more = lambda opened, case: {"shared_gpu": True}
+    assert here("gate", "plan.toml", "--out", "kept").code == 4
+    found = here("gate", "kept", "--accept", "shared-gpu")
+    assert (found.code, "accepted: shared GPU" in found.out) == (0, True)
+    assert "accepted: shared GPU" in Path("kept/gate.md").read_text()
+
+
 def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench) -> None:
     engine.stop_at = 21
     stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")

@@ -30,6 +30,9 @@ from collbench.schema.gate_plan import FILE, SIDES, GatePlan, read_gate_plan
 from collbench.schema.manifest import Until
 from collbench.schema.plan import named_in_errors
 
+#: By how `--accept` spells them, names of reasons.
+_ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}
+
 _WRITTEN = " or ".join(KINDS.values())
 
 
@@ -67,7 +70,7 @@ other_side = click.option(
 @click.option(
     "--accept",
     "accepted",
-    type=click.Choice(ACCEPTABLE, case_sensitive=False),
+    type=click.Choice(list(_ACCEPTED)),
     multiple=True,
     default=None,
     help="A cell has an answer in spite of this. Can be repeated.",
@@ -89,7 +92,7 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
     stats()
     with _no_false_loss():
         folder = _earlier(Path(plan), asked) if Path(plan).is_dir() else _measured(plan, margin, **asked)
-        judgement = _judged(folder, margin, accepted)
+        judgement = _judged(folder, margin, tuple(_ACCEPTED[name] for name in accepted))
         names = names_of(judgement.answers)
         write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE), document(judgement, names), style)

