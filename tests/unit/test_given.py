@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.made_worlds import PLAN, made
 
 from collbench.errors import PlanError
 from collbench.launch.cells import Launch
+from collbench.launch.engines.docker import look
+from collbench.launch.engines.docker.image_store import Resolved
 from collbench.launch.engines.docker.specs import specs_for
-from collbench.launch.engines.host import environment_of
+from collbench.launch.engines.fake import contents
+from collbench.launch.engines.host import environment_of, environments
 from collbench.launch.engines.spec import Stack
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
@@ -100,6 +107,43 @@ def test_ranks_on_the_host_get_variables_and_links(library: Path, tmp_path: Path
     assert variables["NCCL_ALGO"] == "Ring"
     with prepared.sessions["host"].open(world):
         assert Path(variables["LD_LIBRARY_PATH"].partition(":")[0], "libours.so.1").resolve() == library.resolve()
+
+
+def test_an_environment_is_asked_with_what_its_ranks_will_have(
+    library: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: dict[str, str] = {}
+
+    def run(argv: object, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+        seen.update(settings["env"])
+        link = Path(seen["LD_LIBRARY_PATH"].partition(":")[0], "libours.so.1")
+        assert link.resolve() == library.resolve()
+        return subprocess.CompletedProcess((), 0, msgspec.json.encode(contents()), b"")
+
+    monkeypatch.setattr("subprocess.run", run)
+    plan = LaunchPlan(collectives=("bcast",), images=("openmpi",), environments={"openmpi": sys.prefix},
+                      variables={"NCCL_ALGO": "Ring"}, libraries=(str(library),))  # fmt: skip
+    environments.look_beside(plan, "openmpi", "openmpi")
+    assert (seen["NCCL_ALGO"], seen[WATCHED], seen["PATH"]) == ("Ring", "libours.so", os.environ["PATH"])
+    assert not Path(seen["LD_LIBRARY_PATH"].partition(":")[0]).exists()
+
+
+def test_an_image_is_asked_with_what_its_ranks_will_have(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def ask(engine: object, image: object, argv: object, **settings: Any) -> tuple[int, str]:
+        seen.update(settings)
+        return 0, msgspec.json.encode(contents()).decode()
+
+    monkeypatch.setattr(look, "ask", ask)
+    engine: Any = object()
+    given = Given({"NCCL_ALGO": "Ring"}, (str(library),), before="/image/lib")
+    look.contents_of(engine, Resolved("openmpi", "sha256:1"), given=given)
+    assert seen["variables"] == {"NCCL_ALGO": "Ring", "LD_LIBRARY_PATH": "/collbench/lib:/image/lib"}
+    assert {mount["Target"] for mount in seen["mounts"]} == {
+        f"/collbench/lib/{name}" for name in names_of(str(library))
+    }
+    assert all(mount["ReadOnly"] for mount in seen["mounts"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import click
@@ -13,9 +12,8 @@ from numpy.typing import NDArray
 
 from collbench.cli.terminal import harmless
 from collbench.launch.campaign import PreparedCampaign, cleaned, finished, perform
-from collbench.launch.cells import Launch, LaunchCell
+from collbench.launch.cells import Launch
 from collbench.launch.stopping import StopCheck
-from collbench.schema.case import Case
 from collbench.schema.gate_plan import SIDES
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
@@ -41,22 +39,14 @@ class Progress:
         click.echo(harmless(line), err=True)
 
 
-@dataclass
 class MeasuredSide:
     """A side with its run. `records` are those of the run before, and those that come."""
 
-    name: str
-    prepared: PreparedCampaign
-    writer: RunWriter
-    progress: Progress
-    records: list[Record] = field(init=False)
-    done: frozenset[tuple[LaunchCell, int]] = field(init=False)
-    known: frozenset[tuple[Case, int]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        before = self.writer.before
-        self.records, self.done = list(before), finished(self.prepared.expanded, before)
-        self.known = frozenset((record.case, record.launch) for record in before if not record.lost)
+    def __init__(self, name: str, prepared: PreparedCampaign, writer: RunWriter, progress: Progress) -> None:
+        self.name, self.prepared, self.writer, self.progress = name, prepared, writer, progress
+        self.records = list(writer.before)
+        self.done = finished(prepared.expanded, writer.before)
+        self.known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
         """Write a record."""

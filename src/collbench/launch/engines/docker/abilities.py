@@ -30,7 +30,8 @@ def ask(
 ) -> tuple[int, str]:  # fmt: skip
     """Run a command in an image as a rank's user, with these variables: exit code, and the end of what it printed."""
     owner, group = user_inside()
-    return run_once(engine, image, argv, f"{owner}:{group}", variables, **{**CONFINED, **settings})
+    given = {"variables": variables} if variables else {}
+    return run_once(engine, image, argv, f"{owner}:{group}", **given, **{**CONFINED, **settings})
 
 
 def allows_memlock(engine: Connection, image: Resolved) -> bool:

@@ -152,7 +152,9 @@ def contents_of(
     settings: dict[str, Any] = {"device_requests": requests} if requests else {}
     if given.mounts():
         settings["mounts"] = mounts_of(mounted(given))
-    code, output = ask(engine, image, argv, {**given.variables, **given.inside()}, **settings)
+    if variables := {**given.variables, **given.inside()}:
+        settings["variables"] = variables
+    code, output = ask(engine, image, argv, **settings)
     last = output.strip().rpartition("\n")[2]
     try:
         contents = msgspec.json.decode(last, type=Contents)
