@@ -24,7 +24,7 @@ from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.launch.stopping import StopCheck
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import SIDES, GatePlan, read_gate_plan, write_gate_plan
+from collbench.schema.gate_plan import SIDES, GatePlan, Side, read_gate_plan, write_gate_plan
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.loaded import read
 from collbench.schema.manifest import Manifest
@@ -183,21 +183,25 @@ class _Watch:
     """Whether another block makes sense: not where a cell cannot be answered, whatever is measured after the first."""
 
     def __init__(self, plan: GatePlan, sides: tuple[MeasuredSide, MeasuredSide], progress: Progress) -> None:
-        self._plan, self._sides, self._progress = plan, sides, progress
+        self._sides, self._progress = list(zip(sides, plan.sides, strict=True)), progress
+        self._seen = {side.name: 0 for side in sides}
 
     def __call__(self) -> bool:
-        """Asked after each block."""
-        for side, asked in zip(self._sides, self._plan.sides, strict=True):
-            for record in side.records:
-                if why := self._in_vain(record, frozenset(asked.files.values())):
-                    self._progress.say(f"# stopped: {side.name}: {why}")
-                    return False
+        """Asked after each block, of the records since the block before."""
+        for side, asked in self._sides:
+            new = side.records[self._seen[side.name] :]
+            self._seen[side.name] = len(side.records)
+            if why := next(filter(None, (_in_vain(record, asked) for record in new)), ""):
+                self._progress.say(f"# stopped: {side.name}: {why}")
+                return False
         return True
 
-    def _in_vain(self, record: Record, hashes: frozenset[str]) -> str:
-        if record.status == "skipped":
-            return f"{record.case.workload} is skipped ({record.reason}), so not every cell can be answered"
-        loaded = [found for note in record.notes if (found := read(note))]
-        if record.status == "ok" and hashes and not hashes & {one.sha256 for one in loaded}:
+
+def _in_vain(record: Record, asked: Side) -> str:
+    if record.status == "skipped":
+        return f"{record.case.workload} is skipped ({record.reason}), so not every cell can be answered"
+    if record.status == "ok" and asked.files:
+        loaded = {found.sha256 for note in record.notes if (found := read(note))}
+        if not loaded & set(asked.files.values()):
             return "its ranks did not load what was put in front of them"
-        return ""
+    return ""
