@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tests.processes import LIMIT
 from tests.unit.conftest import Collbench
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
 from tests.unit.made_runs import made_case, spread
@@ -91,6 +94,14 @@ def test_the_document_accounts_for_every_cell(here: Collbench, tmp_path: Path) -
 def test_other_styles_have_the_cells(here: Collbench, tmp_path: Path, style: str) -> None:
     found = here("gate", made_gate(tmp_path / "gate", BASE, OTHER), "--style", style, "--all")
     assert found.out.count("allreduce") >= 3
+
+
+def test_an_answer_that_cannot_be_printed_is_no_loss(tmp_path: Path) -> None:
+    folder = made_gate(tmp_path / "gate", fine(), fine())
+    command = [sys.executable, "-m", "collbench", "gate", str(folder)]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False)
+    assert (ended.returncode, "gate: no answer: " in ended.stderr) == (4, True), ended
 
 
 def many(number: int, state: str, text: str = "why") -> Judgement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -33,7 +34,7 @@ from collbench.schema.plan import named_in_errors
 #: By how `--accept` spells them, names of reasons.
 _ACCEPTED = {name.replace(" ", "-").lower(): name for name in ACCEPTABLE}
 
-_WRITTEN = " or ".join(KINDS.values())
+_WRITTEN = ", ".join(KINDS.values())
 
 
 base_side = click.option(
@@ -96,6 +97,7 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
         names = names_of(judgement.answers)
         write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE), document(judgement, names), style)
+        sys.stdout.flush()  # an answer that nobody can read is none
     raise click.exceptions.Exit(judgement.code)
 
 
