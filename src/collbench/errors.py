@@ -17,6 +17,7 @@
     │   ├── LibraryError                     the measured library returned an error
     │   └── LaunchFailed                     a world did not start, or ended early
     │       └── LaunchLost                   its job was taken away; --resume repeats it
+    ├── NoAnswer                        4    a gate cannot tell, whatever the reason
     ├── LostRankError                   3    a rank died, or the job was ended
     ├── TimeOutError                    3    no progress within the time-out
     └── Interrupted                   130    Ctrl-C, SIGTERM, or standard output was closed
@@ -118,6 +119,12 @@ class LaunchFailed(MeasurementError):
 
 class LaunchLost(LaunchFailed):
     """A launch that a cluster ended together with its job, or never began: it says nothing about what was measured."""
+
+
+class NoAnswer(CollbenchError):
+    """A gate cannot say whether anything is lost. Never 1, which would be a loss."""
+
+    exit_code = 4
 
 
 class LostRankError(CollbenchError):

@@ -263,7 +263,7 @@ def test_a_run_has_the_libraries_of_its_plan(monkeypatch: pytest.MonkeyPatch) ->
 def test_environments_are_asked_about_the_libraries_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def probe(environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = ()) -> Any:
+    def probe(environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Any = None) -> Any:
         asked.append(benchmarks)
         return SimpleNamespace(vendor="openmpi")
 

@@ -25,6 +25,7 @@ from collbench.launch.engines.host import HostSession, environments
 from collbench.launch.engines.host.environments import find_environment, probe
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.folders.layout import folders_in
+from collbench.launch.given import NOTHING_GIVEN, Given
 from collbench.launch.log import Log
 from collbench.launch.placing import place
 from collbench.launch.probe import Contents
@@ -112,7 +113,7 @@ def test_the_environments_beside_all_images_are_asked_once_each(
 ) -> None:
     asked: list[tuple[Path, str]] = []
 
-    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = ()) -> Contents:
+    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN) -> Contents:
         asked.append((where, wanted))
         return contents(wanted)
 
@@ -138,7 +139,7 @@ def test_ranks_of_a_program_are_started_by_the_library_of_the_image(
     """Else the host would start by mpirun what torchrun starts in the container. One rank needs no library."""
     asked: list[str] = []
 
-    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = ()) -> Contents:
+    def ask(where: Path, wanted: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN) -> Contents:
         asked.append(wanted)
         return contents(wanted)
 
@@ -163,7 +164,7 @@ def test_told_to_stop_no_further_environment_is_asked(monkeypatch: pytest.Monkey
 def test_an_environment_with_another_library_is_refused_with_what_would_help(
     monkeypatch: pytest.MonkeyPatch, held: str, has: str
 ) -> None:
-    monkeypatch.setattr(environments, "probe", lambda where, wanted, benchmarks: contents(held))
+    monkeypatch.setattr(environments, "probe", lambda where, wanted, benchmarks, given: contents(held))
     cell = LaunchCell("openmpi", "host", None, 2, engine="host")
     with pytest.raises(PlanError) as caught:
         HostSession(lambda: None).look(PLAN, {cell: place(MACHINE, cell, PLAN)}, {})

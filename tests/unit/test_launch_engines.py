@@ -38,7 +38,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment with MPICH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    monkeypatch.setattr(environments, "probe", lambda environment, vendor="", benchmarks=(): contents("mpich"))
+    monkeypatch.setattr(
+        environments, "probe", lambda environment, vendor="", benchmarks=(), given=None: contents("mpich")
+    )
     return tmp_path
 
 

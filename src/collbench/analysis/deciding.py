@@ -68,7 +68,7 @@ def standing(cells: Sequence[Cell], blocks: int, most: int, margin: float = MARG
         RequestError: SciPy is not installed.
     """
     return [
-        Standing(name, comparison, _state(comparison, blocks, most, margin))
+        Standing(name, comparison, state_of(comparison, blocks, most, margin))
         for name, pairs in questions(cells).items()
         for comparison in compare(pairs, margin)
     ]
@@ -81,7 +81,8 @@ def still_open(found: Iterable[Standing]) -> Iterator[Cell]:
             yield from (one.pair.base, one.pair.other)
 
 
-def _state(comparison: Comparison, blocks: int, most: int, margin: float) -> State:
+def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> State:
+    """What is known of a comparison after so many blocks of at most so many."""
     if comparison.verdict == "not comparable":
         return "impossible" if blocks >= TRIED else "open"
     if comparison.verdict != "inconclusive":

@@ -30,6 +30,7 @@ COMMANDS = (
     ("pack", "pack", "Pack the samples files of runs: an archive for each run."),
     ("compare", "compare", "Two runs, or two sides of one: difference, interval, verdict."),
     ("history", "history", "Runs in time: what changed, when, by how much, and together with what."),
+    ("gate", "gate", "Whether a change loses time: both sides in turns, and an exit code."),
     ("model", "model", "Latency and bandwidth models of a run, and what they predict."),
     ("advise", "advise", "What to take for each operation, and what other options cost."),
     ("report", "report", "A report on runs: one HTML page, Markdown, CSV or LaTeX."),
@@ -49,7 +50,7 @@ ALONE = 3.0
 _EPILOG = """\
 Collectives take the flags of nccl-tests: mpirun -n 4 collbench allreduce -b 8 -e 64M -f 2. \
 Exit codes: 0 all good; 1 a result was wrong or a case failed; 2 the request was wrong; \
-3 a time-out or a lost rank; 130 interrupted."""
+3 a time-out or a lost rank; 4 a gate has no answer; 130 interrupted."""
 
 
 class LazyGroup(click.Group):

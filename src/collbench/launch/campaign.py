@@ -127,11 +127,23 @@ def run_campaign(
             for launch in launches if parts is None else _of_some(prepared.expanded, launches, parts, known):
                 if (launch.cell, launch.number) in done:
                     continue
-                prepared.sessions[launch.cell.engine].ready()
-                failure = _perform(prepared, launch, sink, known, check)
-                check()
-                if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
-                    prepared.sessions[launch.cell.engine].ready()
+                perform(prepared, launch, sink, known, check)
+
+
+def perform(
+    prepared: PreparedCampaign, launch: Launch, sink: LaunchSink, known: frozenset[tuple[Case, int]], check: StopCheck
+) -> None:
+    """One launch, when its engine is ready for it; the sessions are `cleaned` by whoever calls this.
+
+    Raises:
+        Interrupted, EngineError: as `run_campaign`.
+    """
+    session = prepared.sessions[launch.cell.engine]
+    session.ready()
+    failure = _perform(prepared, launch, sink, known, check)
+    check()
+    if isinstance(failure, LaunchLost):  # the last launch has no next one, before which this would come out
+        session.ready()
 
 
 def _of_some(

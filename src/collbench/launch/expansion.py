@@ -12,6 +12,7 @@ from collbench.launch import placement as policies
 from collbench.launch.cells import Launch, LaunchCell, cases_in, check_backends, order_of, storages_of, worlds_of
 from collbench.launch.engines.ladder import Ladder, lacking, steps_of
 from collbench.launch.engines.spec import Engine
+from collbench.launch.given import refuse_given, refuse_missing_files
 from collbench.launch.placing import Placement, place
 from collbench.machine.topology import Topology
 from collbench.schema.case import Case
@@ -59,6 +60,9 @@ def expand(plan: LaunchPlan, machine: Callable[[str], Topology] | None = None) -
     }
     for engine in by_name.values():
         _refuse_hosts(plan, engine)
+        if engine.starts_ranks:
+            refuse_given(plan, engine.name)
+    refuse_missing_files(plan)
     ladders = {policy: ladder_for(engine, policy) for policy, engine in engine_by_policy.items()}
     left_out = _left_out(plan, [engine for policy, engine in engine_by_policy.items() if ladders[policy]])
     worlds = dict.fromkeys(

@@ -130,4 +130,4 @@ OF_EVERY_RANK = {"OMP_NUM_THREADS": "1"}
 def variables(cell: LaunchCell, placement: Placement, stack: Stack) -> dict[str, str]:
     """The environment that every rank shares."""
     workarounds = {name: value for name, value, _ in _workarounds(cell, placement, stack)}
-    return {**OF_EVERY_RANK, **stack.starter.environment, **workarounds}
+    return {**OF_EVERY_RANK, **stack.starter.environment, **workarounds, **stack.given.variables}

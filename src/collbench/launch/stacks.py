@@ -11,6 +11,7 @@ from collbench.launch import engines, starters
 from collbench.launch.cells import LaunchCell, backends_of, communicates
 from collbench.launch.engines.spec import Look, Session, Stack
 from collbench.launch.expansion import ExpandedPlan
+from collbench.launch.given import given_by
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import OF_EVERY_RANK
 from collbench.launch.starters.starter import PROCESS
@@ -69,8 +70,9 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
             refuse_missing(plan, image, look)
             vendors.setdefault(image, look.contents.vendor)
             start[engine, image] = replace(stack_of(plan, image, look), beneath=looks.beneath)
-        inside += [(name, look.contents, _image(name, look, looks.variables)) for name, look in within.items()]
-        bare |= {name: (look.contents, _image(name, look, looks.variables)) for name, look in beside.items()}
+        variables = {**looks.variables, **plan.variables}
+        inside += [(name, look.contents, _image(name, look, variables)) for name, look in within.items()]
+        bare |= {name: (look.contents, _image(name, look, variables)) for name, look in beside.items()}
     differences = [
         f"{name}: apart from the container, host and image differ: {line}"
         for name, contents, _ in inside
@@ -89,7 +91,8 @@ def stack_of(plan: LaunchPlan, image: str, look: Look) -> Stack:
     """
     starter = starters.get(look.contents.vendor, image) if communicates(plan) else PROCESS
     nccl = any("nccl" in backend for backend in backends_of(plan, image))
-    return Stack(starter, look.reference, look.refused, nccl, look.grants)
+    given = given_by(plan, look.library_path)
+    return Stack(starter, look.reference, look.refused, nccl, look.grants, given=given)
 
 
 def _image(name: str, look: Look, variables: Mapping[str, str]) -> Image:

@@ -249,11 +249,12 @@ def document(comparisons: Sequence[Comparison], margin: float, doubts: Sequence[
     `notes` are the remarks below the tables, `doubts` the records that do not agree with their samples files.
     """
     notes = dict.fromkeys(note for table in tables(comparisons) for note in table.notes)
-    entries = [_entry(comparison) for comparison in comparisons]
+    entries = [entry(comparison) for comparison in comparisons]
     return {"margin": margin, "comparisons": entries, "notes": list(notes), "doubts": list(doubts)}
 
 
-def _entry(comparison: Comparison) -> dict[str, Any]:
+def entry(comparison: Comparison) -> dict[str, Any]:
+    """One comparison, as `document` has it."""
     from msgspec import to_builtins
 
     pair, ratio, slow = comparison.pair, comparison.ratio, comparison.slow

@@ -73,10 +73,10 @@ def markdown(tables: Iterable[Table]) -> str:
     """A heading, a table, a list of notes. Markup characters are escaped."""
     parts = []
     for table in map(joined, tables):
-        rows = [[_plain_markdown(cell) for cell in row] for row in table.rows]
-        body = _tabulated(rows, [_plain_markdown(name) for name in table.columns], "pipe")
-        notes = "".join(f"- {_plain_markdown(note)}\n" for note in table.notes)
-        parts.append(f"### {_plain_markdown(table.title)}\n\n{body}\n" + (f"\n{notes}" if notes else ""))
+        rows = [[plain_markdown(cell) for cell in row] for row in table.rows]
+        body = _tabulated(rows, [plain_markdown(name) for name in table.columns], "pipe")
+        notes = "".join(f"- {plain_markdown(note)}\n" for note in table.notes)
+        parts.append(f"### {plain_markdown(table.title)}\n\n{body}\n" + (f"\n{notes}" if notes else ""))
     return "\n".join(parts)
 
 
@@ -138,7 +138,8 @@ def _tabulated(rows: Sequence[Sequence[str]], headers: Sequence[str], style: str
     return text
 
 
-def _plain_markdown(text: str) -> str:
+def plain_markdown(text: str) -> str:
+    """Text without markup, in one line."""
     text = " ".join(text.split())
     for letter in "\\`*_[]<>|#":
         text = text.replace(letter, f"\\{letter}")

@@ -38,7 +38,7 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
     """The verdict with what must be known of it, and a table of the cells that differ, unless `every` cell follows."""
     shown = _differing(comparisons)
     left_out = 0 if every else len(comparisons) - len(shown[:MOST_ROWS])
-    lines = [*_of_open(comparisons), *_refused(comparisons), *_remarks(comparisons)]
+    lines = [*_of_open(comparisons), *_refused(comparisons), *remarks(comparisons)]
     lines += [f"every cell, with its times: --all ({left_out} more)"] if left_out else []
     found = [Table(sentence(comparisons, margin), (), (), tuple(lines))]
     return [*found, _table(comparisons, shown[:MOST_ROWS])] if shown and not every else found
@@ -171,7 +171,7 @@ def _refused(comparisons: Sequence[Comparison]) -> list[str]:
     return lines[:MOST_REASONS] + ([f"not compared, for {counted(more, 'other reason')}: --all"] if more > 0 else [])
 
 
-def _remarks(comparisons: Sequence[Comparison]) -> list[str]:
+def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     """What could mislead, each line once."""
     pairs = [one.pair for one in comparisons]
     cells = list({id(cell): cell for pair in pairs for cell in (pair.base, pair.other)}.values())

@@ -38,6 +38,7 @@ from collbench.run.expand_programs import program_cases
 from collbench.run.facts_of_ranks import facts_of_all, ranks_here
 from collbench.run.failures import AgreedError, Rescue, StartLimit, abort_job, on_rank_0, on_watchdog, raise_on_all
 from collbench.run.host_clocks import host_clocks
+from collbench.run.loaded import notes_on_loaded
 from collbench.run.measure import measure
 from collbench.run.memory_check import does_not_fit, programs_do_not_fit
 from collbench.run.method import agreed_method
@@ -231,7 +232,10 @@ def _measure_backend(
         if not experiment.chosen.measures(case.identities):
             _measured(case, experiment.plan, session, replace(method, stop=Fixed(1)), watch, sink)
             continue
-        for record, samples in _measured(case, experiment.plan, session, method, watch, sink):
+        measured = _measured(case, experiment.plan, session, method, watch, sink)
+        notes = notes_on_loaded(session.world)
+        for record, samples in measured:
+            record = msgspec.structs.replace(record, notes=(*notes, *record.notes)) if notes else record
             on_rank_0(session, lambda record=record, samples=samples: sink.add(record, samples))  # type: ignore[misc]
     watch.beat(f"ending {backend.name}")
     session.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,9 @@ MOST_RANKS = 256
 
 #: More ways to start a world than these are a typing error; more starts take days.
 MOST_CELLS, MOST_STARTS = 5_000, 100_000
+
+#: What the environment of a process may have as a name.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 #: The keys whose every combination is a cell.
 PLACES = tuple(choice.key for choice in choices_of("where").values())
@@ -46,6 +50,8 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `hosts` are numbers of machines over which the ranks of a world are spread evenly, by an engine that has several
     (of several, servers have the first to themselves);
     `site` is the file that describes them.
+    `variables` are set for every rank; `libraries` and `preload` are library files that ranks find before others, by
+    LD_LIBRARY_PATH and LD_PRELOAD.
     """
 
     images: tuple[str, ...]
@@ -71,6 +77,9 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     site: str = ""
     environments: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     image_backends: dict[str, tuple[str, ...]] = {}  # noqa: RUF012
+    variables: dict[str, str] = {}  # noqa: RUF012
+    libraries: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
 
     if TYPE_CHECKING:  # the keys of axes are known when the table has been read
 
@@ -111,6 +120,7 @@ def check_launch_plan(plan: LaunchPlan) -> LaunchPlan:
     """
     check_values(plan)
     _check_images(plan)
+    _check_variables(plan)
     _check_workers(plan)
     numbers = [("launches", plan.launches, MOST_LAUNCHES)]
     if isinstance(plan.cores_per_rank, int):
@@ -150,6 +160,16 @@ def _check_workers(plan: LaunchPlan) -> None:
         raise PlanError(f"roots {list(plan['roots'])}: with workers the server is rank 0, and so is every root.")
     if plan.servers != (1,) and not plan.workers:
         raise PlanError("servers: counts the servers of worlds with workers; give workers = [1, 2], say.")
+
+
+def _check_variables(plan: LaunchPlan) -> None:
+    for name, value in plan.variables.items():
+        if _VARIABLE.fullmatch(name) is None or "\0" in value:
+            raise PlanError(f"variables: {name!r}: a name has letters, digits and _, and a value no NUL.")
+    for key in ("libraries", "preload"):
+        for path in getattr(plan, key):
+            if not path.startswith("/") or ":" in path or ".so" not in Path(path).name:
+                raise PlanError(f"{key}: {path!r}: name a library by its whole path, such as /opt/lib/libmpi.so.40.")
 
 
 def _check_images(plan: LaunchPlan) -> None:

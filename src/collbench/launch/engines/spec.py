@@ -15,6 +15,7 @@ from typing import Protocol
 from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.engines.ladder import Ladder
 from collbench.launch.folders.layout import Folders
+from collbench.launch.given import NOTHING_GIVEN, Given
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
@@ -32,7 +33,7 @@ class Stack:
 
     `refused`: calls that the library needs to read another rank's memory, and that the engine does not allow without
     SYS_PTRACE. `nccl`: a backend uses NCCL. `grants`: what the engine can give, in its own words.
-    `beneath`: by storage, the device that the engine keeps it on.
+    `beneath`: by storage, the device that the engine keeps it on. `given`: what the plan sets for every rank.
     """
 
     starter: Starter
@@ -41,6 +42,7 @@ class Stack:
     nccl: bool = False
     grants: frozenset[str] = frozenset()
     beneath: Mapping[str, str] = field(default_factory=dict)
+    given: Given = NOTHING_GIVEN
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Look:
 
     `title` names it in messages. `id`, `digests` and `labels` go into the manifest. `refused` are calls by which its
     library reads another rank's memory, and that ranks may not make. `grants` are the engine's own words for what it
-    can give to boxes; only the engine reads them.
+    can give to boxes; only the engine reads them. `library_path` is the LD_LIBRARY_PATH that ranks find there.
     """
 
     contents: Contents
@@ -123,6 +125,7 @@ class Look:
     labels: dict[str, str] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
     grants: frozenset[str] = frozenset()
+    library_path: str = ""
 
 
 @dataclass(frozen=True)

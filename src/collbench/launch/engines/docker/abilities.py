@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,14 @@ from collbench.schema.plan import Plan
 CONFINED: dict[str, Any] = {"network_mode": "none", "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"]}
 
 
-def ask(engine: Connection, image: Resolved, argv: tuple[str, ...], **settings: Any) -> tuple[int, str]:
-    """Run a command in an image as a rank's user: exit code, and the end of what it printed."""
+def ask(
+    engine: Connection, image: Resolved, argv: tuple[str, ...], variables: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> tuple[int, str]:  # fmt: skip
+    """Run a command in an image as a rank's user, with these variables: exit code, and the end of what it printed."""
     owner, group = user_inside()
-    return run_once(engine, image, argv, f"{owner}:{group}", **{**CONFINED, **settings})
+    given = {"variables": variables} if variables else {}
+    return run_once(engine, image, argv, f"{owner}:{group}", **given, **{**CONFINED, **settings})
 
 
 def allows_memlock(engine: Connection, image: Resolved) -> bool:
@@ -96,7 +101,7 @@ def refuse_without_host(engine: Connection, image: Resolved) -> None:
         EngineError: the engine makes no such containers, or this process is in other ipc and pid namespaces.
     """
     spaces = [Path("/proc/self/ns/ipc"), Path("/proc/self/ns/pid")]
-    modes = dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host")
+    modes: dict[str, Any] = dict.fromkeys(("network_mode", "ipc_mode", "pid_mode", "uts_mode"), "host")
     code, output = ask(engine, image, ("readlink", *map(str, spaces)), **modes)
     if code != 0 or output.split()[-len(spaces) :] != [str(space.readlink()) for space in spaces]:
         raise EngineError(

@@ -6,7 +6,7 @@ import contextlib
 import io
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +90,9 @@ def untag(engine: Connection, tag: str) -> None:
 
 
 def run_once(
-    engine: Connection, image: Resolved, argv: tuple[str, ...], user: str | None = None, **settings: Any
-) -> tuple[int, str]:
+    engine: Connection, image: Resolved, argv: tuple[str, ...], user: str | None = None,
+    variables: Mapping[str, str] | None = None, **settings: Any,
+) -> tuple[int, str]:  # fmt: skip
     """Run a command in a container of its own: exit code, and the end of its output. The container is removed.
 
     Without `user` it is the image's; a user that is given has no account there (`ACCOUNT`). `settings` are those of
@@ -107,7 +108,7 @@ def run_once(
     try:
         with translated(what):
             host = api.create_host_config(init=True, log_config=_log(), pids_limit=PROCESSES, **settings)
-            account = None if user is None else dict(ACCOUNT)
+            account = (dict(ACCOUNT) if user is not None else {}) | dict(variables or {}) or None
             made = api.create_container(
                 image.id, list(argv), user=user, environment=account, labels=engine.labels, host_config=host
             )

@@ -24,11 +24,13 @@ from collbench.launch.engines.docker.abilities import (
     storage_root,
 )
 from collbench.launch.engines.docker.containers import Docker
-from collbench.launch.engines.docker.host_config import gpu_requests
+from collbench.launch.engines.docker.host_config import gpu_requests, mounts_of
 from collbench.launch.engines.docker.image_store import Resolved, inspect, resolve
 from collbench.launch.engines.docker.ladder import STEPS
 from collbench.launch.engines.docker.specs import CDI, MEMLOCK, SEALED
+from collbench.launch.engines.docker.specs import given as mounted
 from collbench.launch.engines.spec import Look, Looks
+from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.placing import Placement
 from collbench.launch.probe import Contents
 from collbench.launch.rank_environment import sharing_of
@@ -71,8 +73,9 @@ def look_at(engine: Docker, plan: LaunchPlan, placements: Mapping[LaunchCell, Pl
     for name, image in images.items():
         engine.check()
         contents[name] = contents_of(
-            engine, image, requests=gpu_requests(gpus, cdi), benchmarks=workloads.uses(plan.benchmarks)
-        )
+            engine, image, requests=gpu_requests(gpus, cdi), benchmarks=workloads.uses(plan.benchmarks),
+            given=given_by(plan, _library_path(engine, image)),
+        )  # fmt: skip
     memlock = all(cell.isolation == STEPS[0] for cell in placements) or allows_memlock(engine, first)
     abilities = {MEMLOCK: memlock, SEALED: seals_networks(engine), CDI: cdi}
     grants = frozenset(name for name, granted in abilities.items() if granted)
@@ -109,7 +112,15 @@ def _look(engine: Docker, name: str, image: Resolved, contents: Contents, shared
     return Look(
         contents, image.id, f"image {name}", str(known["Id"]), tuple(known.get("RepoDigests") or ()),
         {key: str(value) for key, value in labels.items() if key.startswith("collbench.")}, refused, grants,
+        _library_path(engine, image),
     )  # fmt: skip
+
+
+def _library_path(engine: Docker, image: Resolved) -> str:
+    """The LD_LIBRARY_PATH that an image sets."""
+    variables = (inspect(engine, image.id).get("Config") or {}).get("Env") or ()
+    start = f"{LIBRARY_PATH}="
+    return next((str(one).removeprefix(start) for one in variables if str(one).startswith(start)), "")
 
 
 def find(engine: Docker, name: str) -> Resolved:
@@ -127,17 +138,23 @@ def find(engine: Docker, name: str) -> Resolved:
 
 def contents_of(
     engine: Docker, image: Resolved, build: bool = False, requests: list[Any] | None = None,
-    benchmarks: tuple[str, ...] = (),
+    benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN,
 ) -> Contents:  # fmt: skip
     """What `collbench.launch.probe` prints in an image; with `build`, how its MPI was built too.
 
-    `requests` are the engine's device requests: without a GPU, backends that need one are missing.
+    `requests` are the engine's device requests: without a GPU, backends that need one are missing. `given` is what a
+    plan sets for its ranks, and so for this.
 
     Raises:
         ImageMissing: it does not hold this collbench.
     """
     argv = ("python", "-m", "collbench.launch.probe", *(("--build",) if build else ()), *benchmarks)
-    code, output = ask(engine, image, argv, **({"device_requests": requests} if requests else {}))
+    settings: dict[str, Any] = {"device_requests": requests} if requests else {}
+    if given.mounts():
+        settings["mounts"] = mounts_of(mounted(given))
+    if variables := {**given.variables, **given.inside()}:
+        settings["variables"] = variables
+    code, output = ask(engine, image, argv, **settings)
     last = output.strip().rpartition("\n")[2]
     try:
         contents = msgspec.json.decode(last, type=Contents)

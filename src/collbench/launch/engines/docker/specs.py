@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from collbench.launch.engines.docker.ladder import Settings, settings_at
 from collbench.launch.engines.spec import WorldSpec
+from collbench.launch.given import Given
 from collbench.launch.placing import Box, Placement
 from collbench.launch.rank_environment import variables
 from collbench.launch.storage import Storage
@@ -143,13 +144,18 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
         raise ValueError(f"{cell.title}: no step of the ladder")
     common = Common(
         world.run, world.name, world.driver, stack.reference, f"{world.user[0]}:{world.user[1]}", LIVES,
-        variables(cell, placement, stack), CDI in stack.grants, cell.seccomp,
+        variables(cell, placement, stack) | stack.given.inside(), CDI in stack.grants, cell.seccomp,
     )  # fmt: skip
-    told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT))
+    told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT), *given(stack.given))
     mounts: dict[str, tuple[Mount, ...]] = {box.name: told for box in placement.boxes}
     writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
     mounts[placement.boxes[0].name] += (*writable, *_storage(world.storage))
     return specs_of(common, placement, settings_at(cell.isolation, MEMLOCK in stack.grants), mounts)
+
+
+def given(what: Given) -> tuple[Mount, ...]:
+    """The library files that a plan puts in front of others."""
+    return tuple(Mount(source, target) for target, source in what.mounts().items())
 
 
 def _storage(storage: Storage | None) -> tuple[Mount, ...]:

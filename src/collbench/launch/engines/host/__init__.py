@@ -61,7 +61,8 @@ class HostEngine:
         program = ("collbench", *_run(world.folders))
         variables = shlex.join(f"{name}={value}" for name, value in environment_of(world).items())
         argv = shlex.join(stack.starter.local(cell.ranks, world.placement.crowded, program))
-        return (f"env PATH={stack.reference}/bin:$PATH {variables} {argv}",)
+        links = stack.given.links(_libraries(world))
+        return (*links, f"env PATH={stack.reference}/bin:$PATH {variables} {argv}")
 
     def script(self, plan: LaunchPlan, order: Sequence[Launch], placements: Mapping[LaunchCell, Placement]) -> None:
         """World by world."""
@@ -101,6 +102,9 @@ class HostSession:
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[HostWorld]:
         """Processes on this machine; all of them are ended."""
+        given, folder = world.stack.given, _libraries(world)
+        if given.libraries:
+            given.link(folder)
         opened = HostWorld(world)
         try:
             yield opened
@@ -159,7 +163,13 @@ def environment_of(world: WorldSpec) -> dict[str, str]:
     """
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
     temporary = {"TMPDIR": str(world.folders.plan.parent)}
-    return variables(world.cell, world.placement, world.stack) | root | temporary
+    in_front = world.stack.given.on_host(_libraries(world))
+    return variables(world.cell, world.placement, world.stack) | root | temporary | in_front
+
+
+def _libraries(world: WorldSpec) -> Path:
+    """The folder of links to the plan's libraries, which is removed with the launch."""
+    return world.folders.plan.parent / "lib"
 
 
 ENGINE = HostEngine()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -13,6 +15,8 @@ from collbench.errors import PlanError
 from collbench.launch import starters
 from collbench.launch.cells import communicates
 from collbench.launch.engines.spec import Look
+from collbench.launch.folders.signature import FOLDER, sign
+from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.probe import Contents
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -27,10 +31,11 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
         PlanError: it holds another library than the image, or it is not known which one the image holds.
     """
     environment = find_environment(image, plan.environments.get(image))
+    given = given_by(plan, os.environ.get(LIBRARY_PATH, ""))
     if not communicates(plan):
-        return _look(image, environment, probe(environment, benchmarks=workloads.uses(plan.benchmarks)))
+        return _look(image, environment, probe(environment, "", workloads.uses(plan.benchmarks), given))
     wanted = in_image or _vendor_in(image)
-    contents = probe(environment, wanted, workloads.uses(plan.benchmarks))
+    contents = probe(environment, wanted, workloads.uses(plan.benchmarks), given)
     if contents.vendor != wanted:
         raise PlanError(
             f"policy host: image {image} stands for {wanted}, and the environment {environment} holds "
@@ -42,7 +47,8 @@ def look_beside(plan: LaunchPlan, image: str, in_image: str) -> Look:
 
 
 def _look(image: str, environment: Path, contents: Contents) -> Look:
-    return Look(contents, str(environment), f"the environment beside {image} ({environment})")
+    title, before = f"the environment beside {image} ({environment})", os.environ.get(LIBRARY_PATH, "")
+    return Look(contents, str(environment), title, library_path=before)
 
 
 def _vendor_in(image: str) -> str:
@@ -71,8 +77,12 @@ def find_environment(image: str, given: str | None) -> Path:
     return beside.absolute() if (beside / "bin" / "python").exists() else Path(sys.prefix)
 
 
-def probe(environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = ()) -> Contents:
+def probe(
+    environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = (), given: Given = NOTHING_GIVEN
+) -> Contents:
     """What an environment holds; with vendor `torch`, what torch ranks use there, though there be an MPI too.
+
+    `given` is what a plan sets for its ranks, and so for this.
 
     Raises:
         PlanError: collbench is not installed there, or it does not answer.
@@ -80,7 +90,10 @@ def probe(environment: Path, vendor: str = "", benchmarks: tuple[str, ...] = ())
     flags = ("--torch",) if vendor == "torch" else ()
     argv = (str(environment / "bin" / "python"), "-m", "collbench.launch.probe", *flags, *benchmarks)
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=ANSWER, check=False, cwd="/")
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder, sign(Path(folder)):
+            given.link(Path(folder) / "lib")
+            variables = {**os.environ, **given.variables, **given.on_host(Path(folder) / "lib")}
+            done = subprocess.run(argv, capture_output=True, timeout=ANSWER, check=False, cwd="/", env=variables)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PlanError(f"environment {environment}: {error}.") from error
     try:

@@ -1,0 +1,152 @@
+"""Every planned cell of a gate is one of three: a loss, no loss, or not answered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.gate.doubts import Doubt, depends, doubt_on
+from collbench.analysis.gate.verified import alike, unverified
+from collbench.analysis.observations import Observed
+from collbench.analysis.pair import Pair
+from collbench.schema.case import Case
+from collbench.schema.gate_plan import SIDES, GatePlan
+from collbench.schema.manifest import Experiment
+
+State = Literal["loss", "no loss", "no answer"]
+
+#: Exit codes: nothing is lost, and all was measured; a loss; no answer.
+PASSED, LOST, UNANSWERED = 0, 1, 4
+
+
+@dataclass(frozen=True)
+class Answer:
+    """To a planned cell: the case as each side has it; the comparison, where both sides have records.
+
+    `doubt` is why there is no answer; None where there is one.
+    """
+
+    base: Case
+    other: Case
+    comparison: Comparison | None
+    state: State
+    doubt: Doubt | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Of all planned cells, in the plan's order. `differences` are what the sides differ in, as was asked.
+
+    `refused` is why no cell has an answer, where that holds for all alike; `accepted` are the doubts that the user has
+    accepted beforehand, and `alike` says that both sides are the same, where they are.
+    """
+
+    plan: GatePlan
+    margin: float
+    answers: tuple[Answer, ...]
+    differences: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+
+    def of(self, state: State) -> list[Answer]:
+        """Those in this state: losses by their size, unanswered ones by how grave their reason is."""
+        found = [one for one in self.answers if one.state == state]
+        if state == "no answer":
+            return sorted(found, key=lambda one: one.doubt.rank if one.doubt else 0)
+        return sorted(found, key=lambda one: -ratio_of(one))
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 where anything is lost, else 4 where anything is not answered, else 0."""
+        states = {one.state for one in self.answers}
+        if "loss" in states:
+            return LOST
+        return PASSED if states == {"no loss"} else UNANSWERED
+
+
+def ratio_of(answer: Answer) -> float:
+    """The other side's time over the base's; 1 where it is not known."""
+    ratio = answer.comparison.ratio if answer.comparison else None
+    return 1.0 if ratio is None else ratio.value
+
+
+def no_slower(comparison: Comparison, margin: float) -> bool:
+    """Whether the measured interval has no loss beyond the margin in it: its upper end is within."""
+    ratio = comparison.ratio
+    return ratio is not None and ratio.interval is not None and ratio.interval[1] <= 1 + margin
+
+
+def judge(plan: GatePlan, base: Observed, other: Observed, margin: float, accepted: Collection[str] = ()) -> Judgement:
+    """The answer to every planned cell, by what was measured on both sides in turns.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    verified = unverified(plan, base, other)
+    refused = (*verified.refused, *_doubtful(base, other))
+    software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
+    measured = {
+        cases: Pair(of_base, of_other, *SIDES, asked=software)
+        for cases in plan.cells
+        if (of_base := base.cells.get(cases[0])) and (of_other := other.cells.get(cases[1]))
+    }
+    compared = dict(zip(measured, compare(list(measured.values()), margin, in_blocks=True), strict=True))
+    drifting = depends(list(compared.values()))
+    short = {name: incomplete(observed) for name, observed in zip(SIDES, (base, other), strict=True)}
+    most = max((one.launches for one in map(_experiment, (base, other)) if one is not None), default=0)
+    answers = []
+    for cases in plan.cells:
+        cells, found = (base.cells.get(cases[0]), other.cells.get(cases[1])), compared.get(cases)
+        doubts = [one for one in doubt_on(plan, cells, found, short, drifting) if one.name not in accepted]
+        answers.append(_answer(cases, found, margin, refused, doubts, most))
+    same = tuple(filter(None, [alike(plan, base, other)]))
+    return Judgement(plan, margin, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same)
+
+
+def _answer(
+    cases: tuple[Case, Case], comparison: Comparison | None, margin: float, refused: Sequence[str],
+    doubts: Sequence[Doubt], most: int,
+) -> Answer:  # fmt: skip
+    answer = Answer(*cases, comparison, "no answer")
+    if refused:
+        return replace(answer, doubt=Doubt("not verified", refused[0]))
+    grave = [one for one in doubts if one.voids]
+    if grave:
+        return replace(answer, doubt=grave[0])
+    if comparison is not None and comparison.verdict == "slower":
+        return replace(answer, state="loss")
+    if doubts:
+        return replace(answer, doubt=doubts[0])
+    if comparison is not None and no_slower(comparison, margin):
+        return replace(answer, state="no loss")
+    return replace(answer, doubt=_undecided(comparison, most))
+
+
+def _undecided(comparison: Comparison | None, most: int) -> Doubt:
+    """Until decided, a side has at most so many launches."""
+    if comparison is None:
+        return Doubt("missing", "not measured")
+    of = f" of at most {most}" if comparison.pair.base.until_decided else ""
+    return Doubt("too few launches" if comparison.launches_more else "undecided", f"{comparison.why}{of}")
+
+
+def incomplete(observed: Observed) -> int:
+    """The launches that every cell of a run should have; 0 where they end when they are decided."""
+    experiment = _experiment(observed)
+    return 0 if experiment is None or experiment.until == "decided" else experiment.launches
+
+
+def _experiment(observed: Observed) -> Experiment | None:
+    return observed.manifests[0].experiment if observed.manifests else None
+
+
+def _doubtful(base: Observed, other: Observed) -> tuple[str, ...]:
+    """What was read and cannot be relied on."""
+    return tuple(
+        f"{name}: {text}"
+        for name, run in zip(SIDES, (base, other), strict=True)
+        for text in (*run.doubts, *(f"{folder}: the last record was cut off" for folder in run.truncated))
+    )

@@ -1,0 +1,65 @@
+"""The answer of a gate as tables: losses first, then what is not answered, then what came nearest to a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collbench.analysis.gate.answers import Answer, Judgement
+from collbench.report.comparison import difference, row_launches
+from collbench.report.gate.names import Names
+from collbench.report.gate.sentence import sentence, upper
+from collbench.report.tables import Table, without_empty
+from collbench.report.verdict import remarks
+from collbench.units import format_duration
+
+COLUMNS = ("answer", "what", "size (B)", "difference (%)", "difference 95 %", "base", "other", "launches", "why")
+
+#: Rows without `--all`: of what is lost or not answered, and of the rest.
+MOST_ROWS, NEAREST = 20, 5
+
+
+def tables(judgement: Judgement, names: Names, every: bool = False) -> list[Table]:
+    """The sentence with what must be known of it, and a table of cells."""
+    ordered = in_order(judgement)
+    shown = ordered if every else _chosen(judgement)
+    left_out = len(ordered) - len(shown)
+    lines = [*notes(judgement), *([f"every cell: --all ({left_out} more)"] if left_out else [])]
+    rows = tuple(row(one, names) for one in shown)
+    if len({one.doubt for one in shown if one.doubt is not None}) == 1 and not every:
+        rows = tuple((*cells[:-1], "") for cells in rows)  # the sentence says it
+    table = without_empty(Table(names.shared, COLUMNS, rows))
+    return [Table(sentence(judgement, names), (), (), tuple(lines)), table]
+
+
+def in_order(judgement: Judgement) -> list[Answer]:
+    """Every planned cell: losses, what is not answered, and no losses with those nearest to one first."""
+    passed = sorted(judgement.of("no loss"), key=lambda one: -upper(one))
+    return [*judgement.of("loss"), *judgement.of("no answer"), *passed]
+
+
+def _chosen(judgement: Judgement) -> list[Answer]:
+    ordered = in_order(judgement)
+    grave = [one for one in ordered if one.state != "no loss"]
+    return grave[:MOST_ROWS] if grave else ordered[:NEAREST]
+
+
+def row(answer: Answer, names: Names) -> tuple[str, ...]:
+    """A row of `COLUMNS`."""
+    comparison, doubt = answer.comparison, answer.doubt
+    if comparison is None:
+        measured: Sequence[str] = ("",) * 5
+    else:
+        sides = ("" if side is None else format_duration(side.value) for side in (comparison.base, comparison.other))
+        measured = (*difference(comparison), *sides, row_launches(comparison))
+    why = "" if doubt is None else f"{doubt.name}: {doubt.why}"
+    return (answer.state, names.cells[id(answer)], names.sizes[id(answer)], *measured, why)
+
+
+def notes(judgement: Judgement) -> list[str]:
+    """What the sides are, what was accepted, and what could mislead; each line once."""
+    plan = judgement.plan
+    lines = [f"base: {plan.base.title}; other: {plan.other.title}", *judgement.alike]
+    lines += [f"accepted: {', '.join(judgement.accepted)}"] if judgement.accepted else []
+    lines += judgement.refused
+    compared = [one.comparison for one in judgement.answers if one.comparison is not None]
+    return list(dict.fromkeys((*lines, *(remarks(compared) if compared else ()))))

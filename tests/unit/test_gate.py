@@ -1,0 +1,195 @@
+"""The judgement of a gate: what is a loss, what is none, and everything that has no answer, with the reason's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
+from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
+
+from collbench.analysis.gate.answers import Judgement, judge
+from collbench.analysis.gate.doubts import ACCEPTABLE
+from collbench.analysis.observations import observe
+from collbench.schema.gate_plan import read_gate_plan
+from collbench.schema.record import ResultCheck, Samples
+
+GOOD = fine()
+
+
+def judged(folder: Path, margin: float = 0.02, accepted: tuple[str, ...] = ()) -> Judgement:
+    """As the command judges the folder."""
+    return judge(read_gate_plan(folder), observe(folder / "base"), observe(folder / "other"), margin, accepted)
+
+
+def states(found: Judgement) -> list[str]:
+    """By cell: the answer, with the name of the reason where there is none."""
+    return [f"{one.state} ({one.doubt.name})" if one.doubt else one.state for one in found.answers]
+
+
+def test_what_is_no_slower_passes(tmp_path: Path) -> None:
+    found = judged(made_gate(tmp_path, GOOD, fine(1.001)))
+    assert (states(found), found.code) == (["no loss", "no loss"], 0)
+
+
+def test_a_loss_is_a_loss_whatever_else_was_not_answered(tmp_path: Path) -> None:
+    other: Medians = {SMALL: spread(1.3e-6), LARGE: noisy(1e-4)}
+    found = judged(made_gate(tmp_path, GOOD, other))
+    assert (states(found), found.code) == (["loss", "no answer (too few launches)"], 1)
+    assert found.of("loss")[0].base == SMALL
+
+
+def test_a_gain_is_no_loss(tmp_path: Path) -> None:
+    found = judged(made_gate(tmp_path, GOOD, fine(0.7)))
+    assert (states(found), found.code) == (["no loss", "no loss"], 0)
+
+
+def test_what_may_be_faster_and_cannot_be_slower_passes(tmp_path: Path) -> None:
+    """The upper end of its interval is within the margin: for compare that is inconclusive."""
+    factors = (0.93, 1.001, 0.94, 1.0, 0.95, 0.999, 0.96, 1.002, 0.97, 0.998)
+    other = [time * factor for time, factor in zip(spread(1e-6), factors, strict=True)]
+    found = judged(made_gate(tmp_path, GOOD, {SMALL: other, LARGE: spread(1e-4)}))
+    assert found.answers[0].comparison is not None
+    assert found.answers[0].comparison.verdict == "inconclusive"
+    assert (states(found), found.code) == (["no loss", "no loss"], 0)
+
+
+def test_within_a_wider_margin_a_loss_is_none(tmp_path: Path) -> None:
+    folder = made_gate(tmp_path, GOOD, fine(1.1))
+    assert (judged(folder).code, judged(folder, 0.25).code) == (1, 0)
+
+
+def test_noise_is_not_answered_with_the_launches_that_it_lacks(tmp_path: Path) -> None:
+    found = judged(made_gate(tmp_path, GOOD, {SMALL: noisy(1e-6), LARGE: spread(1e-4)}))
+    assert (states(found), found.code) == (["no answer (too few launches)", "no loss"], 4)
+    assert found.answers[0].doubt is not None
+    assert "more launches" in found.answers[0].doubt.why
+
+
+def replaced(entries: Sequence[Entry], launch: int, entry: Entry) -> list[Entry]:
+    """The launches, with another one."""
+    return [*entries[:launch], entry, *entries[launch + 1 :]]
+
+
+def failing(case: Any, launch: int = 3, status: str = "failed") -> list[Entry]:
+    """One launch of ten that failed, or was skipped."""
+    return replaced(spread(1e-6), launch, made_failure(case, launch, "no memory", status))
+
+
+WRONG = replaced(spread(1e-6), 3, made_record(SMALL, 3, 1e-6, check=ResultCheck(wrong=7)))
+LATE = Samples(n=100, invalid=60, warmup=5)
+
+#: What the base and the other side have of a cell, and the reason's name.
+UNANSWERED: dict[str, tuple[Any, Any, str, str]] = {
+    "failed on the other": (spread(1e-6), failing(SMALL), "broken", "other alone: failed in 1 of 10"),
+    "failed on the base": (failing(SMALL), spread(1e-6), "failed", "base: failed in 1 of 10"),
+    "failed on both": (failing(SMALL), failing(SMALL, 5), "failed", "base: failed"),
+    "wrong on the other": (spread(1e-6), WRONG, "broken", "wrong result"),
+    "skipped": (failing(SMALL, 3, "skipped"), spread(1e-6), "skipped", "no memory"),
+    "missing": (spread(1e-6), (), "missing", "other: no record"),
+    "fewer launches": (spread(1e-6), spread(1e-6)[:9], "incomplete", "other: 9 of 10 launches"),
+    "another gate": (spread(1e-6), told(SMALL, spread(1e-6), gate="barrier"), "not comparable", "gate"),
+    "contended": (spread(1e-6), told(SMALL, spread(1e-6), contended=True), "contended", "10 of 10"),
+    "oversubscribed": (told(SMALL, spread(1e-6), oversubscribed=True), spread(1e-6), "oversubscribed", "base"),
+    "late": (spread(1e-6), told(SMALL, spread(1e-6), samples=LATE), "late", "600 of 1000"),
+    "unchecked": (spread(1e-6), told(SMALL, spread(1e-6), check=ResultCheck(wrong=None)), "unchecked", "not checked"),
+    "a shared GPU": (spread(1e-6), told(SMALL, spread(1e-6), shared_gpu=True), "shared GPU", "other"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNANSWERED)
+def test_what_was_not_measured_well_is_not_answered(tmp_path: Path, what: str) -> None:
+    base, other, name, words = UNANSWERED[what]
+    sides: tuple[Medians, Medians] = ({SMALL: base, LARGE: spread(1e-4)}, {SMALL: other, LARGE: spread(1e-4)})
+    found = judged(made_gate(tmp_path, *sides))
+    assert states(found)[0] == f"no answer ({name})"
+    assert found.answers[0].doubt is not None
+    assert words in found.answers[0].doubt.why
+    assert found.code == 4
+
+
+@pytest.mark.parametrize("what", ["contended", "oversubscribed", "late", "unchecked", "a shared GPU"])
+def test_what_makes_an_answer_doubtful_can_be_accepted(tmp_path: Path, what: str) -> None:
+    base, other, name, _ = UNANSWERED[what]
+    sides: tuple[Medians, Medians] = ({SMALL: base, LARGE: spread(1e-4)}, {SMALL: other, LARGE: spread(1e-4)})
+    assert judged(made_gate(tmp_path, *sides), accepted=(name,)).code == 0
+
+
+def test_a_difference_of_a_side_that_failed_is_no_answer(tmp_path: Path) -> None:
+    slower = replaced(spread(2e-6), 3, "no memory")
+    found = judged(made_gate(tmp_path, {SMALL: spread(1e-6)}, {SMALL: slower}))
+    assert found.answers[0].comparison is not None
+    assert found.answers[0].comparison.verdict == "slower"
+    assert (states(found), found.code) == (["no answer (broken)"], 4)
+
+
+def test_fewer_than_six_blocks_say_how_many_are_missing(tmp_path: Path) -> None:
+    few = {SMALL: spread(1e-6, 4)}
+    found = judged(made_gate(tmp_path, few, few, launches=20, until="decided"))
+    assert found.answers[0].doubt is not None
+    assert found.answers[0].doubt.why == "4 blocks have both sides, and 2 more are needed"
+    assert found.code == 4
+
+
+def test_every_launch_may_fail_on_both_sides(tmp_path: Path) -> None:
+    broken: Medians = {SMALL: ["it hangs"] * 10, LARGE: ["it hangs"] * 10}
+    found = judged(made_gate(tmp_path, broken, broken))
+    assert (states(found), found.code) == (["no answer (failed)"] * 2, 4)
+
+
+def test_slow_launches_of_the_other_side_alone_are_no_pass(tmp_path: Path) -> None:
+    times = spread(1e-6, 30)
+    often = [time * (2 if number % 4 == 0 else 1) for number, time in enumerate(times)]
+    folder = made_gate(tmp_path, {SMALL: times}, {SMALL: often}, launches=30)
+    found = judged(folder)
+    assert (states(found), found.code) == (["no answer (slow at times)"], 4)
+    assert judged(folder, accepted=("slow at times",)).code == 0
+    turned = judged(made_gate(tmp_path / "turned", {SMALL: often}, {SMALL: times}, launches=30))
+    assert turned.code == 0
+
+
+def test_dependent_launches_are_no_pass(tmp_path: Path) -> None:
+    waves = [1 + 0.01 * ((number // 5) % 2) for number in range(20)]
+    other = {SMALL: [1e-6 * wave for wave in waves]}
+    found = judged(made_gate(tmp_path, {SMALL: [1e-6] * 20}, other, launches=20))
+    assert (states(found), found.code) == (["no answer (drift)"], 4)
+
+
+def test_until_decided_cells_have_the_launches_that_they_took(tmp_path: Path) -> None:
+    base, other = ({SMALL: spread(1e-6, 6), LARGE: spread(1e-4, 12)} for _ in range(2))
+    found = judged(made_gate(tmp_path, base, other, launches=20, until="decided"))
+    assert (states(found), found.code) == (["no loss", "no loss"], 0)
+
+
+def test_cells_that_nobody_planned_change_nothing(tmp_path: Path) -> None:
+    slow = {SMALL: spread(1e-6), LARGE: spread(2e-4)}
+    found = judged(made_gate(tmp_path, GOOD, slow, planned=[SMALL]))
+    assert (states(found), found.code) == (["no loss"], 0)
+
+
+def test_a_plan_without_cells_passes_nothing(tmp_path: Path) -> None:
+    assert judged(made_gate(tmp_path, GOOD, GOOD, planned=[])).code == 4
+
+
+def test_broken_cells_come_first_among_those_without_an_answer(tmp_path: Path) -> None:
+    third = made_case(image="openmpi", size=8)
+    base: Medians = {SMALL: spread(1e-6), LARGE: failing(LARGE), third: spread(1e-6)}
+    other: Medians = {SMALL: told(SMALL, spread(1e-6), contended=True), LARGE: spread(1e-6), third: failing(third)}
+    found = judged(made_gate(tmp_path, base, other))
+    assert [one.base for one in found.of("no answer")] == [third, LARGE, SMALL]
+
+
+def test_what_was_read_in_part_answers_nothing(tmp_path: Path) -> None:
+    folder = made_gate(tmp_path, GOOD, GOOD)
+    records = folder / "other" / "records.jsonl"
+    records.write_bytes(records.read_bytes() + b'{"case"')
+    found = judged(folder)
+    assert (states(found), found.code) == (["no answer (not verified)"] * 2, 4)
+    assert "cut off" in found.refused[0]
+
+
+def test_what_can_be_accepted_makes_no_difference_a_loss() -> None:
+    assert "not verified" not in ACCEPTABLE
+    assert "failed" not in ACCEPTABLE

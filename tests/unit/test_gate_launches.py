@@ -1,0 +1,306 @@
+"""`collbench gate` on the fake engine: both sides in turns, what ends it, how it goes on, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.conftest import Answer, Collbench
+from tests.unit.made_worlds import good
+
+from collbench.errors import RunWriteError
+from collbench.launch.cells import cases_in
+from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, FakeWorld
+from collbench.schema import record as records
+from collbench.schema.case import Case
+from collbench.schema.launch_plan import load_launch_plan
+from collbench.schema.record import Record, Samples
+from collbench.schema.store import RunWriter, read_run
+from collbench.schema.summary import summarise
+
+TOML = """
+collectives = ["bcast"]
+images = ["openmpi"]
+policies = ["single", "multi"]
+isolation = ["strict"]
+sizes = ["8", "64K"]
+launches = 8
+timeout = "5s"
+gate = "barrier"
+engine = "fake"
+"""
+
+#: How long a case takes (us) on a side, by its variables and image, with the noise of its launch (standard normal).
+Takes = Callable[[FakeWorld, Case, float], float]
+
+QUIET: Takes = lambda opened, case, noise: 100 + 0.1 * noise  # noqa: E731
+
+
+def slow(opened: FakeWorld, case: Case, noise: float) -> float:
+    """Large messages take half as long again where the variable says so."""
+    lost = opened.world.stack.given.variables.get("SLOW") == "1" and case["size"] > 8
+    return QUIET(opened, case, noise) * (1.5 if lost else 1)
+
+
+class Engine:
+    """Worlds that take as long as is said. `worlds` are all that were opened; one of them may be interrupted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.takes, self.worlds = path, QUIET, list[FakeWorld]()
+        self.stop_at: int | None = None
+        self.more: Callable[[FakeWorld, Case], dict[str, Any]] = lambda opened, case: {}
+        self._draw = np.random.default_rng(1)
+
+    def play(self, command: FakeCommand) -> int:
+        """One world."""
+        if len(self.worlds) == self.stop_at:
+            raise KeyboardInterrupt
+        opened = command.opened
+        self.worlds.append(opened)
+        cell, out = command.world.cell, command.world.folders.out
+        (out / "samples").mkdir(parents=True)
+        cases = [one for asked in cases_in(load_launch_plan(self.path), cell) for one in asked.identities]
+        lines = [records.encode(self._record(opened, case)) + b"\n" for case in cases]
+        (out / "records.jsonl").write_bytes(b"".join(lines))
+        return 0
+
+    def _record(self, opened: FakeWorld, case: Case) -> Record:
+        fields = self.more(opened, case)
+        if "status" in fields:
+            return Record(case=case, launch=0, **fields)
+        samples = np.full(2, round(self.takes(opened, case, self._draw.normal()) * 1000))
+        name = f"samples/{case['size']}.npy"
+        np.save(opened.world.folders.out / name, np.tile(samples, (opened.world.cell.ranks, 1)).astype(np.int32))
+        found = Samples(n=2, invalid=0, warmup=0, file=name)
+        return good(case, seconds=summarise(samples), samples=found, **fields)
+
+    @property
+    def order(self) -> list[tuple[str, str]]:
+        """Policy and side of every world that was opened."""
+        return [(one.world.cell.policy, one.world.stack.given.variables.get("SIDE", "")) for one in self.worlds]
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The plan is in its folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "plan.toml").write_text(TOML)
+    made = Engine(tmp_path / "plan.toml")
+    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(made.play))
+    return made
+
+
+SIDES = ("--base", "env=SIDE=a", "--other", "env=SIDE=b")
+SLOW = ("--other", "env=SLOW=1")
+
+
+def test_both_sides_of_a_cell_are_measured_one_after_the_other(engine: Engine, here: Collbench) -> None:
+    found = here("gate", "plan.toml", *SIDES)
+    assert found.code == 0, found
+    assert "gate: no loss beyond 2 % in 4 cells (8 launches a side" in found.out
+    assert "# gate: 4 cells, both sides launched 8 times = 32 starts, about " in found.err
+    pairs = [engine.order[place : place + 2] for place in range(0, 32, 2)]
+    assert all(one[0] == two[0] and {one[1], two[1]} == {"a", "b"} for one, two in pairs)
+    for block in range(8):
+        assert {pair[0][0] for pair in pairs[2 * block : 2 * block + 2]} == {"single", "multi"}
+    assert {pair[0] for pair in pairs} == {(policy, side) for policy in ("single", "multi") for side in "ab"}
+    assert here("compare", "results/plan-gate/base", "results/plan-gate/other", "--in-blocks").code == 0
+
+
+def test_the_order_follows_from_the_seed(engine: Engine, here: Collbench) -> None:
+    orders = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        engine.worlds.clear()
+        assert here("gate", "plan.toml", "--out", name, "--seed", seed, *SIDES).code == 0
+        orders.append(engine.order)
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_a_loss_at_some_sizes_is_named(engine: Engine, here: Collbench) -> None:
+    engine.takes = slow
+    found = here("gate", "plan.toml", *SLOW, "--style", "json")
+    assert found.code == 1
+    told = json.loads(found.out)
+    assert {(cell["base"]["what"]["size"], cell["answer"]) for cell in told["cells"]} == {
+        (8, "no loss"),
+        (65536, "loss"),
+    }
+    assert told["other"]["variables"] == {"SLOW": "1"}
+
+
+def test_a_gate_is_judged_again_from_its_folder(engine: Engine, here: Collbench) -> None:
+    engine.takes = slow
+    assert here("gate", "plan.toml", *SLOW, "--out", "kept").code == 1
+    number = len(engine.worlds)
+    assert here("gate", "kept", "--margin", "60%").code == 0
+    assert "exit code 0" in Path("kept/gate.md").read_text()
+    assert len(engine.worlds) == number
+    refused = here("gate", "kept", "--launches", "9")
+    assert (refused.code, "leave out --launches" in refused.err) == (2, True)
+
+
+def test_what_is_accepted_is_said(engine: Engine, here: Collbench) -> None:
+    engine.more = lambda opened, case: {"shared_gpu": True}
+    assert here("gate", "plan.toml", "--out", "kept").code == 4
+    found = here("gate", "kept", "--accept", "shared-gpu")
+    assert (found.code, "accepted: shared GPU" in found.out) == (0, True)
+    assert "accepted: shared GPU" in Path("kept/gate.md").read_text()
+
+
+def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench) -> None:
+    engine.stop_at = 21
+    stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")
+    assert stopped.code == 130
+    assert "continue: --resume kept" in stopped.err
+    assert not Path("kept/gate.json").exists()
+    early = here("gate", "kept")
+    assert (early.code, "incomplete" in early.out) == (4, True)
+    assert Path("kept/gate.json").exists()
+    engine.stop_at = 22
+    assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 130
+    assert not Path("kept/gate.json").exists()  # nobody shall take it for the answer of all launches
+    engine.stop_at = None
+    assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 0
+    assert len(engine.worlds) == 32
+    launches = [record.launch for record in read_run(Path("kept/base")).records]
+    assert sorted(launches) == [number for number in range(8) for _ in range(4)]
+
+
+def test_other_sides_do_not_go_on_with_a_gate(engine: Engine, here: Collbench) -> None:
+    engine.stop_at = 4
+    here("gate", "plan.toml", *SIDES, "--out", "kept")
+    engine.stop_at = None
+    found = here("gate", "plan.toml", *SLOW, "--resume", "kept")
+    assert (found.code, "was begun with another plan or other sides" in found.err) == (2, True)
+    assert here("gate", "plan.toml", *SIDES, "--resume", "kept", "--out", "x").code == 2
+
+
+def test_until_decided_ends_when_every_cell_has_its_answer(engine: Engine, here: Collbench) -> None:
+    engine.takes = slow
+    found = here("gate", "plan.toml", *SLOW, "--launches", "40", "--until", "decided")
+    assert found.code == 1, found
+    assert len(engine.worlds) < 20 * 4
+    assert "4 of 4 cells decided (2 losses)" in found.err
+
+
+def test_what_can_only_be_faster_or_the_same_is_decided(engine: Engine, here: Collbench) -> None:
+    """How much faster it is would take more launches, and nobody asked."""
+
+    def perhaps_faster(opened: FakeWorld, case: Case, noise: float) -> float:
+        gains = opened.world.stack.given.variables.get("SLOW") == "1"
+        return QUIET(opened, case, noise) * (1 - 0.02 * min(abs(noise), 2) if gains else 1)
+
+    engine.takes = perhaps_faster
+    assert here("gate", "plan.toml", *SLOW, "--launches", "40", "--until", "decided").code == 0
+    assert len(engine.worlds) <= 7 * 4
+
+
+def test_cells_that_are_decided_are_not_launched_again(engine: Engine, here: Collbench) -> None:
+    def noisy(opened: FakeWorld, case: Case, noise: float) -> float:
+        return 100 + (8 if opened.world.cell.policy == "multi" else 0.1) * noise
+
+    engine.takes = noisy
+    here("gate", "plan.toml", "--launches", "20", "--until", "decided")
+    assert "of at most 20" in Path("results/plan-gate/gate.md").read_text()
+    policies = [policy for policy, _ in engine.order]
+    assert policies.count("multi") > policies.count("single")
+
+
+def test_a_cell_that_is_skipped_ends_the_gate_after_its_first_block(engine: Engine, here: Collbench) -> None:
+    engine.more = lambda opened, case: {"status": "skipped", "reason": "no such op"} if case["size"] == 8 else {}
+    found = here("gate", "plan.toml")
+    assert found.code == 4
+    assert len(engine.worlds) == 4
+    assert "stopped: base: bcast is skipped (no such op)" in found.err
+    assert "4 of 4 cells not answered (2 skipped, 2 incomplete)" in found.out
+
+
+def test_what_breaks_on_the_other_side_is_named_first(engine: Engine, here: Collbench) -> None:
+    def broken(opened: FakeWorld, case: Case) -> dict[str, Any]:
+        wrong = opened.world.stack.given.variables.get("SIDE") == "b" and case["size"] > 8
+        return {"status": "failed", "reason": "wrong result"} if wrong else {}
+
+    engine.more = broken
+    found = here("gate", "plan.toml", *SIDES)
+    assert found.code == 4
+    assert "2 of 4 cells not answered (broken: other alone: failed in 8 of 8 launches: wrong result)" in found.out
+
+
+def test_a_library_that_no_rank_loads_ends_the_gate_after_its_first_block(
+    engine: Engine, here: Collbench, tmp_path: Path
+) -> None:
+    library = tmp_path / "libours.so.1"
+    library.write_text("not ELF")
+    found = here("gate", "plan.toml", "--other", f"lib={library}")
+    assert (found.code, len(engine.worlds)) == (4, 4)
+    assert "not verified: base: its ranks do not tell which libours.so they loaded" in found.out
+    assert engine.worlds[0].world.stack.given.variables["COLLBENCH_LOADED"] == "libours.so"
+
+
+def test_an_image_takes_the_place_of_the_plans(engine: Engine, here: Collbench) -> None:
+    found = here("gate", "plan.toml", "--other", "image=mpich", "--out", "kept")
+    assert found.code == 0, found
+    assert {one.world.cell.image for one in engine.worlds} == {"openmpi", "mpich"}
+    assert read_run(Path("kept/other")).records[0].case.where.image == "mpich"
+
+
+WRONG_REQUESTS = {
+    "few launches": (("--launches", "5"), "with fewer than 6 launches a side"),
+    "no kind": (("--base", "imge=x"), "Did you mean image?"),
+    "no value": (("--base", "image="), "write image=REF"),
+    "no variable": (("--base", "env=A"), "write env=A=VALUE"),
+    "a bad variable": (("--other", "env=A-B=1"), "other: variables: 'A-B'"),
+    "no file": (("--other", "lib=/nowhere/libx.so"), "/nowhere/libx.so: No such file"),
+    "no library": (("--other", "lib=/etc/hostname"), "name a library by its whole path"),
+    "no image of the plan": (("--other", "image=mpich=x"), "the plan's images are openmpi"),
+    "ranks": (("-n", "2"), "a launch plan says itself"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG_REQUESTS)
+def test_a_wrong_request_says_what_would_work(engine: Engine, here: Collbench, what: str) -> None:
+    arguments, words = WRONG_REQUESTS[what]
+    found = here("gate", "plan.toml", *arguments)
+    assert (found.code, words in found.err) == (2, True), found
+    assert engine.worlds == []
+    assert not Path("results").exists()
+
+
+def test_an_image_makes_no_difference_to_the_host(engine: Engine, here: Collbench) -> None:
+    engine.path.write_text(TOML.replace('"multi"', '"host"'))
+    found = here("gate", "plan.toml", "--other", "image=x")
+    assert (found.code, "policy host, whose ranks are in no image" in found.err) == (2, True)
+
+
+def test_a_cluster_would_give_each_side_its_own_machines(engine: Engine, here: Collbench, tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text("[slurm]\n")
+    engine.path.write_text(
+        TOML.replace('["single", "multi"]', '["host"]').replace('"fake"', '"slurm"\nsite = "site.toml"')
+    )
+    found = here("gate", "plan.toml")
+    assert (found.code, "engine slurm would give each side machines of its own" in found.err) == (2, True), found
+
+
+@pytest.mark.parametrize("error", [RunWriteError("disk full."), ZeroDivisionError("oops"), OSError(28, "no space")])
+def test_whatever_goes_wrong_is_never_a_loss(
+    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(RunWriter, "append", fail)
+    found: Answer = here("gate", "plan.toml")
+    assert found.code == 4
+    assert "gate: no answer: " in found.err
+
+
+def test_a_folder_that_no_gate_wrote_is_refused(here: Collbench, tmp_path: Path) -> None:
+    found = here("gate", tmp_path)
+    assert (found.code, "not written by collbench gate" in found.err) == (2, True)

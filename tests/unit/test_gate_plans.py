@@ -1,0 +1,93 @@
+"""Plans of a gate: a plan for one world becomes one of ranks on the host, and each side differs in what was asked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collbench.cli.gating import plans
+from collbench.cli.gating.asked import side_of
+from collbench.cli.gating.plans import plan_for_gate, plan_of_side, watched_of
+from collbench.errors import RequestError
+from collbench.launch.engines.fake import contents
+from collbench.schema.gate_plan import Side
+from collbench.schema.launch_plan import LaunchPlan
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """For one world, in an environment with MPICH."""
+    monkeypatch.setattr(plans, "probe", lambda folder, vendor: contents(vendor or "mpich"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    path = tmp_path / "plan.toml"
+    path.write_text('collectives = ["bcast"]\nsizes = ["8"]\niters = 7\n')
+    return path
+
+
+def test_a_plan_for_one_world_is_measured_on_the_host(plan: Path) -> None:
+    path, found = plan_for_gate(str(plan), None, {})
+    assert path == plan
+    assert (found.images, found.policies, found.ranks, found.launches) == (("mpich",), ("host",), (3,), 8)
+    assert (found.environments, found.iters, found.oversubscribe) == ({"mpich": sys.prefix}, 7, False)
+
+
+def test_more_ranks_than_cores_are_allowed_and_said(plan: Path) -> None:
+    _, found = plan_for_gate(str(plan), 4, {"launches": 9, "seed": 3})
+    assert (found.ranks, found.oversubscribe, found.launches, found.seed) == ((4,), True, 9, 3)
+
+
+def test_torch_starts_the_ranks_of_its_own_backends(plan: Path) -> None:
+    plan.write_text('collectives = ["bcast"]\nbackends = ["torch-gloo"]\n')
+    assert plan_for_gate(str(plan), 2, {})[1].images == ("torch",)
+
+
+def test_an_environment_without_a_library_is_refused(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "probe", lambda folder, vendor: msgspec.structs.replace(contents(), vendor=""))
+    with pytest.raises(RequestError, match="has no MPI and no torch"):
+        plan_for_gate(str(plan), None, {})
+    plan.write_text('benchmarks = ["stream"]\n')
+    assert plan_for_gate(str(plan), None, {})[1].images == ("host",)
+
+
+TWO = LaunchPlan(
+    collectives=("bcast",), images=("a", "b"), policies=("single",), variables={"OLD": "1", "BOTH": "1"},
+    image_backends={"a": ("mpi",)}, environments={"b": "/env"}, libraries=("/l/libx.so",),
+)  # fmt: skip
+
+
+def test_a_side_has_its_images_in_place_of_the_plans() -> None:
+    side = side_of("--base", ("image=b=new:1",), TWO)
+    found = plan_of_side(TWO, side, ())
+    assert (found.images, found.environments, found.image_backends) == (
+        ("a", "new:1"),
+        {"new:1": "/env"},
+        {"a": ("mpi",)},
+    )
+    assert (found.variables, found.libraries) == (TWO.variables, TWO.libraries)
+    with pytest.raises(RequestError, match="the plan's images are a, b: write image=a=REF"):
+        side_of("--base", ("image=new:1",), TWO)
+
+
+def test_variables_and_files_are_added_to_the_plans(tmp_path: Path) -> None:
+    files = [tmp_path / "liby.so.1", tmp_path / "libz.so"]
+    for file in files:
+        file.write_text(file.name)
+    base = Side()
+    other = side_of("--other", (f"lib={files[0]}", f"preload={files[1]}", "env=BOTH=2", "env=A=b=c"), TWO)
+    watched = watched_of(base, other)
+    assert watched == ("liby.so", "libz.so")
+    found = plan_of_side(TWO, other, watched)
+    assert found.variables == {"OLD": "1", "BOTH": "2", "A": "b=c", "COLLBENCH_LOADED": "liby.so,libz.so"}
+    assert (found.libraries, found.preload) == (("/l/libx.so", str(files[0])), (str(files[1]),))
+    assert plan_of_side(TWO, base, watched).variables == {**TWO.variables, "COLLBENCH_LOADED": "liby.so,libz.so"}
+
+
+def test_a_file_is_known_by_its_hash_when_the_gate_begins(tmp_path: Path) -> None:
+    file = tmp_path / "liby.so"
+    file.write_text("one")
+    one = side_of("--other", (f"lib={file}",), TWO)
+    file.write_text("two")
+    assert side_of("--other", (f"lib={file}",), TWO) != one
