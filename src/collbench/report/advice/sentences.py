@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from collbench.analysis.advise import Advice, AtSize, Range
+from collbench.analysis.advise import ESTABLISHED, Advice, AtSize, Range, slower_alone
 from collbench.analysis.compare import Comparison
 from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.launches import SLOW
@@ -17,6 +17,9 @@ from collbench.report.advice.sizes import at, led
 from collbench.report.cells import digits, interval, times
 from collbench.report.headings import operation, variant
 from collbench.units import counted, format_size
+
+#: A share that may be above this has no number: some blocks had almost nothing to recover.
+MOST_SHARE = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def sentences(advised: Advised) -> list[str]:
     lines = [_take(advice, sizes) for sizes in advice.ranges]
     lines += [_isolated(advice, sizes) for sizes in advice.ranges if most_isolated(sizes) is not None]
     recovered = groupby(advised.recoveries, key=lambda recovery: recovery.isolated)
-    lines += [_recovered(advice.question, list(same)) for _, same in recovered]
+    lines += [_recovered(advice, list(same)) for _, same in recovered]
     lines += [_crossover(advice.question, crossing) for crossing in advised.crossovers]
     return [*lines, *_failing(advice), *_slow_at_times(advice), *_not_compared(advice)]
 
@@ -78,16 +81,42 @@ def _led(advice: Advice, sizes: Range, text: str) -> str:
 
 def _take(advice: Advice, sizes: Range) -> str:
     name = advice.question.name
+    if not any(one.sure(sizes.option) in (*ESTABLISHED, "alone") for one in sizes.sizes):
+        return _undecided(advice, sizes)
     take = _led(advice, sizes, f"take {name(sizes.option)}")
     rivals = sorted(map(name, sizes.rivals))
     if sizes.sure == "sure":
         return f"{take}.{_next_best(advice.question, sizes.sizes[-1])}"
     if sizes.sure == "alone":
         could = "could be" if any(one.unknown.keys() & one.others.keys() for one in sizes.sizes) else "was"
-        return f"{take}; nothing {could} compared with it."
-    if not rivals:
+        return _led(advice, sizes, f"nothing {could} compared with {name(sizes.option)}.")
+    if not rivals or sizes.sure == "undecided":
         return f"{take}; {_open(advice.question, sizes)}."
-    return f"{take}; {'as fast' if sizes.sure == 'tied' else 'possibly as fast'}: {some(rivals)}."
+    return f"{take}; as fast: {some(rivals)}."
+
+
+def _undecided(advice: Advice, sizes: Range) -> str:
+    """Of a range in which nothing is established: the fastest, with what may be as fast, and what is so less likely."""
+    name = advice.question.name
+    bests = dict.fromkeys(one.best for one in sizes.sizes)
+    told = [f"{some(list(map(name, bests)))} {'was' if len(bests) == 1 else 'were'} the fastest measured"]
+    failed = [one.size for one in sizes.sizes if one.best in one.failing]
+    told += [f"it failed in some launches{at(advice.question, *failed)}"] if failed else []
+    known = [(option, one) for size in sizes.sizes for option, one in size.undecided.items() if option not in bests]
+    alone = sorted({name(option) for option, one in known if slower_alone(one)})
+    possible = sorted({name(option) for option, one in known if not slower_alone(one)})
+    told += [f"possibly as fast: {some(possible)}"] if possible else []
+    slower = [one for _, one in known if slower_alone(one)]
+    told += [f"slower by their own intervals, {p_adjusted(slower)}: {some(alone)}"] if alone else []
+    return _led(advice, sizes, f"undecided; {'; '.join(told)}.")
+
+
+def p_adjusted(comparisons: Sequence[Comparison]) -> str:
+    """`not established among 45 comparisons (p adjusted 0.07 to 0.14)`."""
+    cells = max(one.cells for one in comparisons)
+    values = sorted(one.p_adjusted for one in comparisons if one.p_adjusted is not None)
+    span = " to ".join(dict.fromkeys(f"{value:.2g}" for value in (values[0], values[-1])))
+    return f"not established among {counted(cells, 'comparison')} (p adjusted {span})"
 
 
 def _next_best(question: Question, best: AtSize) -> str:
@@ -167,21 +196,27 @@ def _cost(question: Question, where: AtSize, option: Option) -> str | None:
         return None
     if comparison.verdict in ("same", "negligible"):
         return f"is as fast as the best{at(question, where.size)}"
+    if slower_alone(comparison):
+        own = f"is slower than the best{at(question, where.size)} by its own interval"
+        return f"{own}, {p_adjusted([comparison])}"
     if comparison.verdict == "inconclusive":
         ends = interval(comparison.ratio.interval, lambda end: f"{digits(end)}x")
         return f"may be as fast as the best{at(question, where.size)}: undecided{ends}"
     return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}"
 
 
-def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
+def _recovered(advice: Advice, steps: Sequence[Recovery]) -> str:
     """`mpich: single strict takes 2.0x (..) the time of host at 1M. Recovered by: ipc 97 %; undecided: limits`."""
-    first = steps[0]
+    first, question = steps[0], advice.question
     isolated, free = question.place(first.isolated), question.place(first.free)
     library = f"{first.isolated['library']}: " if first.isolated["library"] else ""
-    cost = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
-    text = f"{library}{isolated} takes {cost} the time of {free}{at(question, first.size)}"
-    if first.cost_interval is None or first.cost_interval[0] <= 1:
-        return f"{text}. This cost, and what each step recovers of it, is not significant."
+    where = at(question, first.size)
+    cost = advice.isolation.get((first.free, first.isolated))
+    if cost is None or cost.verdict != "slower":
+        why = f": by its own interval it is slower, {p_adjusted([cost])}" if cost and slower_alone(cost) else ""
+        return f"{library}what {isolated} costs over {free}{where} is undecided{why}."
+    times_as_long = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
+    text = f"{library}{isolated} takes {times_as_long} the time of {free}{where}"
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
     known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
     unknown = [one.step["isolation"] for one in ordered if not one.decided]
@@ -191,6 +226,10 @@ def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
 
 
 def _share(recovery: Recovery) -> str:
+    """`97 % (94 .. 99)`; of more than twice the cost only that it is at least so much."""
+    low, high = recovery.share_interval or (recovery.share, recovery.share)
+    if high > MOST_SHARE:
+        return "all of it" if low >= 1 else f"at least {low * 100:.0f} %" if low > 0 else "something"
     return f"{recovery.share * 100:.0f} %{interval(recovery.share_interval, lambda end: f'{end * 100:.0f}')}"
 
 

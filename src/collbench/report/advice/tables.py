@@ -11,6 +11,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.answer import answer
+from collbench.report.advice.price import cheapest
 from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.advice.sizes import at
 from collbench.report.cells import digits, disturbances, interval, times
@@ -104,7 +105,8 @@ def _not_shown(advised: Advised) -> list[str]:
 
 _LEGEND = (
     "1.50x: 1.50 times the time of the best option at that size, for the fastest option with that choice (95 % "
-    "interval); as fast: the same within the margin; open: the launches do not tell"
+    "interval); as fast: the same within the margin; open: the launches do not tell (with an interval above 1: slower "
+    "by itself, but not established among all comparisons)"
 )
 
 
@@ -132,15 +134,15 @@ def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
     options = [option for option in (at.best, *at.others) if _value(option, factor, question) == value]
     if at.best in options:
         return "best"
-    compared = [(other.ratio, other.verdict) for option in options if (other := at.others[option]).ratio is not None]
-    if not compared:
+    state, comparison = cheapest(at, options)
+    if comparison is None or comparison.ratio is None:
         return "-"
-    ratio, verdict = min(compared, key=lambda pair: pair[0].value)
-    return f"{_STATES[verdict]}{interval(ratio.interval, digits)}" if verdict in _STATES else times(ratio)
+    ratio = comparison.ratio
+    return times(ratio) if state == "slower" else f"{_STATES[state]}{interval(ratio.interval, digits)}"
 
 
-#: Verdicts that are said rather than shown as a number: one below 1 would contradict the choice of the best.
-_STATES = {"inconclusive": "open", "same": "as fast", "negligible": "as fast"}
+#: What is said rather than shown as a number: one below 1 would contradict the choice of the best.
+_STATES = {"undecided": "open", "as fast": "as fast"}
 
 
 def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:
