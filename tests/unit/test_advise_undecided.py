@@ -22,7 +22,7 @@ from collbench.schema.case import Case
 NOISE = [0.8 if block % 2 else 1.25 for block in range(10)]
 
 
-def noisy(seed: int) -> list[float]:
+def noisy(seed: int) -> list[Entry]:
     return [10 * US * float(noise) for noise in np.random.default_rng(seed).uniform(0.7, 1.4, 10)]
 
 

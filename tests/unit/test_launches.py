@@ -118,7 +118,7 @@ def test_samples_that_began_late_are_said_beside_a_verdict(tmp_path: Path) -> No
     times = spread(10e-6)
     late = [made_record(MULTI, n, time, samples=Samples(n=200, invalid=190, warmup=5)) for n, time in enumerate(times)]
     [table] = tables([one_cell(tmp_path / "run", times, late)])
-    said = "63 % of the samples began late at the gate and are excluded; at most 95 % (1K, a multi strict)"
+    said = "63 % of the samples began late at the gate and are excluded; of the worst cell 95 % (1K, a multi strict)"
     assert said in table.notes
 
 

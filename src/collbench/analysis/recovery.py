@@ -44,7 +44,7 @@ class Recovery:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval of the share excludes nothing, or lies close around it."""
+        """Whether the interval of the share excludes 0, or lies close around it."""
         if self.share_interval is None:
             return False
         low, high = self.share_interval

@@ -59,7 +59,8 @@ def _possible(question: Question, still: Sequence[Chosen]) -> list[str]:
     rivals = [(one, several) for one, several in rivals if several]
     if rivals:
         where = _at(question, still, [one.at.size for one, _ in rivals])
-        parts.append(_named(question, rivals, where) or _counted(question, rivals, where))
+        named = _named(question, rivals, where) if len({one.option for one in still}) == 1 else ""
+        parts.append(named or _counted(question, rivals, where))
     return parts
 
 
