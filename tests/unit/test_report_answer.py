@@ -77,10 +77,10 @@ def test_advise_names_the_gravest_of_what_could_mislead_and_all_with_why(here: C
     run = write_run(tmp_path / "run", cells, experiment=known)
     brief = here("advise", run).out
     below = brief.partition("what could mislead\n")[2]
-    assert below.startswith("* 8 measurements failed: died.\n* In 1 of 3 cells launches differ by more than half: ")
+    assert below.startswith("* 8 measurements failed: died\n* In 1 of 3 cells launches differ by more than half: ")
     assert "* 1 more: --why" in below and "another Python" not in below
     whole = here("advise", run, "--why").out.partition("what could mislead\n")[2]
-    assert "* a step that is missing." in whole and "* another Python." in whole and "more: --why" not in whole
+    assert "* a step that is missing\n" in whole and "* another Python\n" in whole and "more: --why" not in whole
     assert "another Python" in here("advise", run, "--style", "json").out
 
 

@@ -51,7 +51,7 @@ def disturbances(cells: Sequence[Cell]) -> list[str]:
 
 
 def late_samples(cells: Sequence[Cell]) -> str:
-    """`0.3 % of the samples began late at the gate and are excluded; of the worst cell 44 % (2M, mpich host)`, or nothing."""
+    """`0.3 % of the samples began late at the gate and are excluded; of the worst cell 44 % (2M, a host)`, or none."""
     late, samples = sum(cell.late for cell in cells), sum(cell.samples for cell in cells)
     if not late:
         return ""

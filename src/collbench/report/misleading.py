@@ -12,15 +12,19 @@ from collbench.report.remarks import OVERSUBSCRIBED
 from collbench.units import counted
 
 
-def misleading(observed: Observed, also: Sequence[str] = ()) -> tuple[str, ...]:
-    """What could mislead a reader, the worst first; what is `also` known stands behind the gravest."""
+def misleading(observed: Observed, also: Sequence[str] = (), whole: bool = True) -> tuple[str, ...]:
+    """What could mislead a reader, the worst first; what is `also` known stands behind the gravest.
+
+    If not the `whole`, then without a few late samples, which change no verdict.
+    """
     cells = list(observed.cells.values())
     others = (
         line
         for lines in (_not_in_turns, _disturbed, _of_launches, _less_grave, _noted)
         for line in lines(observed, cells)
     )
-    return (*_grave(observed, cells), *also, *others)
+    few = late_samples(cells) if whole and not often_late(cells) else ""
+    return (*_grave(observed, cells), *also, *others, *([f"{few}."] if few else []))
 
 
 def _grave(observed: Observed, cells: list[Cell]) -> Iterator[str]:
@@ -75,8 +79,6 @@ def _of_launches(observed: Observed, cells: list[Cell]) -> Iterator[str]:
 
 
 def _less_grave(observed: Observed, cells: list[Cell]) -> Iterator[str]:
-    if (late := late_samples(cells)) and not often_late(cells):
-        yield f"{late}."
     if unchecked := sum(cell.unchecked for cell in cells):
         yield f"{counted(unchecked, 'measurement')} had results that were not checked."
     if repeated := sum(cell.repeated for cell in cells):

@@ -99,14 +99,19 @@ def _undecided(advice: Advice, sizes: Range) -> str:
     """Of a range in which nothing is established: the fastest, with what may be as fast, and what is so less likely."""
     name = advice.question.name
     bests = dict.fromkeys(one.best for one in sizes.sizes)
-    told = [f"{some(list(map(name, bests)))} {'was' if len(bests) == 1 else 'were'} the fastest measured"]
+    fastest = {best: [one.size for one in sizes.sizes if one.best == best] for best in bests}
+    if len(bests) == 1:
+        told = [f"{name(next(iter(bests)))} was the fastest measured"]
+    else:
+        where = [f"{name(best)}{at(advice.question, *own)}" for best, own in fastest.items()]
+        told = [f"fastest measured: {some(where)}"]
     failed = [one.size for one in sizes.sizes if one.best in one.failing]
     told += [f"it failed in some launches{at(advice.question, *failed)}"] if failed else []
     known = [(option, one) for size in sizes.sizes for option, one in size.undecided.items() if option not in bests]
-    alone = sorted({name(option) for option, one in known if slower_alone(one)})
     possible = sorted({name(option) for option, one in known if not slower_alone(one)})
+    alone = sorted({name(option) for option, one in known} - set(possible))
+    slower = [one for option, one in known if name(option) in alone]
     told += [f"possibly as fast: {some(possible)}"] if possible else []
-    slower = [one for _, one in known if slower_alone(one)]
     told += [f"slower by their own intervals, {p_adjusted(slower)}: {some(alone)}"] if alone else []
     return _led(advice, sizes, f"undecided; {'; '.join(told)}.")
 

@@ -50,7 +50,8 @@ def cautions(advices: Sequence[Advised], observed: Observed, also: Sequence[str]
     """What could mislead in any of the answers, the gravest first: of what was asked, and what is `also` known."""
     questions = [advised.advice.question for advised in advices]
     cells = {cell.case: cell for one in questions for of_size in one.cells.values() for cell in of_size.values()}
-    return list(misleading(replace(observed, cells=cells), (*also, *dependent(_compared(advices)))))
+    found = misleading(replace(observed, cells=cells), (*also, *dependent(_compared(advices))), whole=False)
+    return [line.removesuffix(".") for line in found]
 
 
 def each_by_itself(advices: Sequence[Advised]) -> list[str]:
