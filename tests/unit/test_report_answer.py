@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.advised_runs import US
+from tests.unit.advised_runs import US, advice_on, two_libraries
 from tests.unit.conftest import Collbench
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
 from collbench.analysis.observations import observe
+from collbench.report.more_launches import what_tells
 from collbench.report.page.contents import Chapter, chapter
+from collbench.report.page.render import first_sentence
 from collbench.report.paper import paper, tallies
 from collbench.schema.case import Case
 
@@ -91,3 +94,25 @@ def test_several_operations_are_several_tests_and_that_is_said_once(here: Collbe
     assert out.count("each of 2 operations was tested by itself") == 1
     one = {case: times for case, times in cells.items() if case["op"] == "sum"}
     assert "tested by itself" not in here("advise", write_run(tmp_path / "one", one)).out
+
+
+def test_an_interval_ends_no_sentence_of_an_answer() -> None:
+    text = "single against host: 2 of 2 cells are slower, worst +40 % (+30 .. +50) at 8."
+    assert first_sentence(text) == (text, "")
+    assert first_sentence("Take a. Instead b: 2.0x (1.0 .. 3.0).") == ("Take a.", "Instead b: 2.0x (1.0 .. 3.0).")
+
+
+def test_the_size_of_a_small_file_is_not_zero(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(*place): spread(time * US) for place, time in PLACES.items()}
+    out = here("report", write_run(tmp_path / "run", cells), "-o", tmp_path / "x.txt").out
+    assert out.endswith(f": {-(-(tmp_path / 'x.txt').stat().st_size // 1000)} kB\n")
+
+
+def test_reasons_that_differ_in_a_number_are_one(tmp_path: Path) -> None:
+    known = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}))[0].sizes[0].others
+    (one,) = known.values()
+    drifting = [replace(one, verdict="inconclusive", launches_more=None, why=f"times drift by {share} % within a run")
+                for share in (10, 11)]  # fmt: skip
+    others = [replace(one, verdict="inconclusive", launches_more=None, why=why) for why in ("b", "c")]
+    assert what_tells(drifting) == "times drift by 11 % within a run"
+    assert what_tells([*drifting, *others]) == "b; c; 1 other reason"

@@ -8,8 +8,9 @@ from collbench.analysis.advise import Advice
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.chosen import Chosen, chosen
 from collbench.report.advice.evidence import gaps, undecided, unestablished, what_decides
+from collbench.report.advice.phrases import some
 from collbench.report.advice.price import Choice, price
-from collbench.report.advice.sentences import Advised, some, without_answer
+from collbench.report.advice.sentences import Advised, without_answer
 from collbench.report.advice.sizes import at, at_some
 
 #: More ranges, or other libraries, than these are counted.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.chosen import Chosen
-from collbench.report.advice.sentences import p_adjusted, some
+from collbench.report.advice.phrases import p_adjusted, some
 from collbench.report.advice.sizes import at
 from collbench.report.more_launches import what_tells
 from collbench.units import counted, format_size

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -13,13 +12,13 @@ from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.launches import SLOW
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
+from collbench.report.advice.crossings import crossing_at
+from collbench.report.advice.isolation import isolated, most_isolated, recovered
+from collbench.report.advice.phrases import p_adjusted, some
 from collbench.report.advice.sizes import at, led
-from collbench.report.cells import digits, interval, times
+from collbench.report.cells import times
 from collbench.report.headings import operation, variant
-from collbench.units import counted, format_size
-
-#: A share that may be above this has no number: some blocks had almost nothing to recover.
-MOST_SHARE = 2.0
+from collbench.units import counted
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,10 @@ def sentences(advised: Advised) -> list[str]:
     if nothing:
         return [nothing]
     lines = [_take(advice, sizes) for sizes in advice.ranges]
-    lines += [_isolated(advice, sizes) for sizes in advice.ranges if most_isolated(sizes) is not None]
-    recovered = groupby(advised.recoveries, key=lambda recovery: recovery.isolated)
-    lines += [_recovered(advice, list(same)) for _, same in recovered]
-    lines += [_crossover(advice.question, crossing) for crossing in advised.crossovers]
+    lines += [isolated(advice, sizes) for sizes in advice.ranges if most_isolated(sizes) is not None]
+    by_place = groupby(advised.recoveries, key=lambda recovery: recovery.isolated)
+    lines += [recovered(advice, list(same)) for _, same in by_place]
+    lines += [crossing_at(advice.question, crossing) for crossing in advised.crossovers]
     return [*lines, *_failing(advice), *_slow_at_times(advice), *_not_compared(advice)]
 
 
@@ -116,14 +115,6 @@ def _undecided(advice: Advice, sizes: Range) -> str:
     return _led(advice, sizes, f"undecided; {'; '.join(told)}.")
 
 
-def p_adjusted(comparisons: Sequence[Comparison]) -> str:
-    """`not established among 45 comparisons (p adjusted 0.07 to 0.14)`."""
-    cells = max(one.cells for one in comparisons)
-    values = sorted(one.p_adjusted for one in comparisons if one.p_adjusted is not None)
-    span = " to ".join(dict.fromkeys(f"{value:.2g}" for value in (values[0], values[-1])))
-    return f"not established among {counted(cells, 'comparison')} (p adjusted {span})"
-
-
 def _next_best(question: Question, best: AtSize) -> str:
     ratios = {option: other.ratio for option, other in best.others.items() if other.ratio is not None}
     if not ratios:
@@ -155,114 +146,6 @@ def _failing(advice: Advice) -> list[str]:
             listed.setdefault(text, []).append(one.size)
     lines = [f"{text}{at(advice.question, *sizes)}" for text, sizes in listed.items()]
     return [f"Failed: {some(lines)}."] if lines else []
-
-
-def some(names: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return "; ".join(names[:most]) + more
-
-
-def most_isolated(sizes: Range) -> Option | None:
-    """The most isolated option at the last size of a range, the fastest library of it; None if all are alike."""
-    last = sizes.sizes[-1]
-    costs = {option: cost for option in (last.best, *last.others) if (cost := last.cost(option)) is not None}
-    orders = {option.isolation_order for option in costs}
-    if len(orders) < 2:
-        return None
-    return min((option for option in costs if option.isolation_order == max(orders)), key=lambda option: costs[option])
-
-
-def _isolated(advice: Advice, sizes: Range) -> str:
-    """What the most isolated option of the last size costs there, and where in the range it costs most."""
-    option, last = most_isolated(sizes), sizes.sizes[-1]
-    assert option is not None
-    named = f"the most isolated option ({_with_library(advice.question, option)})"
-    cost = _cost(advice.question, last, option)
-    worst = max(sizes.sizes, key=lambda one: one.cost(option) or 0.0)
-    dearest = (
-        _cost(advice.question, worst, option) if (worst.cost(option) or 0.0) > (last.cost(option) or 0.0) else None
-    )
-    if cost is None:
-        fastest = "is the fastest" if last.sure(option) == "sure" else "may be the fastest"
-        cost = f"{fastest}{at(advice.question, last.size)}"
-    more = f", and {dearest.removeprefix('takes ')}" if dearest else ""
-    return f"{named[:1].upper()}{named[1:]} {cost}{more}."
-
-
-def _with_library(question: Question, option: Option) -> str:
-    """`mpich, single strict`."""
-    return ", ".join(filter(None, (option["library"], question.place(option))))
-
-
-def _cost(question: Question, where: AtSize, option: Option) -> str | None:
-    """`takes 2.0x (1.9 .. 2.1) the time of the best at 1M`, or that this is undecided; None for the best itself."""
-    comparison = where.others.get(option)
-    if comparison is None or comparison.ratio is None:
-        return None
-    if comparison.verdict in ("same", "negligible"):
-        return f"is as fast as the best{at(question, where.size)}"
-    if slower_alone(comparison):
-        own = f"is slower than the best{at(question, where.size)} by its own interval"
-        return f"{own}, {p_adjusted([comparison])}"
-    if comparison.verdict == "inconclusive":
-        ends = interval(comparison.ratio.interval, lambda end: f"{digits(end)}x")
-        return f"may be as fast as the best{at(question, where.size)}: undecided{ends}"
-    return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}"
-
-
-def _recovered(advice: Advice, steps: Sequence[Recovery]) -> str:
-    """`mpich: single strict takes 2.0x (..) the time of host at 1M. Recovered by: ipc 97 %; undecided: limits`."""
-    first, question = steps[0], advice.question
-    isolated, free = question.place(first.isolated), question.place(first.free)
-    library = f"{first.isolated['library']}: " if first.isolated["library"] else ""
-    where = at(question, first.size)
-    cost = advice.isolation.get((first.free, first.isolated))
-    if cost is None or cost.verdict != "slower":
-        why = f": by its own interval it is slower, {p_adjusted([cost])}" if cost and slower_alone(cost) else ""
-        return f"{library}what {isolated} costs over {free}{where} is undecided{why}."
-    times_as_long = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
-    text = f"{library}{isolated} takes {times_as_long} the time of {free}{where}"
-    ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
-    known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
-    unknown = [one.step["isolation"] for one in ordered if not one.decided]
-    said = [f"Recovered by: {', '.join(known)}"] if known else []
-    said += [f"{'what' if known else 'What'} {', '.join(unknown)} recovers is undecided"] if unknown else []
-    return f"{text}. {'; '.join(said)}."
-
-
-def _share(recovery: Recovery) -> str:
-    """`97 % (94 .. 99)`; of more than twice the cost only that it is at least so much."""
-    low, high = recovery.share_interval or (recovery.share, recovery.share)
-    if high > MOST_SHARE:
-        return "all of it" if low >= 1 else f"at least {low * 100:.0f} %" if low > 0 else "something"
-    return f"{recovery.share * 100:.0f} %{interval(recovery.share_interval, lambda end: f'{end * 100:.0f}')}"
-
-
-def _crossover(question: Question, crossing: Crossover) -> str:
-    sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
-    where = f"Crossover at about {_rounded(crossing.size)} (interpolated"
-    if crossing.interval is None:
-        return f"{where}; too few launches for an interval): {sides}."
-    return f"{where}; {_between(*crossing.interval)}): {sides}."
-
-
-def _between(low: float, high: float) -> str:
-    """In words, from measured sizes; an end of 0 or infinity lies beyond them."""
-    if low == 0.0 and high == math.inf:
-        return "possibly beyond the sizes measured, either way"
-    if low == 0.0:
-        return f"below {format_size(int(high))}"
-    if high == math.inf:
-        return f"above {format_size(int(low))}"
-    return f"between {format_size(int(low))} and {format_size(int(high))}"
-
-
-def _rounded(size: float) -> str:
-    """Two significant digits, in binary units: a crossing is not an exact number of bytes."""
-    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
-        if size >= unit:
-            return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"
-    return f"{size:.0f}"
 
 
 def _slow_at_times(advice: Advice) -> list[str]:
