@@ -15,6 +15,7 @@ from collbench.analysis.compare import Comparison
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.options import Option
 from collbench.report.advice.answer import answer
+from collbench.report.advice.document import document
 from collbench.report.advice.sentences import Advised, complete, sentences
 from collbench.report.advice.tables import costs
 from collbench.schema.case import Case
@@ -67,6 +68,8 @@ def test_nothing_is_taken_where_all_may_be_as_fast(tmp_path: Path) -> None:
     assert first == "Take a at 8; undecided at 1K."
     assert third.startswith("How sure: every other option is slower at 8; undecided at 1K: ")
     assert "was the fastest measured; 3 of 3 others may be as fast; " in third
+    (entry,) = document([Advised(advice, (), ())], [])["advice"]
+    assert [(size["take"], size["sure"]) for size in entry["sizes"]] == [("a", "sure"), (None, "undecided")]
     (alone,) = advice_on(write_run(tmp_path / "alone", {case: own for case, own in cells.items() if case["size"] > 8}))
     first, *rest = answer(Advised(alone, (), ()))
     assert first.startswith("Undecided at 1K: ") and first.endswith(
