@@ -25,7 +25,8 @@ def tables(
     notes = (
         f"{verdicts['slower'] + verdicts['faster']} of {len(comparisons)} cells are called different, "
         "although both sides are the same",
-        f"false positives: {rate * 100:.1f} % of swaps of names have any cell that is called different (expected: at most 5 %)",
+        f"false positives: {rate * 100:.1f} % of swaps of names have any cell that is called different "
+        "(expected: at most 5 %)",
         "all cells are tested together, as compare does, by exchanging names in whole blocks",
         f"smallest difference seen: added to one cell alone, what {launches} launches a side call slower in 80 % of "
         "swaps",
