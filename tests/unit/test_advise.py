@@ -68,8 +68,8 @@ def test_too_few_launches_decide_nothing_and_say_how_many_are_lacking(tmp_path: 
     (only,) = advice.ranges
     assert only.sure == "undecided"
     assert answer(complete([advice], True)[0]) == [
-        "Take openmpi at 8.",
-        "Not sure: mpich may be as fast (at least 2 more launches needed).",
+        "Undecided at 8: openmpi was the fastest measured; mpich may be as fast.",
+        "At least 2 more launches needed.",
     ]  # fmt: skip
 
 
@@ -205,9 +205,9 @@ def test_a_price_that_is_not_decided_is_no_number(tmp_path: Path) -> None:
     cells = {made_case(): spread(10 * US), made_case("single", "strict"): [9 * US] * 4 + [40 * US] * 6}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     found = complete([advice], True)[0]
-    take, sure = answer(found)
-    assert take == "Take host at 1K."
-    assert sure.startswith("Not sure: single strict may be as fast (")
+    first, tells = answer(found)
+    assert first == "Undecided at 1K: host was the fastest measured; single strict may be as fast."
+    assert tells == "About 1 more launch would tell."
     said = "The most isolated option (Open MPI 5.0.11, single strict) may be as fast as the best at 1K: undecided"
     assert any(line.startswith(said) for line in sentences(found))
 

@@ -125,7 +125,7 @@ def test_a_size_with_one_option_is_no_contest(tmp_path: Path) -> None:
     cells[made_case(image="b", size=8)] = spread(20 * US)
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     assert [one.sure for one in advice.ranges] == ["sure", "alone"]
-    assert sentences(complete([advice], True)[0])[1] == "64: take a; nothing was compared with it."
+    assert sentences(complete([advice], True)[0])[1] == "64: nothing was compared with a."
 
 
 def test_nothing_measured_is_said(tmp_path: Path) -> None:

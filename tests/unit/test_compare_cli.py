@@ -152,7 +152,7 @@ def test_runs_that_drift_are_not_called_different(compare: Collbench, tmp_path: 
                 for first in (0, 10))  # fmt: skip
     found = compare(one, two, "--fail-on", "slower")
     assert ": Nothing is established of 1 cell; 1 open (a loss of up to" in found.out
-    assert "\n* 1 open: times drift by 6% within a run" in found.out
+    assert "\n* 1 open: times drift by 6 % within a run" in found.out
     assert (found.code, "1 undecided because times drift" in found.err) == (1, True)
     assert "measured one after the other, not in turns" in found.out
     twice = write_run(tmp_path / "c", {made_case(): [2e-5 * (1 + 0.007 * (10 + n)) for n in range(10)]})

@@ -118,7 +118,7 @@ def test_samples_that_began_late_are_said_beside_a_verdict(tmp_path: Path) -> No
     times = spread(10e-6)
     late = [made_record(MULTI, n, time, samples=Samples(n=200, invalid=190, warmup=5)) for n, time in enumerate(times)]
     [table] = tables([one_cell(tmp_path / "run", times, late)])
-    said = "63 % of the samples began late at the gate and are excluded; at most 95 % (1K, a multi strict)"
+    said = "63 % of the samples began late at the gate and are excluded; of the worst cell 95 % (1K, a multi strict)"
     assert said in table.notes
 
 
@@ -138,7 +138,7 @@ def test_runs_one_after_the_other_advise_with_a_caution(
         argv = ["collbench", "advise", str(tmp_path / "a"), str(tmp_path / "b"), *flags]
         monkeypatch.setattr(sys, "argv", argv)
         assert run_command(speaks=True) == 0
-        assert capsys.readouterr().out.count("measured one after the other, not in turns") == cautions
+        assert capsys.readouterr().out.count("easured one after the other, not in turns") == cautions
         monkeypatch.setattr(sys, "argv", [*argv, "--style", "json"])
         run_command(speaks=True)
         assert len(json.loads(capsys.readouterr().out)["cautions"]) == cautions

@@ -72,13 +72,23 @@ def test_every_option_has_its_ratio_interval_and_verdict_over_the_fastest(
 
 
 def test_the_margin_and_the_option_to_take_are_shaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (axes,), _ = painted(of_places(tmp_path / "run"), monkeypatch)
+    cells = {made_case(policy, step, image="a"): spread(time * US) for policy, step, time in
+             (("host", None, 10), ("multi", "strict", 10.05), ("single", "strict", 30))}  # fmt: skip
+    (axes,), _ = painted(complete(advice_on(write_run(tmp_path / "run", cells)), True), monkeypatch)
     margin, taken = axes.patches
     across, along = margin.get_window_extent(), taken.get_window_extent()
     ends = [axes.transData.inverted().transform(point) for point in ((across.x0, 0), (across.x1, 0))]
     assert [end[0] for end in ends] == pytest.approx([1 / 1.02, 1.02])
     rows = [axes.transData.inverted().transform((0, end))[1] for end in (along.y0, along.y1)]
-    assert sorted(rows) == pytest.approx([0.55, 1.45])
+    assert sorted(rows) == pytest.approx([-0.45, 0.45])
+
+
+def test_no_option_is_shaded_where_none_is_established(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (axes,), _ = painted(of_places(tmp_path / "run"), monkeypatch)
+    assert len(axes.patches) == 1, "the margin alone"
+    monkeypatch.undo()
+    (figure,) = choices.choices(of_places(tmp_path / "again"), 0.02, "x")
+    assert "No option is shaded: which one to take is undecided." in figure.caption
 
 
 def test_one_operation_has_its_sizes_side_by_side_and_several_their_largest(

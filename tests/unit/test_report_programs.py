@@ -110,7 +110,7 @@ def test_far_differences_have_a_logarithmic_axis_whose_labels_do_not_meet(
 def test_the_picture_follows_the_answer_and_the_evidence_follows(run: Path) -> None:
     page = html([chapter_of(run, figures=True)])
     places = [page.index(text) for text in (
-        "CPU: 1 of 2 benchmarks is faster", "I/O: 1 of 3 benchmarks is slower",
+        "CPU: 1 of 3 cells is faster", "I/O: 4 of 8 cells are slower",
         "All benchmarks, by policy: single strict against host", "<h2>All benchmarks</h2>", "<h2>linpack</h2>",
         "linpack solve, tools, host &gt; single strict (docker)", "<h2>fio</h2>", "<h2>Verdicts by storage</h2>",
         "<h2>Environment</h2>")]  # fmt: skip
@@ -159,7 +159,9 @@ def test_collectives_beside_programs_have_their_own_answers(tmp_path: Path) -> N
     run = write_run(tmp_path / "run", {program: measured, **cells})
     found = chapter_of(run)
     assert found.answer[0] == "1 benchmark on one side: there is nothing to compare with."
-    assert found.answer[1].startswith("Take host at 1K")
+    assert found.answer[1].startswith("Cost of isolation of allreduce sum float32, single strict against host: 1 of 1 ")
+    assert found.answer[2].startswith("allreduce sum float32, 2 ranks: Take host at 1K. Instead single strict: 2.00x")
+    assert len(found.answer) == 3
     titles = [section.title for section in found.sections]
     assert titles == ["dgemm", "allreduce sum float32", "Verdicts by policy"]
 

@@ -48,15 +48,67 @@ def test_a_small_difference_that_is_certain_is_not_called_nothing(tmp_path: Path
 def test_what_differs_is_counted_and_the_worst_is_named_with_its_interval(tmp_path: Path) -> None:
     run = made(tmp_path, slower={"dd": 1.06, "fio": 1.09, "dgemm": 0.96}, share={"ioping": 0.03, "dd": 0.01})
     assert told(run) == (
-        "CPU: 1 of 4 benchmarks is faster in the container, dgemm by 4.0 % (3.9 to 4.1 %); 3 are within ±2 %.",
-        "I/O: 2 of 3 benchmarks are slower in the container, the worst fio (request) by 9.0 % (8.8 to 9.2 %); "
-        "1 is undecided: intervals reach beyond ±2 % (ioping, -2.3 to +2.3 %).",
+        "CPU: 1 of 7 cells is faster in the container, dgemm by 4.0 % (3.9 to 4.1 %); 6 are within ±2 %.",
+        "I/O: 6 of 8 cells are slower in the container, the worst fio (request) by 9.0 % (8.8 to 9.2 %); "
+        "2 are undecided: intervals reach beyond ±2 % (ioping, -2.3 to +2.3 %).",
+    )
+
+
+DDP = tuple(
+    of("ddp", seconds, Work(amount=1, unit="steps"), network=network, measure=measure)
+    for network in ("lstm", "resnet56")
+    for measure, seconds in (("step", 3.0), ("compute", 2.0), ("communication", 1.0))
+)
+
+
+def of_training(path: Path, **slower: float) -> str:
+    """The sentence of two trainings, whose communication of lstm takes 1.46x and whose steps vary by 8 %."""
+    times = {made.case: made.seconds for made in DDP}
+    cells: dict[Any, Any] = {}
+    for made in DDP:
+        case = made.case.having(image="tools")
+        measure = str(case["measure"])
+        factor = 1.46 if (measure, case["network"]) == ("communication", "lstm") else slower.get(measure, 1.0)
+        noise = [1.0 if measure == "communication" else 1 + 0.08 * ((launch * 7 + 3) % 10 - 4.5) / 4.5
+                 for launch in range(10)]  # fmt: skip
+        cells[case] = [recorded(made, case, launch, times[made.case]) for launch in range(10)]
+        cells[inside(case)] = [recorded(made, inside(case), launch, times[made.case] * factor * noise[launch])
+                               for launch in range(10)]  # fmt: skip
+    (line,) = told(observe(write_run(path, cells)))
+    return line
+
+
+def test_a_training_is_decided_by_its_step_and_its_parts_come_second(tmp_path: Path) -> None:
+    line = of_training(tmp_path / "undecided")
+    assert line.startswith("Other: undecided: intervals reach beyond ±2 % (ddp step, ")
+    assert "; of 4 parts of steps 1 is slower, ddp (communication, network lstm) by 46.0 % (" in line
+    line = of_training(tmp_path / "slower", step=1.3)
+    assert line.startswith("Other: 2 of 2 cells are slower in the container, the worst ddp (step, network ")
+    assert "; of 4 parts of steps 1 is slower, ddp (communication, network lstm)" in line
+
+
+def test_the_numbers_of_a_sentence_add_up_where_cells_of_a_benchmark_differ(tmp_path: Path) -> None:
+    """Of fio one measure is slower, one undecided, and one failed inside: three cells of four, not three benchmarks."""
+    cells: dict[Any, Any] = {}
+    for number, name in enumerate(("request", "p95", "p99", "p50")):
+        made = of("fio", 1e-3, Work(amount=1, unit="requests"), measure=name)
+        case = made.case.having(image="tools")
+        noise = [1 + 0.2 * (number == 1) * (launch % 3 - 1) for launch in range(10)]
+        factor = 1.16 if name == "request" else 1.0
+        cells[case] = [recorded(made, case, launch, 1e-3) for launch in range(10)]
+        cells[inside(case)] = ["died"] * 10 if name == "p99" else [
+            recorded(made, inside(case), launch, 1e-3 * factor * noise[launch]) for launch in range(10)]  # fmt: skip
+    (line,) = told(observe(write_run(tmp_path / "run", cells)))
+    assert line == (
+        "I/O: 1 of 4 cells is slower in the container, fio (request) by 16.0 % (16.0 to 16.0 %); 1 is within ±2 %; "
+        "1 is undecided: intervals reach beyond ±2 % (fio p95, -20.0 to +20.0 %); "
+        "1 is not comparable: fio (single strict: failed: died)."
     )
 
 
 def test_the_margin_is_the_one_asked_for(tmp_path: Path) -> None:
     run = made(tmp_path, DD, slower={"dd": 1.06})
-    assert told(run)[0].startswith("I/O: 1 of 1 benchmark is slower in the container, the worst dd (count 16, ")
+    assert told(run)[0].startswith("I/O: 4 of 4 cells are slower in the container, the worst dd (count 16, ")
     assert told(run, 0.1)[0].startswith("I/O: the container costs less than 10 %: dd is within ±10 %")
 
 
@@ -76,7 +128,7 @@ def test_a_benchmark_of_a_suite_that_nobody_knows_is_told_last(tmp_path: Path) -
 def test_two_containers_have_a_sentence_each(tmp_path: Path) -> None:
     lines = told(made(tmp_path, DD, slower={"dd": 1.06}, policies=("multi", "single")))
     assert [line.partition(",")[0] for line in lines] == ["I/O", "I/O"]
-    assert lines[0].startswith("I/O, multi strict against host: 1 of 1 benchmark is slower with multi strict, ")
+    assert lines[0].startswith("I/O, multi strict against host: 4 of 4 cells are slower with multi strict, ")
     assert lines[1].startswith("I/O, single strict against host: ")
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Literal
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.fastest import fastest, pair_of
 from collbench.analysis.gaps import Gap, around, gaps
+from collbench.analysis.joint import ALPHA
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
+from collbench.analysis.recovery import isolated_pairs
 
 #: Verdicts by which an option is no worse than the best, as far as is known.
 NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
 
 Sure = Literal["sure", "tied", "undecided", "alone"]
+
+#: What is known of an option that may be recommended: all others are slower, or some are equally fast.
+ESTABLISHED = ("sure", "tied")
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,11 @@ class AtSize:
             option: comparison for option, comparison in self.others.items() if comparison.verdict == "inconclusive"
         }
 
+    @property
+    def slower_alone(self) -> dict[Option, Comparison]:
+        """Of those the ones that are slower by their own interval, but not among all that were tested together."""
+        return {option: one for option, one in self.undecided.items() if slower_alone(one)}
+
     def cost(self, option: Option) -> float | None:
         """The time of this option over that of the best; None where it was not compared."""
         if option == self.best:
@@ -87,6 +97,14 @@ class AtSize:
         if any(gap.open for gap in self.unknown.values()):
             return "undecided"
         return "tied" if self.equal - {option} else "sure"
+
+
+def slower_alone(comparison: Comparison) -> bool:
+    """Whether its own interval says that it is slower by more than `MARGIN`, and the test of all cells does not."""
+    ratio, adjusted = comparison.ratio, comparison.p_adjusted
+    if comparison.verdict != "inconclusive" or ratio is None or ratio.interval is None or adjusted is None:
+        return False
+    return ratio.interval[0] > 1 + MARGIN and adjusted > ALPHA
 
 
 @dataclass(frozen=True)
@@ -115,11 +133,16 @@ class Range:
 
 @dataclass(frozen=True)
 class Advice:
-    """What is advised for one operation on so many ranks."""
+    """What is advised for one operation on so many ranks.
+
+    `isolation`: at the largest size each most isolated step compared with the least isolated place of the same library,
+    by these two (`isolated_pairs`).
+    """
 
     question: Question
     sizes: tuple[AtSize, ...]
     ranges: tuple[Range, ...]
+    isolation: Mapping[tuple[Option, Option], Comparison] = field(default_factory=dict)
 
 
 def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN) -> list[Advice]:
@@ -138,16 +161,20 @@ def _advised(question: Question, in_blocks: bool, margin: float) -> Advice:
     that are tested (as Tukey's test of all pairs does).
     """
     chosen = {size: best for size in question.sizes if (best := fastest(question, size, in_blocks)) is not None}
-    keys = [(size, option) for size, best in chosen.items() for option in question.cells[size] if option != best]
-    pairs = [pair_of(question, size, chosen[size], option) for size, option in keys]
+    keys = [(size, best, option) for size, best in chosen.items() for option in question.cells[size] if option != best]
+    largest = max(chosen, default=0)
+    places = [(largest, *two) for two in (isolated_pairs(question, largest) if chosen else [])]
+    keys += [key for key in places if key not in keys]
+    listed = {(size, frozenset(two)) for size, *two in keys}
     beside = [
         pair_of(question, size, *two)
-        for size, best in chosen.items() for two in combinations(question.cells[size], 2) if best not in two
+        for size in chosen for two in combinations(question.cells[size], 2) if (size, frozenset(two)) not in listed
     ]  # fmt: skip
+    pairs = [pair_of(question, *key) for key in keys]
     compared = dict(zip(keys, compare(pairs, margin, in_blocks, beside), strict=True))
     rows = []
     for size, best in chosen.items():
-        others = {option: compared[size, option] for option in question.cells[size] if option != best}
+        others = {option: compared[size, best, option] for option in question.cells[size] if option != best}
         unknown, failing = gaps(question, size, best, others), _failing(question.cells[size])
         rows.append(AtSize(size, best, others, unknown, failing))
     worse = [{option: option not in row.equal for option in (row.best, *row.others) if option not in row.unknown}
@@ -156,7 +183,8 @@ def _advised(question: Question, in_blocks: bool, margin: float) -> Advice:
     for index, row in enumerate(rows):
         unknown = {option: replace(gap, worse=around(option, worse, index)) for option, gap in row.unknown.items()}
         sizes.append(replace(row, unknown=unknown))
-    return Advice(question, tuple(sizes), tuple(_ranges(sizes)))
+    isolation = {(free, isolated): compared[size, free, isolated] for size, free, isolated in places}
+    return Advice(question, tuple(sizes), tuple(_ranges(sizes)), isolation)
 
 
 def _failing(cells: dict[Option, Cell]) -> dict[Option, tuple[int, int]]:

@@ -107,7 +107,7 @@ def _compared(pair: Pair, both: Alike, tests: PValues | None, margin: float, in_
     verdict, why, more = judge(ratio, tests, margin, in_blocks and pair.base.until_decided)
     if verdict in ("slower", "faster") and not in_blocks and (moved := drift(base, other)):
         verdict, more = "inconclusive", None
-        why = f"times drift by {moved:.0%} within a run, and the runs were measured one after the other"
+        why = f"times drift by {moved * 100:.0f} % within a run, and the runs were measured one after the other"
     kinds = slow(base, other, one_median=verdict in ("same", "negligible"))
     if kinds is not None:
         why = f"{why}; {kinds.text}"
@@ -184,7 +184,7 @@ def judge(
         return verdict, f"not decided after {counted(ratio.n, 'block')}", None
     more = launches_more(ratio, p, margin)
     if more is None and hidden_by_clock(ratio, margin):
-        return verdict, f"the clock resolves these times to {math.expm1(ratio.resolution):.1%} only", None
+        return verdict, f"the clock resolves these times to {math.expm1(ratio.resolution) * 100:.1f} % only", None
     return verdict, f"needs more than {MOST} more launches" if more is None else needs(more), more
 
 

@@ -44,7 +44,7 @@ class Recovery:
 
     @property
     def decided(self) -> bool:
-        """Whether the interval of the share excludes nothing, or lies close around it."""
+        """Whether the interval of the share excludes 0, or lies close around it."""
         if self.share_interval is None:
             return False
         low, high = self.share_interval
@@ -57,17 +57,32 @@ def recoveries(question: Question, size: int, in_blocks: bool) -> list[Recovery]
     `free` is the same library on the host, or else in one container for all at its least isolated step. Only steps of a
     policy that costs something are listed.
     """
-    measured = {option: cell for option, cell in question.cells[size].items() if cell.medians and min(cell.medians) > 0}
-    recovered: list[Recovery | None] = []
+    measured = _measured(question, size)
+    recovered = [
+        _recovered(size, measured, free, isolated, step, in_blocks)
+        for free, isolated in isolated_pairs(question, size)
+        for step in measured
+        if _same_but_step(step, isolated) and step != isolated
+    ]
+    return [recovery for recovery in recovered if recovery is not None]
+
+
+def isolated_pairs(question: Question, size: int) -> list[tuple[Option, Option]]:
+    """At one size asked for (bytes), for each library and policy `free` and the most isolated of several steps."""
+    measured = _measured(question, size)
+    pairs = []
     for isolated in measured:
         steps = [option for option in measured if _same_but_step(option, isolated)]
         if isolated["isolation"] not in STEPS or len(steps) < 2 or isolated != max(steps, key=_isolation):
             continue
         free = _free(measured, isolated)
         if free is not None:
-            others = (step for step in steps if step != isolated)
-            recovered += [_recovered(size, measured, free, isolated, step, in_blocks) for step in others]
-    return [recovery for recovery in recovered if recovery is not None]
+            pairs.append((free, isolated))
+    return pairs
+
+
+def _measured(question: Question, size: int) -> dict[Option, Cell]:
+    return {option: cell for option, cell in question.cells[size].items() if cell.medians and min(cell.medians) > 0}
 
 
 def _isolation(option: Option) -> tuple[PolicyOrder, int]:

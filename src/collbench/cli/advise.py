@@ -15,8 +15,7 @@ from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
-from collbench.report.advice.tables import brief, cautions, evidence, with_answers
-from collbench.report.comparison import NOT_INTERLEAVED
+from collbench.report.advice.tables import brief, cautions, each_by_itself, evidence, with_answers
 from collbench.report.models.steps import cost_entry, cost_tables
 from collbench.schema.case import own_axes
 
@@ -57,11 +56,13 @@ def command(
     asked = questions(observed, wanted)
     advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
     guidelines = check(observed, margin)
-    interleaved = [] if observed.interleaved else [NOT_INTERLEAVED]
-    misleading = [*interleaved, *differing(each), *cautions(advices)]
+    misleading = cautions(advices, observed, differing(each))
     places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
     steps = [step for step in training_steps(observed) if step.case.where in places]
     of_steps = step_costs(observed, steps, margin)
-    found = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
-    answers, tables = brief(advices, misleading), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
+    found = document(advices, guidelines, [*misleading, *each_by_itself(advices)]) | {
+        "steps": [cost_entry(step, of_steps) for step in steps]
+    }
+    whole = why or style in COMPLETE
+    answers, tables = brief(advices, misleading, whole), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
     say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], found, style)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,7 +45,10 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
 @given
 @margin
 def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tuple[str, ...], margin: float) -> None:
-    """Write a report on RUNS as one HTML file that needs no network; or its tables as Markdown, CSV or LaTeX."""
+    """Write a report on RUNS as one HTML file that needs no network; or its tables as Markdown, CSV or LaTeX.
+
+    Several runs have a chapter each and are not compared with each other: that does `collbench compare A B`.
+    """
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
@@ -56,7 +60,12 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
     chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
     write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
-    click.echo(f"{harmless(str(output))}: {output.stat().st_size / 1e6:.1f} MB")
+    click.echo(f"{harmless(str(output))}: {_amount(output.stat().st_size)}")
+
+
+def _amount(size: int) -> str:
+    """`0.4 MB`, of less than a tenth of that `27 kB`."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
 
 
 def _html(chapters: list[Chapter]) -> str:

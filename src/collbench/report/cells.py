@@ -51,16 +51,19 @@ def disturbances(cells: Sequence[Cell]) -> list[str]:
 
 
 def late_samples(cells: Sequence[Cell]) -> str:
-    """`0.3 % of the samples began late at the gate and are excluded; at most 44 % (2M, mpich host)`; empty if none."""
+    """`0.3 % of the samples began late at the gate and are excluded; of the worst cell 44 % (2M, a host)`, or none."""
     late, samples = sum(cell.late for cell in cells), sum(cell.samples for cell in cells)
     if not late:
         return ""
     worst = max(cells, key=_late)
-    names: tuple[Callable[[Cell], str], ...] = (lambda cell: operation(cell.case), lambda cell: cell.case["driver"])
+    names: tuple[Callable[[Cell], str], ...] = (
+        lambda cell: operation(cell.case),
+        lambda cell: f"{cell.case['driver']} driver",
+    )
     words = [name(worst) for name in names if len(set(map(name, cells))) > 1]
     words += [format_size(worst.case["size"])] if "size" in worst.case.what else []
     where = ", ".join((*words, image_and_place(worst)))
-    most = f"; at most {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
+    most = f"; of the worst cell {_percent(_late(worst))} ({where})" if len(cells) > 1 else ""
     return f"{_percent(late / samples)} of the samples began late at the gate and are excluded{most}"
 
 

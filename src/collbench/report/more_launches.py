@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from collbench.analysis.compare import Comparison
@@ -38,8 +39,9 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
         said.append(_would_tell(counts, len(comparisons)))
     elif _OVER in why:
         said.append(f"not even {MOST} more launches would tell")
-    others = [text for text in why if text != _OVER]
-    more = [f"{len(others) - _MOST_REASONS} other reasons"] if len(others) > _MOST_REASONS else []
+    others = list({re.sub(r"[0-9.]+ %", "", text): text for text in why if text != _OVER}.values())
+    left = len(others) - _MOST_REASONS
+    more = [counted(left, "other reason")] if left > 0 else []
     return "; ".join((*said, *others[:_MOST_REASONS], *more))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -45,6 +46,18 @@ def beside(observed: Observed, published: Paper, margin: float = MARGIN) -> tupl
     if isinstance(published, ProgramsPaper):
         return paper_programs.beside(observed, published)
     return paper_collectives.beside(observed, published, margin)
+
+
+def tallies(observed: Observed, published: Paper, lines: Sequence[str], margin: float = MARGIN) -> str:
+    """How many conclusions have which verdict: of collectives at each step that was measured, else of the `lines`."""
+    if isinstance(published, ProgramsPaper):
+        return tally(lines)
+    numbers = {step: Counter(one.finding for one in judged)
+               for step, judged in paper_collectives.by_step(observed, margin).items()}  # fmt: skip
+    return "; ".join(
+        f"at step {step} {', '.join(f'{found[finding]} {finding}' for finding in FINDINGS if found[finding])}"
+        for step, found in numbers.items()
+    )
 
 
 def tally(lines: Sequence[str]) -> str:

@@ -42,6 +42,12 @@ def beside(observed: Observed, published: CollectivesPaper, margin: float = MARG
     return lines, [*tables, *(_ratios(published, cells) for cells in at_steps), readings]
 
 
+def by_step(observed: Observed, margin: float) -> dict[str, list[Judgement[Evidence]]]:
+    """The verdicts at every step that was measured, the most isolated first."""
+    at_steps = {step: cells for step in steps(observed) if (cells := paper_cells(observed, step)).places}
+    return {step: judge(cells, margin) for step, cells in at_steps.items()}
+
+
 def _summaries(cells: PaperCells) -> Iterator[Table]:
     """The best library of each policy by number of GPUs: one table for the parameter server, one for all-reduce."""
     for title, operations in (("parameter server", PARAMETER_SERVER), ("all-reduce", ("allreduce",))):
@@ -52,7 +58,7 @@ def _summaries(cells: PaperCells) -> Iterator[Table]:
             for policy in ("single", "multi")
         ]
         if gpus:
-            columns = ("operation", "policy", *(counted(count, "GPU") for count in gpus))
+            columns = ("operation", "policy", *(counted(count, cells.each) for count in gpus))
             note = "by the median of launch medians; the conclusions say whether the difference is significant"
             yield Table(f"the fastest library, {title}: {_title(cells)}", columns, tuple(rows), (note,))
 

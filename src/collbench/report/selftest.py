@@ -25,7 +25,8 @@ def tables(
     notes = (
         f"{verdicts['slower'] + verdicts['faster']} of {len(comparisons)} cells are called different, "
         "although both sides are the same",
-        f"false positives: {rate:.1%} of swaps of names have any cell that is called different (expected: at most 5 %)",
+        f"false positives: {rate * 100:.1f} % of swaps of names have any cell that is called different "
+        "(expected: at most 5 %)",
         "all cells are tested together, as compare does, by exchanging names in whole blocks",
         f"smallest difference seen: added to one cell alone, what {launches} launches a side call slower in 80 % of "
         "swaps",
@@ -36,7 +37,7 @@ def tables(
 def _row(comparison: Comparison, least: float | None) -> tuple[str, ...]:
     case = comparison.pair.base.case
     sides = ["" if side is None else format_us(side.value) for side in (comparison.base, comparison.other)]
-    seen = "none up to 200 %" if least is None else f"{least:.0%}"
+    seen = "none up to 200 %" if least is None else f"{least * 100:.0f} %"
     return (operation(case), format_size(case["size"]), *sides, *difference(comparison), verdict(comparison), seen)
 
 

@@ -56,7 +56,7 @@ def _of_suite(suite: Suite, sides: Sequence[Sides], margin: float) -> Iterable[s
         found = {name: own for name, all_of in suite.compared.items() if (own := _between(all_of, pair))}
         if found:
             text = _found(found, pair, margin, len(suite.benchmarks))
-            yield f"{pair.label(suite.name)}: {'; '.join(filter(None, (text, refused)))}."
+            yield f"{pair.label(suite.name)}: {'; '.join(filter(None, (text, _second(found), refused)))}."
 
 
 def _refused(suite: Suite) -> str:
@@ -72,20 +72,55 @@ def _between(comparisons: Sequence[Comparison], pair: Sides) -> list[Comparison]
     return [one for one in comparisons if (one.pair.base_name, one.pair.other_name) == (pair.base, pair.other)]
 
 
-def _found(found: Found, sides: Sides, margin: float, all_of: int) -> str:
-    by_verdict = {verdict: _with(found, verdict) for verdict in ("slower", "faster", "inconclusive", "not comparable")}
+def decisive(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Those that decide a benchmark: of a training the whole step, if it was measured, and not its parts."""
+    steps = [one for one in comparisons if one.pair.base.case["measure"] == "step"]
+    return steps or list(comparisons)
+
+
+def _second(found: Found) -> str:
+    """`of 8 parts of steps 1 is slower, ddp (communication, network lstm) by 46.0 % (28.5 to 60.5 %), 7 undecided`."""
+    cells = [one for own in found.values() for one in own if one not in decisive(own)]
+    if not cells:
+        return ""
+    parts = []
+    for word in ("slower", "faster"):
+        decided = [one for one in cells if one.verdict == word]
+        parts += [f"{_are(len(decided))} {word}, {_worst(decided, word, found)}"] if decided else []
+    left = len(cells) - sum(one.verdict in ("slower", "faster", "inconclusive") for one in cells)
+    still = sum(one.verdict == "inconclusive" for one in cells)
+    parts += [f"{left} without a difference or not comparable"] if left else []
+    parts += [f"{still} undecided"] if still else []
+    if still == len(cells):
+        return f"all {counted(still, 'part')} of steps undecided"
+    return f"of {counted(len(cells), 'part')} of steps {', '.join(parts)}"
+
+
+def _found(every: Found, sides: Sides, margin: float, all_of: int) -> str:
+    """Of what decides benchmarks: counted in these where each has one cell, else in cells: numbers add up."""
+    found = {name: decisive(own) for name, own in every.items()}
+    cells = [one for own in found.values() for one in own]
+    by_verdict = {verdict: [one for one in cells if one.verdict == verdict]
+                  for verdict in ("slower", "faster", "inconclusive", "not comparable")}  # fmt: skip
     if not any(by_verdict.values()) and all_of == len(found):
         return (
             f"{_cost(found, sides, margin)}: {_all(found)} {_within(margin)} ({_range(found)}){_slow_at_times(found)}"
         )
-    other = {name for verdict in by_verdict.values() for name in verdict}
-    alike = {name: own for name, own in found.items() if name not in other}
-    in_all = f" of {counted(all_of, 'benchmark')}"
+    single = len(cells) == len(found)
+    total = all_of if single else len(cells)
+    alike = {name: kept for name, own in found.items() if (kept := [one for one in own if _is_alike(one)])}
+    in_all = f" of {counted(total, 'benchmark' if single else 'cell')}"
     decided = [(word, by_verdict[word]) for word in ("slower", "faster") if by_verdict[word]]
-    parts = [_decided(own, word, "" if index else in_all, sides) for index, (word, own) in enumerate(decided)]
-    parts += [f"{_named(alike)} {_within(margin)}{_slow_at_times(alike)}" if alike else ""]
-    parts += [_undecided(by_verdict["inconclusive"], margin, all_of), _apart(by_verdict["not comparable"])]
+    parts = [_decided(own, word, "" if index else in_all, sides, every) for index, (word, own) in enumerate(decided)]
+    named = single or not any(by_verdict.values())
+    equal = _named(alike) if named else _are(sum(map(len, alike.values())))
+    parts += [f"{equal} {_within(margin)}{_slow_at_times(alike)}" if alike else ""]
+    parts += [_undecided(by_verdict["inconclusive"], margin, total, every), _apart(by_verdict["not comparable"])]
     return "; ".join(part for part in parts if part)
+
+
+def _is_alike(comparison: Comparison) -> bool:
+    return comparison.verdict in ("same", "negligible")
 
 
 def _cost(found: Found, sides: Sides, margin: float) -> str:
@@ -96,25 +131,21 @@ def _cost(found: Found, sides: Sides, margin: float) -> str:
     return "no measurable difference" if same else f"no difference of {margin * 100:g} % or more"
 
 
-def _with(found: Found, verdict: str) -> dict[str, list[Comparison]]:
-    return {name: own for name, all_of in found.items() if (own := [one for one in all_of if one.verdict == verdict])}
-
-
 def _all(found: Found) -> str:
     return f"all {len(found)} benchmarks are" if len(found) > 2 else _named(found)
 
 
 def _named(found: Found) -> str:
     """One or two by their names, more by their number."""
-    return _are(found) if len(found) > 2 else f"{' and '.join(found)} {_verb(found)}"
+    return _are(len(found)) if len(found) > 2 else f"{' and '.join(found)} {_is_or_are(len(found))}"
 
 
-def _verb(found: Found) -> str:
-    return "is" if len(found) == 1 else "are"
+def _is_or_are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
-def _are(found: Found) -> str:
-    return f"{len(found)} {_verb(found)}"
+def _are(number: int) -> str:
+    return f"{number} {_is_or_are(number)}"
 
 
 def _within(margin: float) -> str:
@@ -132,31 +163,48 @@ def _ends(comparisons: Iterable[Comparison]) -> list[float]:
     return [end for one in comparisons if one.ratio for end in one.ratio.interval or ()]
 
 
-def _decided(found: Found, word: str, in_all: str, sides: Sides) -> str:
+def _decided(cells: Sequence[Comparison], word: str, in_all: str, sides: Sides, found: Found) -> str:
     """`2 of 7 benchmarks are slower in the container, the worst dd (count 16) by 6.1 % (5.2 to 6.8 %)`."""
-    ordered = sorted((one for own in found.values() for one in own), key=_ratio, reverse=word == "slower")
     where = f" {sides.where}" if in_all else ""
-    most = "" if len(ordered) == 1 else "the worst " if word == "slower" else "the most "
-    name = case_words(ordered[0], found[ordered[0].pair.base.case.workload])
-    return f"{len(found)}{in_all} {_verb(found)} {word}{where}, {most}{name} by {by_how_much(ordered[0])}"
+    return f"{len(cells)}{in_all} {_is_or_are(len(cells))} {word}{where}, {_worst(cells, word, found)}"
 
 
-def _undecided(found: Found, margin: float, all_of: int) -> str:
-    """`1 is undecided: intervals reach beyond ±2 % (ioping, -2.3 to +2.3 %)`."""
-    if not found:
+def _worst(cells: Sequence[Comparison], word: str, found: Found) -> str:
+    """The cell that differs most, by what tells it from all others of its benchmark, whatever their verdicts."""
+    worst = (max if word == "slower" else min)(cells, key=_ratio)
+    most = "" if len(cells) == 1 else "the worst " if word == "slower" else "the most "
+    return f"{most}{case_words(worst, found[worst.pair.base.case.workload])} by {by_how_much(worst)}"
+
+
+def _undecided(cells: Sequence[Comparison], margin: float, total: int, found: Found) -> str:
+    """`1 is undecided: intervals reach beyond ±2 % (ioping, -2.3 to +2.3 %)`: of each benchmark and measure."""
+    if not cells:
         return ""
-    start = "undecided" if len(found) == all_of else f"{_are(found)} undecided"
-    few = [one for own in found.values() for one in own if one.ratio is None or one.ratio.interval is None]
-    ends = {name: _ends(own) for name, own in found.items()}
-    wide = [f"{name}, {signed(min(own))} to {signed(max(own))} %" for name, own in ends.items() if own]
+    start = "undecided" if len(cells) == total else f"{_are(len(cells))} undecided"
+    few = [one for one in cells if one.ratio is None or one.ratio.interval is None]
+    apart: dict[str, list[Comparison]] = {}
+    for one in cells:
+        apart.setdefault(_measured(one, found), []).append(one)
+    wide = [
+        f"{name}, {signed(min(ends))} to {signed(max(ends))} %" for name, own in apart.items() if (ends := _ends(own))
+    ]
     reasons = [f"intervals reach beyond ±{margin * 100:g} % ({_some(wide, '; ')})"] if wide else []
     reasons += [f"launches are too few for an interval ({few[0].why})"] if few else []
     return f"{start}: {', '.join(reasons)}"
 
 
-def _apart(found: Found) -> str:
-    names = [f"{name} ({own[0].why.partition(';')[0]})" for name, own in found.items()]
-    return f"{_are(found)} not comparable: {_some(names)}" if found else ""
+def _measured(comparison: Comparison, found: Found) -> str:
+    """`fio p99`: the benchmark, with the measure where it has several or this is a step."""
+    case = comparison.pair.base.case
+    measures = {one.pair.base.case["measure"] for one in found[case.workload]}
+    return f"{case.workload} {case['measure']}" if len(measures) > 1 or "step" in measures else case.workload
+
+
+def _apart(cells: Sequence[Comparison]) -> str:
+    """By benchmark the first reason of each."""
+    reasons = {one.pair.base.case.workload: one.why.partition(";")[0] for one in reversed(cells)}
+    names = [f"{name} ({why})" for name, why in reversed(reasons.items())]
+    return f"{_are(len(cells))} not comparable: {_some(names)}" if cells else ""
 
 
 def _slow_at_times(found: Found) -> str:

@@ -41,6 +41,11 @@ class PaperCells:
     step: str | None
     in_blocks: bool
 
+    @property
+    def each(self) -> str:
+        """What the numbers of `At` count: GPUs, or without any the workers."""
+        return "worker" if all(cell.case["backend"] == "mpi" for cell in self.places.values()) else "GPU"
+
     def gpus(self, operation: str, policy: str, library: str) -> set[int]:
         """The numbers of GPUs (without: of workers) that a library was measured with."""
         return {at.gpus for at in self.places if (at.operation, at.policy, at.library) == (operation, policy, library)}

@@ -37,10 +37,9 @@ class Claim:
     better: At
     worse: At
 
-    @property
-    def text(self) -> str:
+    def text(self, each: str) -> str:
         """`ps_bcast, 1 GPU: single MPICH over multi MPICH`."""
-        gpus = counted(self.better.gpus, "GPU")
+        gpus = counted(self.better.gpus, each)
         return f"{self.better.operation}, {gpus}: {self.worse.name} over {self.better.name}"
 
 
@@ -60,7 +59,7 @@ def judge(cells: PaperCells, margin: float = MARGIN) -> list[Judgement[Evidence]
     pairs = [_pair(cells, claim) for claim in distinct]
     compared = dict(zip(distinct, compare(pairs, margin, cells.in_blocks), strict=True))
     judged = [
-        _judged(number, [(claim, compared[claim]) for claim in of_one], _missing(cells, number))
+        _judged(number, [(claim.text(cells.each), compared[claim]) for claim in of_one], _missing(cells, number))
         for number, of_one in claims.items()
     ]
     return [*judged, _scaling(cells)]
@@ -107,8 +106,8 @@ def _pair(cells: PaperCells, claim: Claim) -> Pair:
     return Pair(cells.places[claim.better], cells.places[claim.worse], claim.better.name, claim.worse.name)
 
 
-def _judged(number: int, claims: list[tuple[Claim, Comparison]], missing: list[str]) -> Judgement[Evidence]:
-    evidence = tuple(Evidence(claim.text, comparison.ratio, comparison.verdict) for claim, comparison in claims)
+def _judged(number: int, claims: list[tuple[str, Comparison]], missing: list[str]) -> Judgement[Evidence]:
+    evidence = tuple(Evidence(text, comparison.ratio, comparison.verdict) for text, comparison in claims)
     absent = f"not measured: {', '.join(missing)}" if missing else ""
     if not evidence:
         return Judgement(number, "not measurable here", absent or "not measured: both sides", ())
@@ -158,7 +157,9 @@ def _growths(cells: PaperCells, operation: str, policy: str, library: str) -> It
         if ratio.excludes(1.0):
             state = "grows more" if ratio.value > 1 else "grows less"
         yield Evidence(
-            f"{operation}, {policy}, {few} to {many} GPUs: growth of {other} over that of {library}", ratio, state
+            f"{operation}, {policy}, {few} to {many} {cells.each}s: growth of {other} over that of {library}",
+            ratio,
+            state,
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from collbench.analysis.advise import AtSize
+from collbench.analysis.advise import ESTABLISHED, AtSize
 from collbench.analysis.guidelines import GuidelineResult
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.answer import answer
@@ -29,8 +29,9 @@ def _entry(advised: Advised) -> dict[str, Any]:
         "answer": answer(advised),
         "why": sentences(advised),
         "ranges": [
-            {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": question.name(of.option), "sure": of.sure,
-             "not_sure_at": [at.size for at in of.open], "as_good": sorted(map(question.name, of.rivals))}
+            {"from": of.sizes[0].size, "to": of.sizes[-1].size, "take": _taken(question, of.option, *of.sizes),
+             "sure": of.sure, "not_sure_at": [at.size for at in of.open],
+             "as_good": sorted(map(question.name, of.rivals))}
             for of in advice.ranges
         ],
         "sizes": [_size(question, at, of.option) for of in advice.ranges for at in of.sizes],
@@ -57,7 +58,7 @@ def _size(question: Question, at: AtSize, taken: Option) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "size": at.size,
-        "take": question.name(taken),
+        "take": _taken(question, taken, at),
         "sure": at.sure(taken),
         "best": question.name(at.best),
         "seconds": median(question.cells[at.size][at.best].medians),
@@ -65,6 +66,11 @@ def _size(question: Question, at: AtSize, taken: Option) -> dict[str, Any]:
         "failed": {question.name(option): count for option, (count, _) in at.failing.items()},
         "not_compared": {question.name(option): gap.why for option, gap in at.unknown.items()},
     }
+
+
+def _taken(question: Question, option: Option, *sizes: AtSize) -> str | None:
+    """The option to take; None where it is established at none of the sizes."""
+    return question.name(option) if any(one.sure(option) in ESTABLISHED for one in sizes) else None
 
 
 def _guideline(result: GuidelineResult) -> dict[str, Any]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from collbench.analysis.advise import Advice, AtSize, Range
+from collbench.analysis.advise import ESTABLISHED, Advice, AtSize, Range, slower_alone
 from collbench.analysis.compare import Comparison
 from collbench.analysis.crossover import Crossover, crossover
 from collbench.analysis.launches import SLOW
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
+from collbench.report.advice.crossings import crossing_at
+from collbench.report.advice.isolation import isolated, most_isolated, recovered
+from collbench.report.advice.phrases import p_adjusted, some
 from collbench.report.advice.sizes import at, led
-from collbench.report.cells import digits, interval, times
+from collbench.report.cells import times
 from collbench.report.headings import operation, variant
-from collbench.units import counted, format_size
+from collbench.units import counted
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ def sentences(advised: Advised) -> list[str]:
     if nothing:
         return [nothing]
     lines = [_take(advice, sizes) for sizes in advice.ranges]
-    lines += [_isolated(advice, sizes) for sizes in advice.ranges if most_isolated(sizes) is not None]
-    recovered = groupby(advised.recoveries, key=lambda recovery: recovery.isolated)
-    lines += [_recovered(advice.question, list(same)) for _, same in recovered]
-    lines += [_crossover(advice.question, crossing) for crossing in advised.crossovers]
+    lines += [isolated(advice, sizes) for sizes in advice.ranges if most_isolated(sizes) is not None]
+    by_place = groupby(advised.recoveries, key=lambda recovery: recovery.isolated)
+    lines += [recovered(advice, list(same)) for _, same in by_place]
+    lines += [crossing_at(advice.question, crossing) for crossing in advised.crossovers]
     return [*lines, *_failing(advice), *_slow_at_times(advice), *_not_compared(advice)]
 
 
@@ -78,16 +80,39 @@ def _led(advice: Advice, sizes: Range, text: str) -> str:
 
 def _take(advice: Advice, sizes: Range) -> str:
     name = advice.question.name
+    if not any(one.sure(sizes.option) in (*ESTABLISHED, "alone") for one in sizes.sizes):
+        return _undecided(advice, sizes)
     take = _led(advice, sizes, f"take {name(sizes.option)}")
     rivals = sorted(map(name, sizes.rivals))
     if sizes.sure == "sure":
         return f"{take}.{_next_best(advice.question, sizes.sizes[-1])}"
     if sizes.sure == "alone":
         could = "could be" if any(one.unknown.keys() & one.others.keys() for one in sizes.sizes) else "was"
-        return f"{take}; nothing {could} compared with it."
-    if not rivals:
+        return _led(advice, sizes, f"nothing {could} compared with {name(sizes.option)}.")
+    if not rivals or sizes.sure == "undecided":
         return f"{take}; {_open(advice.question, sizes)}."
-    return f"{take}; {'as fast' if sizes.sure == 'tied' else 'possibly as fast'}: {some(rivals)}."
+    return f"{take}; as fast: {some(rivals)}."
+
+
+def _undecided(advice: Advice, sizes: Range) -> str:
+    """Of a range in which nothing is established: the fastest, with what may be as fast, and what is so less likely."""
+    name = advice.question.name
+    bests = dict.fromkeys(one.best for one in sizes.sizes)
+    fastest = {best: [one.size for one in sizes.sizes if one.best == best] for best in bests}
+    if len(bests) == 1:
+        told = [f"{name(next(iter(bests)))} was the fastest measured"]
+    else:
+        where = [f"{name(best)}{at(advice.question, *own)}" for best, own in fastest.items()]
+        told = [f"fastest measured: {some(where)}"]
+    failed = [one.size for one in sizes.sizes if one.best in one.failing]
+    told += [f"it failed in some launches{at(advice.question, *failed)}"] if failed else []
+    known = [(option, one) for size in sizes.sizes for option, one in size.undecided.items() if option not in bests]
+    possible = sorted({name(option) for option, one in known if not slower_alone(one)})
+    alone = sorted({name(option) for option, one in known} - set(possible))
+    slower = [one for option, one in known if name(option) in alone]
+    told += [f"possibly as fast: {some(possible)}"] if possible else []
+    told += [f"slower by their own intervals, {p_adjusted(slower)}: {some(alone)}"] if alone else []
+    return _led(advice, sizes, f"undecided; {'; '.join(told)}.")
 
 
 def _next_best(question: Question, best: AtSize) -> str:
@@ -121,104 +146,6 @@ def _failing(advice: Advice) -> list[str]:
             listed.setdefault(text, []).append(one.size)
     lines = [f"{text}{at(advice.question, *sizes)}" for text, sizes in listed.items()]
     return [f"Failed: {some(lines)}."] if lines else []
-
-
-def some(names: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return "; ".join(names[:most]) + more
-
-
-def most_isolated(sizes: Range) -> Option | None:
-    """The most isolated option at the last size of a range, the fastest library of it; None if all are alike."""
-    last = sizes.sizes[-1]
-    costs = {option: cost for option in (last.best, *last.others) if (cost := last.cost(option)) is not None}
-    orders = {option.isolation_order for option in costs}
-    if len(orders) < 2:
-        return None
-    return min((option for option in costs if option.isolation_order == max(orders)), key=lambda option: costs[option])
-
-
-def _isolated(advice: Advice, sizes: Range) -> str:
-    """What the most isolated option of the last size costs there, and where in the range it costs most."""
-    option, last = most_isolated(sizes), sizes.sizes[-1]
-    assert option is not None
-    named = f"the most isolated option ({_with_library(advice.question, option)})"
-    cost = _cost(advice.question, last, option)
-    worst = max(sizes.sizes, key=lambda one: one.cost(option) or 0.0)
-    dearest = (
-        _cost(advice.question, worst, option) if (worst.cost(option) or 0.0) > (last.cost(option) or 0.0) else None
-    )
-    if cost is None:
-        fastest = "is the fastest" if last.sure(option) == "sure" else "may be the fastest"
-        cost = f"{fastest}{at(advice.question, last.size)}"
-    more = f", and {dearest.removeprefix('takes ')}" if dearest else ""
-    return f"{named[:1].upper()}{named[1:]} {cost}{more}."
-
-
-def _with_library(question: Question, option: Option) -> str:
-    """`mpich, single strict`."""
-    return ", ".join(filter(None, (option["library"], question.place(option))))
-
-
-def _cost(question: Question, where: AtSize, option: Option) -> str | None:
-    """`takes 2.0x (1.9 .. 2.1) the time of the best at 1M`, or that this is undecided; None for the best itself."""
-    comparison = where.others.get(option)
-    if comparison is None or comparison.ratio is None:
-        return None
-    if comparison.verdict in ("same", "negligible"):
-        return f"is as fast as the best{at(question, where.size)}"
-    if comparison.verdict == "inconclusive":
-        ends = interval(comparison.ratio.interval, lambda end: f"{digits(end)}x")
-        return f"may be as fast as the best{at(question, where.size)}: undecided{ends}"
-    return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}"
-
-
-def _recovered(question: Question, steps: Sequence[Recovery]) -> str:
-    """`mpich: single strict takes 2.0x (..) the time of host at 1M. Recovered by: ipc 97 %; undecided: limits`."""
-    first = steps[0]
-    isolated, free = question.place(first.isolated), question.place(first.free)
-    library = f"{first.isolated['library']}: " if first.isolated["library"] else ""
-    cost = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
-    text = f"{library}{isolated} takes {cost} the time of {free}{at(question, first.size)}"
-    if first.cost_interval is None or first.cost_interval[0] <= 1:
-        return f"{text}. This cost, and what each step recovers of it, is not significant."
-    ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
-    known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
-    unknown = [one.step["isolation"] for one in ordered if not one.decided]
-    said = [f"Recovered by: {', '.join(known)}"] if known else []
-    said += [f"{'what' if known else 'What'} {', '.join(unknown)} recovers is undecided"] if unknown else []
-    return f"{text}. {'; '.join(said)}."
-
-
-def _share(recovery: Recovery) -> str:
-    return f"{recovery.share * 100:.0f} %{interval(recovery.share_interval, lambda end: f'{end * 100:.0f}')}"
-
-
-def _crossover(question: Question, crossing: Crossover) -> str:
-    sides = f"below {question.name(crossing.below)}, above {question.name(crossing.above)}"
-    where = f"Crossover at about {_rounded(crossing.size)} (interpolated"
-    if crossing.interval is None:
-        return f"{where}; too few launches for an interval): {sides}."
-    return f"{where}; {_between(*crossing.interval)}): {sides}."
-
-
-def _between(low: float, high: float) -> str:
-    """In words, from measured sizes; an end of 0 or infinity lies beyond them."""
-    if low == 0.0 and high == math.inf:
-        return "possibly beyond the sizes measured, either way"
-    if low == 0.0:
-        return f"below {format_size(int(high))}"
-    if high == math.inf:
-        return f"above {format_size(int(low))}"
-    return f"between {format_size(int(low))} and {format_size(int(high))}"
-
-
-def _rounded(size: float) -> str:
-    """Two significant digits, in binary units: a crossing is not an exact number of bytes."""
-    for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")):
-        if size >= unit:
-            return f"{size / unit:.2g}{name}" if size < 99.5 * unit else f"{size / unit:.0f}{name}"
-    return f"{size:.0f}"
 
 
 def _slow_at_times(advice: Advice) -> list[str]:

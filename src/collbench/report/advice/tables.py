@@ -9,12 +9,15 @@ from dataclasses import replace
 from collbench.analysis.advise import AtSize
 from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import GuidelineResult
+from collbench.analysis.observations import Observed
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.answer import answer
+from collbench.report.advice.price import cheapest
 from collbench.report.advice.sentences import Advised, sentences
 from collbench.report.advice.sizes import at
-from collbench.report.cells import digits, disturbances, interval, times
+from collbench.report.cells import digits, interval, times
 from collbench.report.comparison import dependent
+from collbench.report.misleading import misleading
 from collbench.report.more_launches import UNTIL, can_tell
 from collbench.report.tables import Table
 from collbench.units import format_size
@@ -22,24 +25,42 @@ from collbench.units import format_size
 #: With more options than this, p is noticeably too small, because the same launches chose the best.
 MANY = 5
 
+#: Of what could mislead so many lines stand below the answers.
+MOST_MISLEADING = 3
+
 #: The most sizes in a table of costs, which has a column for each.
 MOST_SIZES = 6
 
 
-def brief(advices: Sequence[Advised], misleading: Sequence[str]) -> list[Table]:
-    """Of each operation at most three lines; then, once, what could mislead and what would decide what is open."""
+def brief(advices: Sequence[Advised], known: Sequence[str], whole: bool = False) -> list[Table]:
+    """Of each operation at most three lines; then, once, what could mislead and what would decide what is open.
+
+    Of what could mislead the gravest lines, all with `whole`.
+    """
     answers = [Table(advised.title, (), (), tuple(answer(advised))) for advised in advices]
     is_open = [one for one in _compared(advices) if one.verdict == "inconclusive"]
     more = [UNTIL] if can_tell(is_open) else []
-    told = (("what could mislead", misleading), ("what would tell more", more))
+    left = 0 if whole else len(known[MOST_MISLEADING:])
+    shown = [*known[: len(known) - left], *([f"{left} more: --why"] if left else [])]
+    told = (("what could mislead", [*shown, *each_by_itself(advices)]), ("what would tell more", more))
     return answers + [Table(title, (), (), tuple(notes)) for title, notes in told if notes]
 
 
-def cautions(advices: Sequence[Advised]) -> list[str]:
-    """What could mislead in any of the answers: launches that depend on each other, and what disturbed them."""
+def cautions(advices: Sequence[Advised], observed: Observed, also: Sequence[str] = ()) -> list[str]:
+    """What could mislead in any of the answers, the gravest first: of what was asked, and what is `also` known."""
     questions = [advised.advice.question for advised in advices]
-    cells = [cell for question in questions for of_size in question.cells.values() for cell in of_size.values()]
-    return [*dependent(_compared(advices)), *disturbances(cells)]
+    cells = {cell.case: cell for one in questions for of_size in one.cells.values() for cell in of_size.values()}
+    found = misleading(replace(observed, cells=cells), (*also, *dependent(_compared(advices))), whole=False)
+    return [line.removesuffix(".") for line in found]
+
+
+def each_by_itself(advices: Sequence[Advised]) -> list[str]:
+    """That several operations are several tests, where this matters."""
+    tested = sum(any(one.p_adjusted is not None for one in _compared([advised])) for advised in advices)
+    if tested < 2:
+        return []
+    return [f"each of {tested} operations was tested by itself: 5 % is the chance of a false verdict in each of them, "
+            "not in all together (compare tests all cells together)"]  # fmt: skip
 
 
 def _compared(advices: Sequence[Advised]) -> list[Comparison]:
@@ -104,7 +125,8 @@ def _not_shown(advised: Advised) -> list[str]:
 
 _LEGEND = (
     "1.50x: 1.50 times the time of the best option at that size, for the fastest option with that choice (95 % "
-    "interval); as fast: the same within the margin; open: the launches do not tell"
+    "interval); as fast: the same within the margin; open: the launches do not tell (with an interval above 1: slower "
+    "by itself, but not established among all comparisons)"
 )
 
 
@@ -132,15 +154,15 @@ def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
     options = [option for option in (at.best, *at.others) if _value(option, factor, question) == value]
     if at.best in options:
         return "best"
-    compared = [(other.ratio, other.verdict) for option in options if (other := at.others[option]).ratio is not None]
-    if not compared:
+    state, comparison = cheapest(at, options)
+    if comparison is None or comparison.ratio is None:
         return "-"
-    ratio, verdict = min(compared, key=lambda pair: pair[0].value)
-    return f"{_STATES[verdict]}{interval(ratio.interval, digits)}" if verdict in _STATES else times(ratio)
+    ratio = comparison.ratio
+    return times(ratio) if state == "slower" else f"{_STATES[state]}{interval(ratio.interval, digits)}"
 
 
-#: Verdicts that are said rather than shown as a number: one below 1 would contradict the choice of the best.
-_STATES = {"inconclusive": "open", "same": "as fast", "negligible": "as fast"}
+#: What is said rather than shown as a number: one below 1 would contradict the choice of the best.
+_STATES = {"undecided": "open", "as fast": "as fast"}
 
 
 def _chosen(sizes: Sequence[AtSize]) -> list[AtSize]:

@@ -22,9 +22,11 @@ from collbench.report.advice.answer import headline
 from collbench.report.advice.sentences import Advised, complete, sentences
 from collbench.report.advice.tables import costs, guideline_tables
 from collbench.report.comparison import tables as compared_tables
+from collbench.report.headings import operation
+from collbench.report.misleading import misleading
 from collbench.report.models.steps import accuracy_tables, cost_tables
 from collbench.report.page.drawing import Figure
-from collbench.report.page.environment import about, misleading
+from collbench.report.page.environment import about
 from collbench.report.page.figures.bars import bars
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
@@ -33,10 +35,13 @@ from collbench.report.page.programs import programs
 from collbench.report.page.samples import StoredSamples
 from collbench.report.page.section import Section
 from collbench.report.page.strips import strips
-from collbench.report.paper import beside, tally
+from collbench.report.paper import beside, tallies
 from collbench.report.parameters import is_program
 from collbench.report.tables import Table
-from collbench.schema.case import Case
+from collbench.report.verdict import sentence
+from collbench.schema.axes import step_order
+from collbench.schema.case import Case, Where
+from collbench.schema.policy import PolicyOrder, policy_order
 
 #: Factors by which a run's sides are compared, where it has several.
 SIDES = ("policy", "image", "backend", "driver")
@@ -86,12 +91,12 @@ def chapter(
         ]
         measured = programs(observed, of_programs, suite_of, margin, stored if figures else None, f"c{number}")
     sections = [*measured.sections, *sections]
-    lines = (*measured.answer, *answer(advices))
+    lines = (*measured.answer, *_cost_of_isolation(compared, margin), *answer(advices, bool(measured.answer)))
     if against is not None:
         conclusions, paper_tables = beside(observed, against, margin)
         sections.insert(0, Section(f"Beside {against.reference}", tuple(conclusions), tuple(paper_tables)))
-        lines = (f"Of the {len(conclusions)} conclusions of {against.reference}: {tally(conclusions)}.",
-                 *measured.answer, *answer(advices)[:2])  # fmt: skip
+        verdicts = tallies(observed, against, conclusions, margin)
+        lines = (f"Of the {len(conclusions)} conclusions of {against.reference}: {verdicts}.", *lines)
     sections += [_verdicts(name, of_factor) for name, of_factor in compared.items()]
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
@@ -109,10 +114,28 @@ def _picture(advices: Sequence[Advised], margin: float, figures: bool, number: i
     return choices(largest, margin, f"c{number}-choices") if figures else ()
 
 
-def answer(advices: Sequence[Advised]) -> tuple[str, ...]:
-    """Three lines: those of a single operation; of several their headlines on the most ranks."""
-    if len(advices) == 1:
-        return tuple(of_operation(advices[0]))
+def _cost_of_isolation(compared: Mapping[str, list[Comparison] | str], margin: float) -> tuple[str, ...]:
+    """What the most isolated place costs over the host, or the step over the least isolated one, in one sentence."""
+    for name in ("policy", "isolation"):
+        comparisons = compared.get(name)
+        if comparisons and not isinstance(comparisons, str):
+            places = [one.pair.other.case.where for one in comparisons]
+            highest = max(map(_isolation, places))
+            told = [one for one, place in zip(comparisons, places, strict=True) if _isolation(place) == highest]
+            of = {operation(one.pair.base.case) for one in told}
+            return (f"Cost of isolation{f' of {of.pop()}' if len(of) == 1 else ''}, {sentence(told, margin)}.",)
+    return ()
+
+
+def _isolation(place: Where) -> tuple[PolicyOrder, int]:
+    return policy_order(place.policy), step_order(place.isolation)
+
+
+def answer(advices: Sequence[Advised], in_one_line: bool = False) -> tuple[str, ...]:
+    """Three lines, the first with its operation; of several operations their headlines on the most ranks."""
+    if len(advices) == 1 and not in_one_line:
+        first, *rest = of_operation(advices[0])
+        return (f"{advices[0].title}: {first}", *rest)
     largest = [max(group, key=_ranks) for group in _by_operation(advices)]
     return tuple(headline(advised) for advised in largest[:3])
 

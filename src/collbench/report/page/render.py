@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 
@@ -29,5 +30,12 @@ def html(chapters: Sequence[Chapter], footer: str = FOOTER) -> str:
     environment = jinja.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     style = (here / "page.css").read_text(encoding="utf-8")
-    page: str = template.render(chapters=chapters, style=style, version=__version__, joined=joined, footer=footer)
+    page: str = template.render(chapters=chapters, style=style, version=__version__, joined=joined, footer=footer,
+                                first_sentence=first_sentence)  # fmt: skip
     return page
+
+
+def first_sentence(line: str) -> tuple[str, str]:
+    """The first sentence of an answer and the others, which there may be none of; ` .. ` in an interval ends none."""
+    first, *rest = re.split(r"(?<![. ]\.)(?<=\.) ", line, maxsplit=1)
+    return first, "".join(rest)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from collbench.analysis.advise import AtSize
 from collbench.analysis.options import Option, Question
+from collbench.report.advice.chosen import chosen
 from collbench.report.advice.sentences import Advised
 from collbench.report.advice.sizes import at
 from collbench.report.cells import digits, times
@@ -24,7 +25,7 @@ WIDTH, ROW, FRAME = 12.0, 0.25, 1.3
 
 _CAPTION = (
     "The time of every option over that of the fastest, on a logarithmic axis; whiskers: 95 % interval; grey band: the "
-    "margin, ±{margin:g} %. Shaded: the option to take. Diamond: the fastest; triangle: slower; square: as fast within "
+    "margin, ±{margin:g} %. {shaded} Diamond: the fastest measured; triangle: slower; square: as fast within "
     "the margin; circle: undecided ({until})."
 )
 
@@ -39,12 +40,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """An operation at one size, and the option to take there."""
+    """An operation at one size, and the option to take there; None where none is established."""
 
     title: str
     question: Question
     at: AtSize
-    taken: Option
+    taken: Option | None
 
 
 #: Of each verdict what stands beside the row, the marker and the colour; None: the ratio.
@@ -65,7 +66,7 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
     title = f"What every option takes{where}"
     values = "; ".join(f"{panel.title}: {_told(panel, rows)}" for panel in panels)
     size = (WIDTH, FRAME + ROW * len(rows))
-    caption = _CAPTION.format(margin=margin * 100, until=UNTIL)
+    caption = _CAPTION.format(margin=margin * 100, until=UNTIL, shaded=_shaded(panels))
     return (draw(name, title, caption, lambda axes: _paint(axes, panels, rows, margin), size, values),)
 
 
@@ -80,8 +81,17 @@ def _panels(advices: Sequence[Advised]) -> list[Panel]:
 
 def _of_sizes(advised: Advised) -> list[Panel]:
     question = advised.advice.question
-    found = [(one, of.option) for of in advised.advice.ranges for one in of.sizes]
-    return [Panel(f"{advised.title}{at(question, one.size)}", question, one, option) for one, option in found]
+    return [
+        Panel(f"{advised.title}{at(question, one.at.size)}", question, one.at, one.option if one.established else None)
+        for one in chosen(advised.advice)
+    ]
+
+
+def _shaded(panels: Sequence[Panel]) -> str:
+    taken = [panel for panel in panels if panel.taken is not None]
+    if not taken:
+        return "No option is shaded: which one to take is undecided."
+    return "Shaded: the option to take" + (", where it is decided." if len(taken) < len(panels) else ".")
 
 
 def _rows(panels: Sequence[Panel]) -> list[Row]:

@@ -1,0 +1,21 @@
+"""Phrases that several sentences of advice have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collbench.analysis.compare import Comparison
+from collbench.units import counted
+
+
+def p_adjusted(comparisons: Sequence[Comparison]) -> str:
+    """`not established among 45 comparisons (p adjusted 0.07 to 0.14)`."""
+    cells = max(one.cells for one in comparisons)
+    values = sorted(one.p_adjusted for one in comparisons if one.p_adjusted is not None)
+    span = " to ".join(dict.fromkeys(f"{value:.2g}" for value in (values[0], values[-1])))
+    return f"not established among {counted(cells, 'comparison')} (p adjusted {span})"
+
+
+def some(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more

@@ -1,0 +1,118 @@
+"""The first lines of a report answer its question: what a container costs, and of which operation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.unit.advised_runs import US, advice_on, two_libraries
+from tests.unit.conftest import Collbench
+from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
+
+from collbench.analysis.observations import observe
+from collbench.report.more_launches import what_tells
+from collbench.report.page.contents import Chapter, chapter
+from collbench.report.page.render import first_sentence
+from collbench.report.paper import paper, tallies
+from collbench.schema.case import Case
+
+PLACES = {("host", None): 10.0, ("single", "ipc"): 15.0, ("single", "strict"): 20.0}
+
+
+def told(path: Path, cells: dict[Case, list[Entry]]) -> Chapter:
+    return chapter(observe(write_run(path, cells)), {}, 0.02, figures=False)
+
+
+def test_what_the_most_isolated_place_costs_comes_first_and_the_operation_is_named(tmp_path: Path) -> None:
+    cells: dict[Case, list[Entry]] = {
+        made_case(*place, size=size): [*spread(time * US)] for place, time in PLACES.items() for size in (8, 64)
+    }
+    cost, take, *_ = told(tmp_path / "run", cells).answer
+    assert cost.startswith(
+        "Cost of isolation of allreduce sum float32, single strict against host: 2 of 2 cells are slower"
+    )
+    assert "+100.0 %" in cost
+    assert take == "allreduce sum float32, 2 ranks: Take host at 8, 64."
+
+
+def test_of_several_operations_and_of_one_policy_the_cost_is_told_too(tmp_path: Path) -> None:
+    cells: dict[Case, list[Entry]] = {
+        made_case(*place, op=op): [*spread(time * US)] for place, time in PLACES.items() for op in ("sum", "max")
+    }
+    cost, *_ = told(tmp_path / "run", cells).answer
+    assert cost.startswith("Cost of isolation, single strict against host: 2 of 2 cells are slower")
+    contained = {case: times for case, times in cells.items() if not case.where.on_host}
+    cost, *_ = told(tmp_path / "contained", contained).answer
+    assert cost.startswith("Cost of isolation, strict against ipc: 2 of 2 cells are slower")
+    alone = {case: times for case, times in cells.items() if case.where.on_host}
+    assert not any("Cost of isolation" in line for line in told(tmp_path / "alone", alone).answer)
+
+
+def test_conclusions_of_a_paper_are_counted_at_every_step(tmp_path: Path) -> None:
+    """Two containers take twice the time of one at the strict step, and less at the other one."""
+    times = {("multi", "strict"): 10, ("single", "strict"): 20, ("multi", "ipc"): 10, ("single", "ipc"): 5}
+    cells: dict[Case, list[Entry]] = {
+        made_case(policy, step, image="openmpi", workload=name, op=None if name[:2] == "ps" else "sum",
+                  root=0 if name[:2] == "ps" else None): [*spread(time * US)]
+        for (policy, step), time in times.items() for name in ("ps_bcast", "allreduce")
+    }  # fmt: skip
+    sides = (image("openmpi", libraries=(library(),)),)
+    known = experiment(("openmpi",), images=sides, environments=sides)
+    observed = observe(write_run(tmp_path / "run", cells, experiment=known))
+    published = paper("choi2021")
+    said = tallies(observed, published, [])
+    assert said == ("at step strict 1 undecided, 4 not measurable here; at step ipc 1 refuted, 4 not measurable here")
+    found = chapter(observed, {}, 0.02, figures=False, against=published)
+    assert found.answer[0] == f"Of the 5 conclusions of choi2021: {said}."
+    tables = [table for section in found.sections for table in section.tables]
+    texts = [cell for table in tables for row in (table.columns, *table.rows) for cell in row]
+    assert any("ps_bcast, 1 worker: " in text for text in texts) and "1 worker" in texts
+    assert not any("1 GPU:" in text for text in texts)
+
+
+def test_advise_names_the_gravest_of_what_could_mislead_and_all_with_why(here: Collbench, tmp_path: Path) -> None:
+    host = [US * (1 + launch % 2) for launch in range(8)]
+    cells: dict[Case, list[Entry]] = {
+        made_case(): [*host], made_case("multi", "strict"): [*spread(9 * US, 8)],
+        made_case("single", "strict"): ["died"] * 8,
+    }  # fmt: skip
+    known = experiment(("openmpi",), left_out=("a step that is missing",), differences=("another Python",))
+    run = write_run(tmp_path / "run", cells, experiment=known)
+    brief = here("advise", run).out
+    below = brief.partition("what could mislead\n")[2]
+    assert below.startswith("* 8 measurements failed: died\n* In 1 of 3 cells launches differ by more than half: ")
+    assert "* 1 more: --why" in below and "another Python" not in below
+    whole = here("advise", run, "--why").out.partition("what could mislead\n")[2]
+    assert "* a step that is missing\n" in whole and "* another Python\n" in whole and "more: --why" not in whole
+    assert "another Python" in here("advise", run, "--style", "json").out
+
+
+def test_several_operations_are_several_tests_and_that_is_said_once(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(image=name, op=op): spread(time * US)
+             for name, time in (("a", 1), ("b", 2)) for op in ("sum", "max")}  # fmt: skip
+    out = here("advise", write_run(tmp_path / "two", cells)).out
+    assert out.count("each of 2 operations was tested by itself") == 1
+    one = {case: times for case, times in cells.items() if case["op"] == "sum"}
+    assert "tested by itself" not in here("advise", write_run(tmp_path / "one", one)).out
+
+
+def test_an_interval_ends_no_sentence_of_an_answer() -> None:
+    text = "single against host: 2 of 2 cells are slower, worst +40 % (+30 .. +50) at 8."
+    assert first_sentence(text) == (text, "")
+    assert first_sentence("Take a. Instead b: 2.0x (1.0 .. 3.0).") == ("Take a.", "Instead b: 2.0x (1.0 .. 3.0).")
+
+
+def test_the_size_of_a_small_file_is_not_zero(here: Collbench, tmp_path: Path) -> None:
+    cells = {made_case(*place): spread(time * US) for place, time in PLACES.items()}
+    out = here("report", write_run(tmp_path / "run", cells), "-o", tmp_path / "x.txt").out
+    assert out.endswith(f": {-(-(tmp_path / 'x.txt').stat().st_size // 1000)} kB\n")
+
+
+def test_reasons_that_differ_in_a_number_are_one(tmp_path: Path) -> None:
+    known = advice_on(two_libraries(tmp_path / "run", {8: (10, 20)}))[0].sizes[0].others
+    (one,) = known.values()
+    drifting = [replace(one, verdict="inconclusive", launches_more=None, why=f"times drift by {share} % within a run")
+                for share in (10, 11)]  # fmt: skip
+    others = [replace(one, verdict="inconclusive", launches_more=None, why=why) for why in ("b", "c")]
+    assert what_tells(drifting) == "times drift by 11 % within a run"
+    assert what_tells([*drifting, *others]) == "b; c; 1 other reason"
