@@ -121,3 +121,10 @@ def test_a_cell_is_named_by_what_tells_it_from_the_others(compare: Collbench, tm
             cells |= {host: [*spread(US, 10, 0.001)], multi: [*spread(factor * US, 10, 0.001)]}
     first, *_ = compare(write_run(tmp_path / "run", cells), "--by", "policy").out.splitlines()
     assert "worst +40.0 % (+40.0 .. +40.0) (allreduce max float32, " in first and " at 8" not in first
+
+
+def test_that_launches_differ_from_each_other_is_said(compare: Collbench, tmp_path: Path) -> None:
+    host, multi = sides("a", 8)
+    cells: dict[Case, list[Entry]] = {host: [*spread(US, 10, 0.001)], multi: [US * (1 + n % 2) for n in range(10)]}
+    lines = compare(write_run(tmp_path / "run", cells), "--by", "policy").out.splitlines()
+    assert "* in 1 of 2 cells launches differ by more than half: see the samples" in lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from collbench.analysis.estimate import Estimate
+from collbench.analysis.estimate import FEWEST, Estimate
 from collbench.analysis.observations import Cell
 from collbench.report.headings import heading, operation
 from collbench.report.remarks import OVERSUBSCRIBED, SHARED_GPU
@@ -27,16 +27,24 @@ def heading_of(cells: Sequence[Cell], common: Case | None = None) -> str:
 def cautions(cells: Sequence[Cell]) -> list[str]:
     """What a reader of the table must know, each with the places that it applies to; and why cells failed."""
     places: dict[str, set[str]] = {}
-    launches = contended = 0
     for cell in cells:
-        launches += len(cell.medians)
-        contended += len(cell.contended)
         for line in [*sorted(cell.notes), *_disturbed(cell), *_not_measured(cell)]:
             places.setdefault(line, set()).add(image_and_place(cell))
     lines = [f"{line} ({', '.join(sorted(where))})" for line, where in places.items()] + often_late(cells)
-    if contended:
-        lines.append(f"tasks waited for a CPU during {contended} of {launches} measurements")
-    return lines
+    return lines + waited(cells)
+
+
+def waited(cells: Sequence[Cell]) -> list[str]:
+    """The line that tasks waited for a CPU, if they did."""
+    contended = sum(len(cell.contended) for cell in cells)
+    launches = sum(len(cell.medians) for cell in cells)
+    return [f"tasks waited for a CPU during {contended} of {launches} measurements"] if contended else []
+
+
+def unlike(cells: Sequence[Cell]) -> list[str]:
+    """The line that launches of a cell differ by more than half, if they do in any that has enough for a verdict."""
+    wide = [cell for cell in cells if len(cell.medians) >= FEWEST and max(cell.medians) > 1.5 * min(cell.medians)]
+    return [f"in {len(wide)} of {len(cells)} cells launches differ by more than half: see the samples"] if wide else []
 
 
 def image_and_place(cell: Cell) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell, Observed
-from collbench.report.cells import image_and_place, late_samples, often_late
+from collbench.report.cells import image_and_place, late_samples, often_late, unlike, waited
 from collbench.report.comparison import NOT_INTERLEAVED
 from collbench.report.remarks import OVERSUBSCRIBED
 from collbench.units import counted
@@ -56,9 +56,7 @@ def _disturbed(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     crowded = sum(cell.oversubscribed for cell in cells)
     if crowded:
         yield f"{crowded} of {launches} measurements had {OVERSUBSCRIBED}."
-    contended = sum(len(cell.contended) for cell in cells)
-    if contended:
-        yield f"Tasks waited for a CPU during {contended} of {launches} measurements (/proc/pressure/cpu)."
+    yield from (f"{line[:1].upper()}{line[1:]} (/proc/pressure/cpu)." for line in waited(cells))
     yield from (f"{line}." for line in often_late(cells))
     slowed = sorted({reason for cell in cells for reason in cell.slowed})
     if slowed:
@@ -73,9 +71,7 @@ def _of_launches(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     few = [cell for cell in cells if 0 < len(cell.medians) < FEWEST]
     if few:
         yield f"{len(few)} of {len(cells)} cells have fewer than {FEWEST} launches: no interval, no verdict."
-    wide = [cell for cell in cells if len(cell.medians) >= FEWEST and max(cell.medians) > 1.5 * min(cell.medians)]
-    if wide:
-        yield f"In {len(wide)} of {len(cells)} cells launches differ by more than half: see the samples."
+    yield from (f"{line[:1].upper()}{line[1:]}." for line in unlike(cells))
 
 
 def _less_grave(observed: Observed, cells: list[Cell]) -> Iterator[str]:

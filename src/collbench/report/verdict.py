@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from collbench.analysis.compare import Comparison
 from collbench.report import cpu_time, repeatable
-from collbench.report.cells import disturbances
+from collbench.report.cells import disturbances, unlike, waited
 from collbench.report.comparison import (
     common_case,
     difference,
@@ -182,7 +182,7 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     transports = [line for line in differing if line not in told]
     more = len(transports) - MOST_REASONS
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
-    waited = [line for line in cpu_time.remarks(comparisons) if not line.startswith(cpu_time.COLUMN)]
+    delayed = [line for line in cpu_time.remarks(comparisons) if not line.startswith(cpu_time.COLUMN)]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *waited, *limits, *told, *disturbances(cells))
+    found = (*unequal, *delayed, *limits, *told, *disturbances(cells), *waited(cells), *unlike(cells))
     return list(dict.fromkeys(found))
