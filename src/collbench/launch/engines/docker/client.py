@@ -45,11 +45,13 @@ class Api(docker.APIClient):
         while True:
             try:
                 return answer.result(max(0.0, min(SLICE, until - time.monotonic())))
-            except requests.ReadTimeout:  # the socket's own limit
+            except requests.ReadTimeout as error:  # the socket's own limit
                 self.silent = True
-                raise
+                raise requests.ReadTimeout(f"no answer within {limit:g} s.") from error
             except StillWaiting as error:
-                if answer.done():  # meanwhile, or with an error of that kind
+                if answer.done() and not isinstance(answer.exception(), StillWaiting):  # meanwhile
+                    continue
+                if answer.done():
                     return answer.result()
                 if time.monotonic() >= until:
                     self.silent = True
