@@ -34,6 +34,13 @@ def test_a_plan_for_one_world_is_measured_on_the_host(plan: Path) -> None:
     assert (found.environments, found.iters, found.oversubscribe) == ({"mpich": sys.prefix}, 7, False)
 
 
+def test_both_sides_have_one_timing_gate_from_the_first_launch_on(plan: Path) -> None:
+    """With `auto` some launches would fall back to another, and those cannot be compared."""
+    assert plan_for_gate(str(plan), 2, {})[1].gate == "barrier"
+    plan.write_text(plan.read_text(encoding="utf-8") + 'gate = "roundtime"\n', encoding="utf-8")
+    assert plan_for_gate(str(plan), 2, {})[1].gate == "roundtime"
+
+
 def test_more_ranks_than_cores_are_allowed_and_said(plan: Path) -> None:
     _, found = plan_for_gate(str(plan), 4, {"launches": 9, "seed": 3})
     assert (found.ranks, found.oversubscribe, found.launches, found.seed) == ((4,), True, 9, 3)

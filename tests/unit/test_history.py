@@ -276,7 +276,8 @@ def test_since_leaves_out_what_changed_before(history: Collbench, tmp_path: Path
         assert history(path, "--fail-on", "slower", "--since", since).code == 1
     later = history(path, "--fail-on", "slower", "--since", night(11))
     assert later.code == 0 and later.out.startswith("1 change in 1 of 1 cell")
-    assert history(path, "--since", "2027-01-01").out.startswith("No change")
+    assert history(path, "--since", night(21)).out.startswith(f"No change beyond 2 % since {night(21)} in 1 cell")
+    assert history(path, "--since", "2027-01-01").out.startswith("No run since then")
 
 
 def test_a_check_never_passes_on_what_was_not_measured(history: Collbench, tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ class _History:
         """Of neighbouring runs, in all series together, where it is more than random orders have; else 0.
 
         Of values with the correlations r, r^2, ... the squared distance of neighbours is 2 (1 - r) variances, and that
-        of values with one between them 2 (1 - r^2): r is their ratio less 1.
+        of values with one between them 2 (1 - r^2): r is their ratio less 1. It is drawn towards 0 by what random
+        orders have, which is little of many cells and much of one.
         """
         near, far = np.zeros(len(self._keys)), np.zeros(len(self._keys))
         for number, trace in enumerate(self._traces):
@@ -147,8 +148,9 @@ class _History:
                 both = np.maximum(of_near + of_far, 1e-12)  # each series counts the same, whatever its spread
                 near, far = near + of_near / both, far + of_far / both
         found = (far / np.maximum(near, 1e-12)) ** 2 - 1
-        usual = np.quantile(found, 1 - ALPHA)
-        return float(min(found[0], MOST_CORRELATED)) if found[0] > max(usual, 0.0) else 0.0
+        usual = max(float(np.quantile(found, 1 - ALPHA)), 0.0)
+        measured = min(float(found[0]), MOST_CORRELATED)
+        return measured * (1 - (usual / measured) ** 4) if measured > usual else 0.0
 
     def _ordered(self, number: int, start: int, stop: int) -> NDArray[np.float32]:
         """The scores of these values in every order, [orders, values]."""

@@ -47,7 +47,10 @@ class Told:
 
 @dataclass(frozen=True)
 class History:
-    """`correlation` is that of neighbouring runs, as far as it is more than chance: what changes had to exceed."""
+    """`correlation` is that of neighbouring runs, as far as it is more than chance: what changes had to exceed.
+
+    `first` is the number of the first run whose changes are told.
+    """
 
     runs: RunsInTime
     cells: tuple[Told, ...]
@@ -55,6 +58,7 @@ class History:
     surroundings: Surroundings
     correlation: float
     margin: float
+    first: int = 0
 
 
 def history(path: Path, given: Sequence[str], margin: float) -> History:
@@ -88,4 +92,4 @@ def since(found: History, run: int) -> History:
     cells = tuple(
         replace(one, changes=tuple(change for change in one.changes if change.run >= run)) for one in found.cells
     )
-    return replace(found, cells=cells, events=tuple(event for event in found.events if event.run >= run))
+    return replace(found, cells=cells, first=run, events=tuple(event for event in found.events if event.run >= run))

@@ -23,6 +23,9 @@ from collbench.schema.plan import Plan, load_plan, read_document
 def plan_for_gate(text: str, ranks: int | None, changes: dict[str, Any]) -> tuple[Path, LaunchPlan]:
     """The plan that PLAN names, with `changes`; one for a single world becomes one of ranks on the host.
 
+    Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
+    could not be compared.
+
     Raises:
         PlanError, RequestError: it cannot be read, or has fewer launches than a verdict takes.
     """
@@ -33,6 +36,7 @@ def plan_for_gate(text: str, ranks: int | None, changes: dict[str, Any]) -> tupl
         plan = load_launch_plan(path, text)
     else:
         plan = _on_host(load_plan(path, text), ranks)
+    changes = {**changes, "gate": "barrier"} if plan.gate == "auto" else changes
     plan = check_launch_plan(msgspec.structs.replace(plan, **changes))
     if plan.launches < FEWEST:
         raise RequestError(

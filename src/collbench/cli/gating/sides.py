@@ -191,7 +191,10 @@ class _Watch:
         for side, asked in self._sides:
             new = side.records[self._seen[side.name] :]
             self._seen[side.name] = len(side.records)
-            if why := next(filter(None, (_in_vain(record, asked) for record in new)), ""):
+            why = next(filter(None, (_in_vain(record, asked) for record in new)), "")
+            if not why and new and all(record.status == "failed" for record in new):
+                why = f"everything failed ({new[0].reason})"
+            if why:
                 self._progress.say(f"# stopped: {side.name}: {why}")
                 return False
         return True

@@ -24,12 +24,18 @@ def sentence(history: History, names: Names) -> str:
     span = f"{counted(len(runs), 'run')}, {runs[0].day} to {runs[-1].day}"
     if not cells:
         return f"No cell has {FEWEST} runs yet, without which no change can be told: {span}"
+    if history.first >= len(runs):
+        return f"No run since then: {span}"
+    since = f" since {runs[history.first].day}" if history.first else ""
     if not history.events:
-        return f"No change beyond {history.margin * 100:g} % in {counted(len(cells), 'cell')} over {span}"
+        where = f"{since} in {counted(len(cells), 'cell')} over {span}"
+        if history.correlation >= TOLD:
+            return f"No change is established{where}; only large ones could be, because neighbouring runs are alike"
+        return f"No change beyond {history.margin * 100:g} %{where}"
     changed = sum(bool(told.changes) for told in cells)
     number = counted(len(history.events), "change")
     latest = "" if len(history.events) == 1 else "the latest: "
-    where = f"{changed} of {counted(len(cells), 'cell')} over {span}"
+    where = f"{changed} of {counted(len(cells), 'cell')}{since} over {span}"
     return f"{number} in {where}; {latest}{line(history.events[0], history, names)}"
 
 
