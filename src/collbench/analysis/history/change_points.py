@@ -36,6 +36,9 @@ DRAWN = (249, 999)
 _WORK = 3 * 10**8
 SEED = 1
 
+#: Random orders of ten cells and more have less correlation than this.
+_PRECISE = 0.35
+
 #: Above it neighbours are as good as equal, and every level is a matter of taste.
 MOST_CORRELATED = 0.9
 
@@ -138,8 +141,8 @@ class _History:
         """Of neighbouring runs, in all series together, where it is more than random orders have; else 0.
 
         Of values with the correlations r, r^2, ... the squared distance of neighbours is 2 (1 - r) variances, and that
-        of values with one between them 2 (1 - r^2): r is their ratio less 1. It is drawn towards 0 by what random
-        orders have, which is little of many cells and much of one.
+        of values with one between them 2 (1 - r^2): r is their ratio less 1. Of few cells, where random orders have
+        much of it too, it is drawn towards 0.
         """
         near, far = np.zeros(len(self._keys)), np.zeros(len(self._keys))
         for number, trace in enumerate(self._traces):
@@ -150,7 +153,9 @@ class _History:
         found = (far / np.maximum(near, 1e-12)) ** 2 - 1
         usual = max(float(np.quantile(found, 1 - ALPHA)), 0.0)
         measured = min(float(found[0]), MOST_CORRELATED)
-        return measured * (1 - (usual / measured) ** 4) if measured > usual else 0.0
+        if measured <= usual:
+            return 0.0
+        return measured if usual <= _PRECISE else measured * (1 - (usual / measured) ** 2)
 
     def _ordered(self, number: int, start: int, stop: int) -> NDArray[np.float32]:
         """The scores of these values in every order, [orders, values]."""
