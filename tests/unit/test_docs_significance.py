@@ -1,4 +1,4 @@
-"""The worked example of docs/statistics.md, computed: the page says what the program says."""
+"""The worked examples of docs/statistics.md and docs/significance.md, computed: they say what the program says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collbench.analysis.pairs import within
 from collbench.analysis.significance import Launches, p_values
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
+PAGE, DETAILS = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("statistics.md", "significance.md"))
 US = 1e-6
 
 
@@ -64,11 +64,11 @@ def test_the_cell_that_is_explained_is_as_the_page_says() -> None:
     (one,) = filter(_is_explained, found)
     assert one.verdict == "inconclusive" and one.ratio is not None and one.ratio.interval is not None
     percent = [round((value - 1) * 100) for value in (one.ratio.value, *one.ratio.interval)]
-    assert "**Why +{} % ({} .. {}) of 25 launches can be inconclusive**".format(*percent) in PAGE
+    words = " ".join(DETAILS.split())
+    assert "**Why +{} % ({} .. {}) of 25 launches can be inconclusive**".format(*percent) in words
     ratios = _ratios(one)
     low, high = [ratio for ratio in ratios if ratio < 0.5], [ratio for ratio in ratios if ratio > 4]
     assert (len(ratios), len(low), len(high), one.cells) == (25, 5, 3, 16)
-    words = " ".join(PAGE.split())
     assert (
         f"In 5 of the 25 blocks the ratio is {low[0]:.2f} to {low[-1]:.2f}, in 3 it is {high[0]:.1f} to {high[-1]:.1f}"
         in words

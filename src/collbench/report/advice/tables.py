@@ -105,7 +105,7 @@ def costs(advised: Advised) -> Table:
 def _of_many(question: Question) -> list[str]:
     many = len(question.options)
     return (
-        [f"best of {many} options: chosen partly by chance (docs/statistics.md, the best of many)"]
+        [f"best of {many} options: chosen partly by chance (docs/statistics.md#what-is-not-claimed)"]
         if many > MANY
         else []
     )
