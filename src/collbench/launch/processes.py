@@ -47,6 +47,11 @@ class HostProcess:
             return f"ended with exit code {code}"
         return f"{self.name} was ended by signal {-code} ({signal.strsignal(-code)})"
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.process.pid
+
     def end(self) -> None:
         """End it with all its children: by SIGTERM, then by SIGKILL."""
         for number in (signal.SIGTERM, signal.SIGKILL):
