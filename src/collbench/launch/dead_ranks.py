@@ -64,9 +64,7 @@ class DeadRanks:
     be out of sight, below a daemon that left its command.
     """
 
-    def __init__(
-        self, launcher: Argv, program: Argv, ranks: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, launcher: Argv, program: Argv, ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._launcher, self._program, self._ranks, self._clock = launcher, program, ranks, clock
         self._known = frozenset[int]()
         self._problem: str | None = None
