@@ -165,7 +165,7 @@ def test_a_rank_that_died_ends_the_wait_but_its_launcher_has_time_to_end(
     seen(launcher, running=1, ended=1)
     world = World(launcher)
     world.written = written
-    before = SELDOM if written else 0.5  # until it is looked at
+    before = 0.5 + (SELDOM if written else 0.0)  # until it is looked at
     assert world.said(before + ENDING - 0.5) is None
     assert world.said(0.5) == f"{how}, and mpirun did not end within 10 s of it"
 
@@ -272,6 +272,24 @@ def test_while_a_rank_writes_it_is_at_work(launched: Launched) -> None:
 
     assert world.said(120, write) is None
     assert world.said(11) is not None
+
+
+def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher, looks = launched(WORKS), list[float]()
+    world = World(launcher)
+
+    def look(*_: object) -> Seen:
+        looks.append(world.clock.now)
+        return Seen(frozenset(), ())
+
+    def write() -> None:
+        world.written += 1
+
+    monkeypatch.setattr(dead_ranks, "ranks_below", look)
+    assert world.said(60, write) is None
+    assert looks == []
+    assert world.said(60) is None
+    assert len(looks) == 60 / SELDOM
 
 
 def test_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:
