@@ -51,6 +51,7 @@ def test_what_is_known_as_harmless_is_not_in_the_tail() -> None:
 
 
 RULE = "-" * 74
+ELASTIC = "torch/distributed/elastic/multiprocessing/api.py:1002] failed"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,8 @@ RULE = "-" * 74
         ((RULE, "No component.", "Host:      vm", RULE, "No component.", "noise"), "No component. Host: vm"),
         (("a crash", RULE, "prterun noticed that process rank 0", "exited.", RULE), "a crash"),
         ((RULE, "prterun noticed that process rank 0", "exited.", RULE), "prterun noticed that process rank 0 exited."),
+        (("no memory", f"W1123 12:50:00.1 17 {ELASTIC}", "Traceback"), "no memory"),
+        ((f"E1123 12:50:00.1 17 {ELASTIC}", "Traceback"), f"E1123 12:50:00.1 17 {ELASTIC} Traceback"),
         (("x" * LONGEST_MESSAGE,), "x" * LONGEST_MESSAGE),
         (("x" * (LONGEST_MESSAGE + 1),), "x" * LONGEST_MESSAGE + " ..."),
         (("old", *map(str, range(MESSAGE_LINES))), " ".join(map(str, range(MESSAGE_LINES)))),

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 
 #: The most lines that are kept, and characters of each.
 MOST_LINES, LONGEST_LINE = 20_000, 2_000
@@ -18,9 +19,11 @@ MESSAGE_LINES, LONGEST_MESSAGE = 40, 450
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-#: A line between two messages of Open MPI or MPICH, and how a launcher begins that a rank has ended.
+#: A line between two messages of Open MPI or MPICH, and how a launcher begins that a rank has ended. What torchrun says
+#: of it are pages, the last in its output.
 _RULE = re.compile(r"[-=]{20,}")
 _LAUNCHER = re.compile(r"(prterun|mpirun|mpiexec) (detected|noticed)")
+_TORCHRUN = re.compile(r"[WE]\d{4} .*torch/distributed/elastic/")
 
 
 class Log:
@@ -54,8 +57,9 @@ class Log:
         """
         with self._lock:
             lines = [line for is_error, line in self._lines if is_error and line.strip() and not quiet(line)]
+        before = list(takewhile(lambda line: not _TORCHRUN.match(line), lines))
         messages: list[list[str]] = [[]]
-        for line in lines[-MESSAGE_LINES:]:
+        for line in (before or lines)[-MESSAGE_LINES:]:
             if _RULE.match(line):
                 messages.append([])
             else:
