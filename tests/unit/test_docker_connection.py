@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from contextlib import closing
@@ -201,3 +202,26 @@ def test_told_to_stop_nothing_more_is_begun_and_what_was_begun_is_waited_for() -
     with pytest.raises(Interrupted):
         each(act, range(6), 2, check)
     assert sorted(begun) == sorted(ended) == [0, 1]
+
+
+# Processes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "pid"),
+    [
+        ({"Pid": os.getpid(), "ContainerID": "/"}, os.getpid()),
+        ({"Pid": os.getpid(), "ContainerID": "0123456789abcdef"}, None),  # a number of another machine
+        ({"Pid": 0, "ContainerID": "0123456789abcdef"}, 0),  # it has not begun
+        ({"Pid": 1 << 30, "ContainerID": "/"}, None),
+        ({}, None),
+    ],
+)
+def test_a_process_is_of_this_machine_if_its_control_group_is_the_containers(
+    tmp_path: Path, told: dict[str, Any], pid: int | None
+) -> None:
+    def answer(method: str, path: str) -> Any:
+        return (200, VERSION) if path.endswith("/version") else (200, told) if "/exec/e1/json" in path else None
+
+    with made_engine(tmp_path, answer) as made, closing(Docker(made.host)) as engine:
+        assert engine._locate("e1") == pid

@@ -296,3 +296,14 @@ def test_who_does_not_end_when_asked_is_killed_with_its_children(
     child = written(pid)
     found.end()
     assert (found.code, gone(child)) == (-signal.SIGKILL, True)
+
+
+def test_a_child_in_a_session_of_its_own_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra's ranks have one, and a proxy that hangs does not end them."""
+    monkeypatch.setattr(processes, "STOP", 0.2)
+    pid = tmp_path / "pid"
+    inner = f"echo $$ > {pid}.part; mv {pid}.part {pid}; trap '' TERM; sleep 3600; :"
+    found = processes.execute(("sh", "-c", 'setsid -w sh -c "$1" & wait; :', "sh", inner), {}, Log())
+    child = written(pid)
+    found.end()
+    assert gone(child)

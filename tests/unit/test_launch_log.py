@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collbench.launch.log import LONGEST_LINE, MOST_LINES, TAIL, Log
+from collbench.launch.log import LONGEST_LINE, LONGEST_MESSAGE, MESSAGE_LINES, MOST_LINES, TAIL, Log
 
 
 def log_of(*lines: str, errors: tuple[str, ...] = ()) -> Log:
@@ -48,6 +48,36 @@ def test_the_tail_is_of_standard_error_where_something_was_said_there() -> None:
 def test_what_is_known_as_harmless_is_not_in_the_tail() -> None:
     log = log_of(errors=("noise 1", "bad", "noise 2"))
     assert log.tail(lambda line: line.startswith("noise")) == ("bad",)
+
+
+RULE = "-" * 74
+ELASTIC = "torch/distributed/elastic/multiprocessing/api.py:1002] failed"
+
+
+@pytest.mark.parametrize(
+    ("errors", "message"),
+    [
+        (
+            ("*** An error occurred in MPI_Init", "***    and that is fatal"),
+            "An error occurred in MPI_Init and that is fatal",
+        ),
+        ((RULE, "No component.", "Host:      vm", RULE, "No component.", "noise"), "No component. Host: vm"),
+        (("a crash", RULE, "prterun noticed that process rank 0", "exited.", RULE), "a crash"),
+        ((RULE, "prterun noticed that process rank 0", "exited.", RULE), "prterun noticed that process rank 0 exited."),
+        (("no memory", f"W1123 12:50:00.1 17 {ELASTIC}", "Traceback"), "no memory"),
+        ((f"E1123 12:50:00.1 17 {ELASTIC}", "Traceback"), f"E1123 12:50:00.1 17 {ELASTIC} Traceback"),
+        (("x" * LONGEST_MESSAGE,), "x" * LONGEST_MESSAGE),
+        (("x" * (LONGEST_MESSAGE + 1),), "x" * LONGEST_MESSAGE + " ..."),
+        (("old", *map(str, range(MESSAGE_LINES))), " ".join(map(str, range(MESSAGE_LINES)))),
+    ],
+)
+def test_the_librarys_own_message_is_one_line_of_standard_error(errors: tuple[str, ...], message: str) -> None:
+    found = log_of("output", errors=errors).library_message(lambda line: line == "noise")
+    assert found == f": {message}"
+
+
+def test_without_standard_error_there_is_no_message() -> None:
+    assert log_of("output", errors=(" ", RULE)).library_message() == ""
 
 
 def test_the_ranks_own_last_message_is_found() -> None:

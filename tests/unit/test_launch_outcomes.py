@@ -145,7 +145,7 @@ def test_a_launch_that_measured_every_case_and_ends_oddly_is_a_note_of_its_last_
 
 
 def test_a_case_that_failed_inside_explains_the_exit_code() -> None:
-    """With exit code 1 a case failed, which is recorded beside: there is nothing to add."""
+    """With exit code 1 a case failed, which is recorded beside: the records need no more. A line says so at once."""
 
     def play(command: FakeCommand) -> int:
         leave(command, MULTI)
@@ -159,7 +159,7 @@ def test_a_case_that_failed_inside_explains_the_exit_code() -> None:
     assert [(record.status, record.reason, record.notes) for record in heard.records] == [
         ("failed", "wrong result", ()), ("ok", None, ())
     ]  # fmt: skip
-    assert heard.said == [None]
+    assert heard.said == ["failed in 1 of 2 cases: wrong result"]
 
 
 def test_a_record_that_cannot_be_read_ends_the_launch_unless_it_had_failed_before() -> None:

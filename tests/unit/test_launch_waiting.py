@@ -29,6 +29,7 @@ class Command:
 
     codes: Iterator[int | None]
     last: int | None = None
+    pid: int | None = None
 
     @property
     def code(self) -> int | None:

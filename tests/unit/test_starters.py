@@ -63,6 +63,7 @@ def test_launches_in_one_network_listen_on_ports_of_their_own() -> None:
         ("mpich", "Abort(1) on node 0", False),
         ("openmpi", "[c0:00063] mca: bml: Using sm btl", True),
         ("openmpi", "[c0:00063] select: component ob1 selected", True),
+        ("openmpi", "[c0:00008] WARNING: local probe returned unhandled shell:unknown assuming bash", True),
         ("openmpi", "[c0:00063] *** An error occurred in MPI_Send", False),
         ("torch", "Setting OMP_NUM_THREADS environment variable", True),
         ("torch", " *****", True),

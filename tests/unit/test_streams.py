@@ -88,3 +88,11 @@ def test_once_it_is_stopped_an_end_is_no_news(last: Any) -> None:
     listening.join(60)
     assert (listening.is_alive(), watch()) == (False, None)
     assert (Execution("c0", 3).how, Execution("c0").code) == ("ended with exit code 3", None)
+
+
+def test_the_process_of_a_command_is_asked_for_until_it_is_known() -> None:
+    answers = iter((0, 0, 7))
+    known, elsewhere = Execution("c0", locate=lambda: next(answers)), Execution("c0", locate=iter((None,)).__next__)
+    assert [known.pid for _ in range(4)] == [None, None, 7, 7]
+    assert [elsewhere.pid for _ in range(2)] == [None, None]
+    assert Execution("c0").pid is None

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import LaunchFailed, RunReadError
+from collbench.launch.dead_ranks import DeadRanks
 from collbench.launch.engines.spec import OpenWorld
 from collbench.launch.folders.plain_files import open_folder, open_plain
 from collbench.launch.log import Log
@@ -67,12 +68,12 @@ def run_job(job: Job, log: Log, check: StopCheck, patience: Patience, written: C
         LaunchFailed: a box died, a daemon could not be started, the world took too long, or its exit code is not 0.
     """
     world, requests = job.world, Daemons(job, log)
-    head, *daemons = [world.execute(host, job.argv, variables, log) for host, variables in job.starts]
-    reason = None
+    started = [world.execute(host, job.argv, variables, log) for host, variables in job.starts]
+    head, dead, reason = started[0], DeadRanks(job.argv, world.program, job.ranks), None
     while head.code is None and reason is None:
         check()
-        daemons.extend(world.execute(request.host, ("sh", "-c", request.shell), {}, log) for request in requests.new())
-        reason = world.died() or patience.ended(written())
+        started.extend(world.execute(request.host, ("sh", "-c", request.shell), {}, log) for request in requests.new())
+        reason = world.died() or dead.ended(started, size := written()) or patience.ended(size)
         if reason is None:
             time.sleep(SELDOM if requests.complete else OFTEN)
     if head.code is not None:  # an engine may report 0 for a command whose container was killed

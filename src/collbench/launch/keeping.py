@@ -12,6 +12,7 @@ from collbench.launch.cells import Launch, LaunchCell
 from collbench.launch.harvest import Harvested, cut
 from collbench.schema.case import Case
 from collbench.schema.record import LOST, Record
+from collbench.units import counted
 
 
 class LaunchSink(Protocol):
@@ -37,7 +38,8 @@ class Keeper:
         self._beneath, self._each = beneath, each
         self._launch, self._crowded, self._notes, self._sink = launch, crowded, notes, sink
         self._missing = {case for case in expected if (placed(case, launch.cell), launch.number) not in known}
-        self._case_failed, self._measured = False, False
+        self._failed: list[str] = []  # reasons of cases
+        self._cases, self._measured = len(expected), False
 
     def add(self, harvested: Harvested, transport: str | None, failure: LaunchFailed | None = None) -> None:
         """A record of the launch; with the last one, how the launch ended.
@@ -46,13 +48,14 @@ class Keeper:
         every case was skipped ends so, and each record says why.
         """
         case = harvested.record.case
-        self._case_failed |= harvested.record.status == "failed"
+        if harvested.record.status == "failed":
+            self._failed.append(harvested.record.reason or "no reason")
         self._measured |= harvested.record.status == "ok"
         if case not in self._missing:
             return
         self._missing.remove(case)
         notes = self._notes
-        if failure is not None and not self._missing and self._measured and not self._case_failed:
+        if failure is not None and not self._missing and self._measured and not self._failed:
             notes += (cut(f"every case was measured, and then: {failure}"),)
         record = stamped(harvested.record, self._launch, transport, self._crowded, self._beneath)
         self._sink.add(msgspec.structs.replace(record, notes=(*record.notes, *notes)), harvested.samples)
@@ -72,7 +75,9 @@ class Keeper:
                 self._sink.add(stamped(record, self._launch, transport, False), None)
                 log = ()  # of this launch, once
             problem = f"failed: {reason}"
-        elif failure is not None and self._measured and not self._case_failed:
+        elif self._failed:
+            problem = f"failed in {len(self._failed)} of {counted(self._cases, 'case')}: {self._failed[0]}"
+        elif failure is not None and self._measured:
             problem = f"measured every case, and then: {cut(str(failure))}"
         self._sink.launched(self._launch, problem)
 

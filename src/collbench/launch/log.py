@@ -6,6 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 
 #: The most lines that are kept, and characters of each.
 MOST_LINES, LONGEST_LINE = 20_000, 2_000
@@ -13,7 +14,16 @@ MOST_LINES, LONGEST_LINE = 20_000, 2_000
 #: Last lines that go into a failed record.
 TAIL = 12
 
+#: Of how many last lines of standard error a library's message is made, and how many characters it has at most.
+MESSAGE_LINES, LONGEST_MESSAGE = 40, 450
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+#: A line between two messages of Open MPI or MPICH, and how a launcher begins that a rank has ended. What torchrun says
+#: of it are pages, the last in its output.
+_RULE = re.compile(r"[-=]{20,}")
+_LAUNCHER = re.compile(r"(prterun|mpirun|mpiexec) (detected|noticed)")
+_TORCHRUN = re.compile(r"[WE]\d{4} .*torch/distributed/elastic/")
 
 
 class Log:
@@ -39,6 +49,26 @@ class Log:
         """The last message of the ranks, as the end of a reason; empty where there is none."""
         messages = [line.partition("collbench: ")[2] for line in self.lines if line.startswith("collbench: ")]
         return f": {messages[-1]}" if messages else ""
+
+    def library_message(self, quiet: Callable[[str], bool] = lambda line: False) -> str:
+        """What standard error tells last, in one line, as the end of a reason: without `quiet` lines, each once.
+
+        What a launcher says of ranks that ended is left out where there is anything else.
+        """
+        with self._lock:
+            lines = [line for is_error, line in self._lines if is_error and line.strip() and not quiet(line)]
+        before = list(takewhile(lambda line: not _TORCHRUN.match(line), lines))
+        messages: list[list[str]] = [[]]
+        for line in (before or lines)[-MESSAGE_LINES:]:
+            if _RULE.match(line):
+                messages.append([])
+            else:
+                messages[-1].append(line.strip(" *"))
+        own = [message for message in messages if message and not _LAUNCHER.match(message[0])]
+        text = " ".join(" ".join(dict.fromkeys(line for message in own or messages for line in message)).split())
+        if not text:
+            return ""
+        return f": {text}" if len(text) <= LONGEST_MESSAGE else f": {text[:LONGEST_MESSAGE]} ..."
 
     def tail(self, quiet: Callable[[str], bool] = lambda line: False) -> tuple[str, ...]:
         """The last lines of standard error, or of standard output where that is empty; without `quiet` lines."""

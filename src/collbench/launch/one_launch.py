@@ -120,7 +120,8 @@ def _run_world(
     except Interrupted:
         raise
     except LaunchFailed as error:
-        return error.saying(f"{error}{log.message}")
+        said = log.message or ("" if engines.get(cell.engine).starts_ranks else log.library_message(starter.quiet))
+        return error.saying(f"{error}{said}")
     except CollbenchError as error:
         return LaunchFailed(str(error), log.tail(starter.quiet))
     except Exception as error:  # of this launch alone: the next one may go well

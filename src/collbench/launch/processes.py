@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import IO
 from collbench.errors import CollbenchError
 from collbench.launch.log import Log
 from collbench.launch.starters.starter import Argv
+from collbench.machine.children import descendants, runs
 from collbench.machine.parent import end_with_parent
 
 #: Longest wait for a process to end when told to (s).
@@ -47,14 +50,26 @@ class HostProcess:
             return f"ended with exit code {code}"
         return f"{self.name} was ended by signal {-code} ({signal.strsignal(-code)})"
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.process.pid
+
     def end(self) -> None:
-        """End it with all its children: by SIGTERM, then by SIGKILL."""
+        """End it with all its children: by SIGTERM, then by SIGKILL; those too that have a session of their own."""
+        below = descendants(self.pid) if self.process.poll() is None else []
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)
                 self.process.wait(STOP)
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
+        until = time.monotonic() + STOP
+        while (left := [child for child in below if runs(child)]) and time.monotonic() < until:
+            time.sleep(0.02)
+        for child in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child.number, signal.SIGKILL)
 
 
 def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:

@@ -112,6 +112,10 @@ class FakeCommand:
     def how(self) -> str:
         return f"ended with exit code {self.ended}"
 
+    @property
+    def pid(self) -> None:
+        """It is played."""
+
 
 Play = Callable[[FakeCommand], "Playing | int"]
 

@@ -75,6 +75,10 @@ class Running(Protocol):
     def how(self) -> str:
         """How it ended, for a message: `ended with exit code 1`."""
 
+    @property
+    def pid(self) -> int | None:
+        """Its process on this machine, while it runs; None where that is elsewhere or not known."""
+
 
 class OpenWorld(Protocol):
     """The boxes of a launch while they are there.

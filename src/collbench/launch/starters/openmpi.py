@@ -10,8 +10,8 @@ from collbench.machine.launcher import PMI
 
 _BTL = re.compile(r"mca: bml: Using (?P<btl>\w+) btl for send to")
 _PML = re.compile(r"select: component (?P<pml>\w+) selected|selected (?P<other>\w+) best priority")
-#: Lines that the variables below make Open MPI print.
-_OWN = re.compile(r"^\[[^\]]+:\d+\] (?:mca: |select: |btl:|selected |check:|\[\[)")
+#: Lines that the variables below make Open MPI print, and what it says of the shell where a relay stands in for ssh.
+_OWN = re.compile(r"^\[[^\]]+:\d+\] (?:mca: |select: |btl:|selected |check:|\[\[|WARNING: local probe returned)")
 
 
 def local(ranks: int, crowded: bool, program: Argv) -> Argv:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from collbench.launch.engines.docker.connection import Connection, objects, translated
@@ -50,7 +52,7 @@ class Docker(Connection):
             api = self.client.api
             number = api.exec_create(container, list(argv), environment=environment)["Id"]
             stream = api.exec_start(number, stream=True, demux=True)
-        execution = Execution(container)
+        execution = Execution(container, locate=partial(self._locate, number))
         threading.Thread(target=self._follow, args=(number, stream, execution, on_line), daemon=True).start()
         return execution
 
@@ -63,6 +65,15 @@ class Docker(Connection):
             code = -1 if exit_code is None else int(exit_code)
         execution.code = code
         execution.finished.set()
+
+    def _locate(self, number: str) -> int | None:
+        """The process of a command; None where its control group says that the engine's numbers are not ours."""
+        with contextlib.suppress(Exception):
+            told = self.client.api.exec_inspect(number)
+            pid = int(told["Pid"])
+            if pid == 0 or told["ContainerID"] in Path(f"/proc/{pid}/cgroup").read_text(encoding="ascii"):
+                return pid
+        return None
 
     @contextlib.contextmanager
     def watch_exits(self, *labels: str) -> Iterator[ExitWatch]:

@@ -14,11 +14,24 @@ OnLine = Callable[[bool, str], None]
 
 @dataclass
 class Execution:
-    """A command in a container. `code` is None while it runs; -1 when the engine lost it."""
+    """A command in a container. `code` is None while it runs; -1 when the engine lost it.
+
+    `locate` asks the engine for its process on this machine, when somebody wants to know: 0 until it has one.
+    """
 
     container: str
     code: int | None = None
     finished: threading.Event = field(default_factory=threading.Event)
+    locate: Callable[[], int | None] = lambda: None
+
+    _pid: int | None = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Its process on this machine; None where the engine is on another one."""
+        if self._pid == 0:
+            self._pid = self.locate()
+        return self._pid or None
 
     @property
     def how(self) -> str:

@@ -196,3 +196,7 @@ class K8sRanks:
     def how(self) -> str:
         what = "the launcher" if self.world.launch.by_ssh else "rank 0"
         return f"{what} ended with exit code {self._code}"
+
+    @property
+    def pid(self) -> None:
+        """On other machines."""

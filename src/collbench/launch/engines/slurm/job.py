@@ -188,6 +188,10 @@ class SlurmStep:
         said = of_srun(self.log.lines)
         return f"srun ended with exit code {self._code}{f': {said}' if said else ''}"
 
+    @property
+    def pid(self) -> None:
+        """On other machines."""
+
     def _follow(self, last: bool) -> None:
         with contextlib.suppress(OSError), (self.job.folder / f"log-{self.number}").open("rb") as file:
             file.seek(self._read)

@@ -1,0 +1,339 @@
+"""Ranks that have ended while their launcher runs: real processes, and time that a test lets pass."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.processes import wait_for
+from tests.unit.made_worlds import PLAN, carried_out, made
+
+from collbench.launch import dead_ranks, processes
+from collbench.launch.dead_ranks import ENDING, SELDOM, DeadRanks, Seen, ranks_below
+from collbench.launch.log import Log
+from collbench.launch.processes import HostProcess
+from collbench.machine.children import children
+
+PROGRAM = ("/opt/program", "run", "all")
+
+#: Its own command ends as the program does, as that of a real launcher. It never waits for a child.
+LAUNCHER = """
+import os, signal, sys, time
+
+def rank(script):
+    number = os.fork()
+    if not number:
+        os.execvp("sh", ["sh", "-c", script + "; exit", "run", "all"])
+    return number
+
+{body}
+time.sleep(3600)
+"""
+
+#: A rank at work, in a command of its own.
+WORKS = "rank('sleep 3600')"
+
+#: Ended ranks are waited for, so that nothing is seen of how they ended.
+REAPS = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+
+Launched = Callable[..., HostProcess]
+
+
+@pytest.fixture
+def launched() -> Iterator[Launched]:
+    """`launched(*lines)`: a launcher that does this, then nothing."""
+    begun: list[HostProcess] = []
+
+    def begin(*lines: str) -> HostProcess:
+        body = LAUNCHER.format(body="\n".join(lines))
+        begun.append(processes.execute((sys.executable, "-c", body, *PROGRAM[1:]), {}, Log()))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.end()
+
+
+class Clock:
+    """Time that a test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class World:
+    """A launcher that is looked at twice a second of the clock."""
+
+    def __init__(self, *started: Any, ranks: int = 2, launcher: tuple[str, ...] = ("bin/mpirun", *PROGRAM)) -> None:
+        self.started, self.clock, self.written = started, Clock(), 0
+        self.dead = DeadRanks(launcher, PROGRAM, ranks, self.clock)
+
+    def said(self, seconds: float, each: Callable[[], None] = lambda: None) -> str | None:
+        """What is said within so long."""
+        for _ in range(int(seconds * 2)):
+            self.clock.now += 0.5
+            each()
+            if (said := self.dead.ended(self.started, self.written)) is not None:
+                return said
+        return None
+
+
+def seen(launcher: HostProcess, running: int, ended: int = 0) -> Seen:
+    """So many ranks, once they are there."""
+
+    def there() -> bool:
+        now = ranks_below([launcher.pid], PROGRAM)
+        return (len(now.running), len(now.ended)) == (running, ended)
+
+    wait_for(there)
+    return ranks_below([launcher.pid], PROGRAM)
+
+
+def kill(number: int) -> None:
+    os.kill(number, signal.SIGKILL)
+
+
+# What is seen --------------------------------------------------------------------------------------------------------
+
+
+def test_ranks_are_seen_below_daemons_but_not_their_own_children(launched: Launched) -> None:
+    """A child that was just forked is none: it has its launcher's command, and may become a daemon."""
+    rank = "os.fork() or os.execvp('sh', ['sh', '-c', 'sleep 3600; exit', 'run', 'all'])"
+    daemon = f"import os, time; {rank}; time.sleep(3600)"
+    launcher = launched(
+        WORKS,
+        "os.fork() or time.sleep(3600)",
+        f"os.fork() or os.execvp(sys.executable, [sys.executable, '-c', {daemon!r}, 'a daemon'])",
+    )
+    assert seen(launcher, running=2).ended == ()
+    ranks = seen(launcher, running=2).running
+    wait_for(lambda: all(list(children(number)) for number in ranks))
+    assert ranks_below([launcher.pid], PROGRAM).running == ranks, "without what they sleep in"
+
+
+def test_how_children_ended_that_nobody_waited_for(launched: Launched) -> None:
+    launcher = launched("rank('exit 14')", "rank('kill -9 $$')", "rank('true')")
+    assert sorted(seen(launcher, running=0, ended=3).ended) == [0, 9, 14 << 8]
+    assert sorted((child.ended, child.status) for child in children(launcher.pid)) == [
+        (True, 0), (True, 9), (True, 14 << 8)
+    ]  # fmt: skip
+
+
+def test_a_process_whose_first_thread_has_ended_still_runs(launched: Launched) -> None:
+    """It is shown as one that has ended (proc(5))."""
+    thread = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(3600,)).start(); "
+        "ctypes.CDLL(None).syscall(60 if __import__('platform').machine() == 'x86_64' else 93, 0)"
+    )
+    launcher = launched(f"os.fork() or os.execvp(sys.executable, [sys.executable, '-c', {thread!r}])")
+
+    def shown() -> list[str]:
+        return [Path(f"/proc/{one.number}/stat").read_text() for one in children(launcher.pid)]
+
+    wait_for(lambda: any(") Z " in line for line in shown()))
+    assert [child.ended for child in children(launcher.pid)] == [False]
+
+
+def test_what_is_gone_has_no_children() -> None:
+    done = processes.execute(("true",), {}, Log())
+    wait_for(lambda: done.code is not None)
+    assert list(children(done.pid)) == []
+    assert ranks_below([done.pid], PROGRAM) == Seen(frozenset(), ())
+
+
+# What ends the wait --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ends", "how"), [
+    ("exit 14", "a rank ended with exit code 14"), ("kill -6 $$", "a rank was ended by signal 6 (Aborted)"),
+])  # fmt: skip
+@pytest.mark.parametrize("written", [0, 100])
+def test_a_rank_that_died_ends_the_wait_but_its_launcher_has_time_to_end(
+    launched: Launched, ends: str, how: str, written: int
+) -> None:
+    launcher = launched(WORKS, f"rank('{ends}')")
+    seen(launcher, running=1, ended=1)
+    world = World(launcher)
+    world.written = written
+    before = 0.5 + (SELDOM if written else 0.0)  # until it is looked at
+    assert world.said(before + ENDING - 0.5) is None
+    assert world.said(0.5) == f"{how}, and mpirun did not end within 10 s of it"
+
+
+def test_no_rank_is_left(launched: Launched) -> None:
+    """What ended the last one may be the launcher itself, so that is not named."""
+    launcher = launched("rank('exit 14')", "rank('kill -15 $$')")
+    seen(launcher, running=0, ended=2)
+    assert World(launcher).said(11) == "all ranks have ended, and mpirun did not end within 10 s of it"
+
+
+@pytest.mark.parametrize("running", [1, 0])
+def test_a_rank_that_is_gone_before_the_ranks_have_met(launched: Launched, running: int) -> None:
+    launcher = launched(REAPS, *[WORKS] * (running + 1))
+    world, ranks = World(launcher), sorted(seen(launcher, running + 1).running)
+    assert world.said(60) is None, "ranks that take long to start are there"
+    kill(ranks[0])
+    seen(launcher, running)
+    how = "a rank ended before the ranks had met" if running else "all ranks have ended"
+    assert world.said(11) == f"{how}, and mpirun did not end within 10 s of it"
+
+
+def test_a_launcher_that_outlives_ranks_that_ended_well(launched: Launched) -> None:
+    """But not where some of the ranks were never in sight: they may be at work."""
+    launcher = launched(REAPS, WORKS, WORKS)
+    world, more, ranks = World(launcher), World(launcher, ranks=3), seen(launcher, 2).running
+    world.written = more.written = 100
+    assert world.said(20) is None and more.said(20) is None
+    for rank in ranks:
+        kill(rank)
+    seen(launcher, 0)
+    assert world.said(16) == "all ranks have ended, and mpirun did not end within 10 s of it"
+    assert more.said(600) is None
+
+
+@dataclass
+class Command:
+    """A command beside the first one."""
+
+    code: int | None
+    pid: int | None = None
+
+    @property
+    def how(self) -> str:
+        return f"ended with exit code {self.code}"
+
+
+def test_a_command_beside_the_first_one_that_failed() -> None:
+    """A daemon, or a rank of its own where no launcher starts them: then nothing else is looked at."""
+    said = World(Command(None), Command(None), Command(3), launcher=PROGRAM).said(11)
+    assert said == (
+        "what was started beside rank 0 ended with exit code 3, and the others did not end within 10 s of it"
+    )
+    world = World(Command(None), Command(1))
+    world.written = 100
+    assert world.said(60) is None, "a case has failed"
+    assert World(Command(None), Command(0), Command(-1)).said(60) is None, "ended, and lost by the engine"
+    assert (World(Command(None), Command(1)).said(11) or "").endswith("and mpirun did not end within 10 s of it")
+
+
+# What does not -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_ranks_whose_run_is_over_while_others_write(launched: Launched, code: int) -> None:
+    """Hydra waits for its ranks when the last one has ended; until then those before it are zombies."""
+    launcher = launched(WORKS, f"rank('sleep 0.2; exit {code}')")
+    seen(launcher, running=1, ended=1)
+    world = World(launcher)
+    world.written = 100
+    assert world.said(600) is None
+
+
+def test_a_rank_that_is_gone_while_others_write(launched: Launched) -> None:
+    launcher = launched(REAPS, WORKS, WORKS)
+    world, ranks = World(launcher), sorted(seen(launcher, 2).running)
+    world.written = 100
+    assert world.said(20) is None
+    kill(ranks[1])
+    seen(launcher, 1)
+    assert world.said(600) is None
+
+
+def test_a_launcher_that_has_not_started_its_ranks(launched: Launched) -> None:
+    launcher = launched("os.fork() or os.execvp('sleep', ['sleep', '3600'])")
+    wait_for(lambda: list(children(launcher.pid)))
+    assert World(launcher).said(600) is None
+    assert World(Command(None)).said(600) is None, "on another machine"
+
+
+def test_children_of_a_rank_that_nothing_launches(launched: Launched) -> None:
+    rank = launched("rank('exit 14')")
+    seen(rank, running=0, ended=1)
+    assert World(rank, launcher=PROGRAM).said(600) is None
+
+
+def test_while_a_rank_writes_it_is_at_work(launched: Launched) -> None:
+    launcher = launched(WORKS, "rank('exit 14')")
+    seen(launcher, running=1, ended=1)
+    world = World(launcher)
+
+    def write() -> None:
+        world.written += world.clock.now % 5 == 0
+
+    assert world.said(120, write) is None
+    assert world.said(11) is not None
+
+
+def test_while_records_come_no_process_is_looked_at(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher, looks = launched(WORKS), list[float]()
+    world = World(launcher)
+
+    def look(*_: object) -> Seen:
+        looks.append(world.clock.now)
+        return Seen(frozenset(), ())
+
+    def write() -> None:
+        world.written += 1
+
+    monkeypatch.setattr(dead_ranks, "ranks_below", look)
+    assert world.said(60, write) is None
+    assert looks == []
+    assert world.said(60) is None
+    assert len(looks) == 60 / SELDOM
+
+
+def test_a_driver_that_was_stopped_has_not_waited(launched: Launched) -> None:
+    launcher = launched(WORKS, "rank('exit 14')")
+    seen(launcher, running=1, ended=1)
+    world = World(launcher)
+    for _ in range(10):
+        world.clock.now += 3600
+        assert world.dead.ended(world.started, 0) is None
+    assert world.said(2) is not None
+
+
+def test_a_launcher_that_notices_in_time(launched: Launched) -> None:
+    launcher = launched("signal.signal(signal.SIGUSR1, lambda *_: os.wait())", WORKS, "rank('exit 14')")
+    seen(launcher, running=1, ended=1)
+    world = World(launcher)
+    world.written = 100
+    assert world.said(SELDOM + ENDING - 1) is None
+    os.kill(launcher.pid, signal.SIGUSR1)
+    seen(launcher, running=1)
+    assert world.said(600) is None
+
+
+# In a launch ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_whose_ranks_have_died_is_a_failed_record_with_the_librarys_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its launcher is ended, though it would wait for an hour."""
+    monkeypatch.setattr(dead_ranks, "ENDING", 0.2)
+    plan = msgspec.structs.replace(PLAN, timeout="1h", launches=1)
+    dies = '(echo "[c0:1] mca: chatter"; echo "*** An error occurred in MPI_Init"; exit 14) >&2 & exec sleep 3600'
+    heard = carried_out(made(tmp_path, dies, plan))
+    reason = "all ranks have ended, and mpirun did not end within 0.2 s of it: An error occurred in MPI_Init"
+    assert [(record.status, record.reason) for record in heard.records] == [("failed", reason)]
+    assert heard.said == [f"failed: {reason}"]
+
+
+def test_a_launcher_that_stays_when_all_is_measured_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_ranks, "ENDING", 0.2)
+    monkeypatch.setattr(dead_ranks, "SELDOM", 0.2)
+    plan = msgspec.structs.replace(PLAN, timeout="1h", launches=1)
+    heard = carried_out(made(tmp_path, "good; sh -c 'kill -9 $$' & exec sleep 3600", plan))
+    assert [record.status for record in heard.records] == ["ok", "ok"]
+    late = "all ranks have ended, and mpirun did not end within 0.2 s of it"
+    assert heard.said == [f"measured every case, and then: {late}"]
