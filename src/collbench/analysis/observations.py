@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from collbench.analysis.clock import set_clock_step
 from collbench.analysis.sample_check import SampleCheck
@@ -26,6 +27,8 @@ from collbench.units import counted
 LEAST = 1e-12
 
 _NO_WORK = Work(amount=0)
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class Cell:
     medians: array[float] = field(default_factory=lambda: array("d"))
     means: array[float] = field(default_factory=lambda: array("d"))
     ways: list[How] = field(default_factory=list)
-    how: set[How] = field(default_factory=set)
+    how: Set[How] = frozenset()
     clock_step: float = 0.0
     until_decided: bool = False
     least: float = math.inf
@@ -64,14 +67,14 @@ class Cell:
     samples: int = 0
     late: int = 0
     repeated: int = 0
-    contended: set[int] = field(default_factory=set)
+    contended: Set[int] = frozenset()
     cpu: dict[int, tuple[float, float]] = field(default_factory=dict)
     repeatable: dict[str, set[float]] = field(default_factory=dict)
-    transports: set[str] = field(default_factory=set)
-    notes: set[str] = field(default_factory=set)
-    reasons: set[str] = field(default_factory=set)
-    slowed: set[str] = field(default_factory=set)
-    messages: set[tuple[int, ...]] = field(default_factory=set)
+    transports: Set[str] = frozenset()
+    notes: Set[str] = frozenset()
+    reasons: Set[str] = frozenset()
+    slowed: Set[str] = frozenset()
+    messages: Set[tuple[int, ...]] = frozenset()
     by_figure: dict[str, list[float]] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
 
@@ -96,10 +99,12 @@ class Cell:
         self.least = seconds.min if seconds.min < self.least else self.least  # min() takes twice as long
         self.most = seconds.max if seconds.max > self.most else self.most
         self.work = record.work
-        self.ways.append(way := how(record))
-        self.how.add(way)
+        way = how(record)
+        if way not in self.ways[-1:]:
+            self.how = _joined(self.how, (way,))
+        self.ways.append(way)
         if record.messages:
-            self.messages.add(record.messages)
+            self.messages = _joined(self.messages, (record.messages,))
         if record.check is not None:
             self._measured(record.check.figures)
         self._caution(record, launch)
@@ -111,7 +116,7 @@ class Cell:
         if record.lost:
             self.lost[launch] = record.reason or ""
         self.skipped += record.status == "skipped"
-        self.reasons.add(record.reason or record.status)
+        self.reasons = _joined(self.reasons, (record.reason or record.status,))
 
     def _found(self, launch: int) -> None:
         """A launch that was lost before has been measured now: it has not failed."""
@@ -119,7 +124,7 @@ class Cell:
         if reason is not None:
             self.failed -= 1
             if reason not in self.lost.values():
-                self.reasons.discard(reason)
+                self.reasons -= {reason}
 
     def _measured(self, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
@@ -130,7 +135,7 @@ class Cell:
         if record.check is not None:
             self._checked(record.check)
         if record.contended:
-            self.contended.add(launch)
+            self.contended = _joined(self.contended, (launch,))
         if record.oversubscribed:
             self.oversubscribed += 1
         if record.shared_gpu:
@@ -139,14 +144,14 @@ class Cell:
             self.samples += record.samples.n
             self.late += record.samples.invalid
         if record.notes:
-            self.notes.update(record.notes)
-        if record.transport:
-            self.transports.add(record.transport)
+            self.notes = _joined(self.notes, record.notes)
+        if record.transport and record.transport not in self.transports:
+            self.transports = _joined(self.transports, (record.transport,))
         if record.cpu is not None and record.samples is not None:
             taken = max(record.samples.n + record.samples.warmup, 1)
             self.cpu[launch] = ((record.cpu.user + record.cpu.system) / taken, record.cpu.wall / taken)
         for state in record.gpus:
-            self.slowed.update(state.before.throttled or (), state.after.throttled or ())
+            self.slowed = _joined(self.slowed, (*(state.before.throttled or ()), *(state.after.throttled or ())))
 
     def _checked(self, check: ResultCheck) -> None:
         self.unchecked += check.wrong is None
@@ -156,7 +161,7 @@ class Cell:
     def absorb(self, other: Cell, moved: int) -> None:
         """Add what another run measured of this case, its launch numbers moved up by so many."""
         self.launches.extend(launch + moved for launch in other.launches)
-        self.contended.update(launch + moved for launch in other.contended)
+        self.contended = _joined(self.contended, [launch + moved for launch in other.contended])
         self.cpu.update((launch + moved, used) for launch, used in other.cpu.items())
         self.medians.extend(other.medians)
         self.means.extend(other.means)
@@ -172,7 +177,7 @@ class Cell:
         self.clock_step = max(self.clock_step, other.clock_step)
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         for name in ("how", "transports", "notes", "reasons", "slowed", "messages"):
-            getattr(self, name).update(getattr(other, name))
+            setattr(self, name, _joined(getattr(self, name), getattr(other, name)))
 
     @property
     def figures(self) -> dict[str, float]:
@@ -180,9 +185,9 @@ class Cell:
         return {name: values[-1] for name, values in self.by_figure.items()}
 
     @property
-    def disturbed(self) -> set[int]:
+    def disturbed(self) -> Set[int]:
         """Launches of a program during which others used its cores: comparisons leave them out."""
-        return set() if self.case["backend"] else self.contended
+        return frozenset() if self.case["backend"] else self.contended
 
     def without(self, launches: Container[int]) -> Cell:
         """The cell as if these launches had not been measured."""
@@ -206,17 +211,15 @@ class Cell:
         return dict(zip(self.launches, self.medians, strict=True))
 
 
-_COUNTERS = (
-    "failed",
-    "skipped",
-    "wrong",
-    "unchecked",
-    "oversubscribed",
-    "shared_gpu",
-    "samples",
-    "late",
-    "repeated",
-)
+_COUNTERS = ("failed", "skipped", "wrong", "unchecked", "oversubscribed", "shared_gpu", "samples", "late", "repeated")
+
+
+def _joined(known: Set[T], new: Collection[T]) -> Set[T]:
+    """Both. Cells begin with one empty set that all share, because most of a hundred thousand have nothing to note."""
+    if isinstance(known, set):
+        known.update(new)
+        return known
+    return {*known, *new} if new else known
 
 
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:

@@ -238,7 +238,7 @@ def decode(line: bytes, what: str = "record") -> Record:
             contradicts itself; `what` names the place.
     """
     try:
-        record = _decode_current(line, what) if _CURRENT in line and is_plain(line) else None
+        record = _decode_current(line, what) if line.rfind(_CURRENT) >= 0 and is_plain(line) else None
         if record is None or record.schema != SCHEMA:
             record = _decode_other(line, what)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
