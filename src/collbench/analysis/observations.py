@@ -10,9 +10,9 @@ from array import array
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
 
 from collbench.analysis.clock import set_clock_step
+from collbench.analysis.marks import joined
 from collbench.analysis.sample_check import SampleCheck
 from collbench.analysis.sample_index import SampleIndex
 from collbench.analysis.ways import How, how
@@ -27,8 +27,6 @@ from collbench.units import counted
 LEAST = 1e-12
 
 _NO_WORK = Work(amount=0)
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -101,10 +99,10 @@ class Cell:
         self.work = record.work
         way = how(record)
         if way not in self.ways[-1:]:
-            self.how = _joined(self.how, (way,))
+            self.how = joined(self.how, (way,))
         self.ways.append(way)
         if record.messages:
-            self.messages = _joined(self.messages, (record.messages,))
+            self.messages = joined(self.messages, (record.messages,))
         if record.check is not None:
             self._measured(record.check.figures)
         self._caution(record, launch)
@@ -116,7 +114,7 @@ class Cell:
         if record.lost:
             self.lost[launch] = record.reason or ""
         self.skipped += record.status == "skipped"
-        self.reasons = _joined(self.reasons, (record.reason or record.status,))
+        self.reasons = joined(self.reasons, (record.reason or record.status,))
 
     def _found(self, launch: int) -> None:
         """A launch that was lost before has been measured now: it has not failed."""
@@ -135,7 +133,7 @@ class Cell:
         if record.check is not None:
             self._checked(record.check)
         if record.contended:
-            self.contended = _joined(self.contended, (launch,))
+            self.contended = joined(self.contended, (launch,))
         if record.oversubscribed:
             self.oversubscribed += 1
         if record.shared_gpu:
@@ -144,14 +142,14 @@ class Cell:
             self.samples += record.samples.n
             self.late += record.samples.invalid
         if record.notes:
-            self.notes = _joined(self.notes, record.notes)
+            self.notes = joined(self.notes, record.notes)
         if record.transport and record.transport not in self.transports:
-            self.transports = _joined(self.transports, (record.transport,))
+            self.transports = joined(self.transports, (record.transport,))
         if record.cpu is not None and record.samples is not None:
             taken = max(record.samples.n + record.samples.warmup, 1)
             self.cpu[launch] = ((record.cpu.user + record.cpu.system) / taken, record.cpu.wall / taken)
         for state in record.gpus:
-            self.slowed = _joined(self.slowed, (*(state.before.throttled or ()), *(state.after.throttled or ())))
+            self.slowed = joined(self.slowed, (*(state.before.throttled or ()), *(state.after.throttled or ())))
 
     def _checked(self, check: ResultCheck) -> None:
         self.unchecked += check.wrong is None
@@ -161,7 +159,7 @@ class Cell:
     def absorb(self, other: Cell, moved: int) -> None:
         """Add what another run measured of this case, its launch numbers moved up by so many."""
         self.launches.extend(launch + moved for launch in other.launches)
-        self.contended = _joined(self.contended, [launch + moved for launch in other.contended])
+        self.contended = joined(self.contended, [launch + moved for launch in other.contended])
         self.cpu.update((launch + moved, used) for launch, used in other.cpu.items())
         self.medians.extend(other.medians)
         self.means.extend(other.means)
@@ -177,7 +175,7 @@ class Cell:
         self.clock_step = max(self.clock_step, other.clock_step)
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         for name in ("how", "transports", "notes", "reasons", "slowed", "messages"):
-            setattr(self, name, _joined(getattr(self, name), getattr(other, name)))
+            setattr(self, name, joined(getattr(self, name), getattr(other, name)))
 
     @property
     def figures(self) -> dict[str, float]:
@@ -212,14 +210,6 @@ class Cell:
 
 
 _COUNTERS = ("failed", "skipped", "wrong", "unchecked", "oversubscribed", "shared_gpu", "samples", "late", "repeated")
-
-
-def _joined(known: Set[T], new: Collection[T]) -> Set[T]:
-    """Both. Cells begin with one empty set that all share, because most of a hundred thousand have nothing to note."""
-    if isinstance(known, set):
-        known.update(new)
-        return known
-    return {*known, *new} if new else known
 
 
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
