@@ -185,7 +185,7 @@ class Cell:
     @property
     def disturbed(self) -> Set[int]:
         """Launches of a program during which others used its cores: comparisons leave them out."""
-        return frozenset() if self.case["backend"] else self.contended
+        return frozenset() if not self.contended or self.case["backend"] else self.contended
 
     def without(self, launches: Container[int]) -> Cell:
         """The cell as if these launches had not been measured."""

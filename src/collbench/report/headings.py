@@ -60,7 +60,7 @@ def ranks(case: Case) -> str:
 def heading_key(case: Case) -> tuple[Any, ...]:
     """Equal for rows of one table, and ascending in the order of tables: everything but the size and the place."""
     what = frozenset(item for item in case.what.items() if item[0] not in _ROWS)
-    places = tuple((name, case[name]) for name in ("ranks", "hosts", *_PLACES))
+    places = tuple((name, getattr(case.where, name)) for name in ("ranks", "hosts", *_PLACES))
     return _key_of(case.workload, what, frozenset(case.how.items()), places)
 
 

@@ -84,15 +84,13 @@ def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
 
 def over_host(cell: Cell, host: Cell) -> str:
     """`1.72 (1.65 .. 1.80)`: the time over that of the host, in blocks that both have; empty where they have none."""
-    times, of_host = cell.by_launch, host.by_launch
-    disturbed = cell.disturbed | host.disturbed
-    common = [launch for launch in times if launch not in disturbed]
-    both = [launch for launch in common if of_host.get(launch, 0.0) > 0.0 and times[launch] > 0.0]
+    of_host, disturbed = host.by_launch, cell.disturbed | host.disturbed
+    times = zip(cell.launches, cell.medians, strict=True)
+    common = [(time, of_host.get(launch, 0.0)) for launch, time in times if launch not in disturbed]
+    both = [(time, of) for time, of in common if time > 0.0 and of > 0.0]
     if not both:
         return ""
-    steps = (cell.half_step, host.half_step)
-    estimated = ratio_in_blocks_of(cell)
-    ratio = estimated([times[launch] for launch in both], [of_host[launch] for launch in both], half_steps=steps)
+    ratio = ratio_in_blocks_of(cell)(*zip(*both, strict=True), half_steps=(cell.half_step, host.half_step))
     return f"{ratio.value:.2f}{interval(ratio.interval, '{:.2f}'.format)}"
 
 
