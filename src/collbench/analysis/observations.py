@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collbench.analysis.clock import set_clock_step
+from collbench.analysis.collector import without_collector
 from collbench.analysis.marks import joined
 from collbench.analysis.sample_check import SampleCheck
 from collbench.analysis.sample_index import SampleIndex
-from collbench.analysis.ways import How, how
+from collbench.analysis.ways import How, how, shortest_burst
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Experiment, Manifest
@@ -201,8 +202,7 @@ class Cell:
     @property
     def half_step(self) -> float:
         """Half of the clock's step in a time (s): a burst divides it by its operations."""
-        bursts = [float(value) for way in self.how for name, value in way if name == "burst"]
-        return self.clock_step / 2 / max(min(bursts, default=1.0), 1.0)
+        return self.clock_step / 2 / shortest_burst(frozenset(self.how))
 
     @property
     def by_launch(self) -> dict[int, float]:
@@ -294,6 +294,7 @@ def measured_some(manifest: Manifest) -> bool:
     return manifest.experiment is not None and manifest.experiment.until == "decided"
 
 
+@without_collector()
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, some: bool = False) -> int:
     """Add records to their cells, launch numbers moved up by `first`; returns the highest launch number.
 
@@ -312,8 +313,8 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, 
         last = max(last, launch)
         if record.status != "ok":
             without_time.add((record.case, launch))
-        if record.status == "failed" and not some:
-            failures[record.case.where, launch] = record
+            if record.status == "failed" and not some:
+                failures[record.case.where, launch] = record
     places: dict[Where, list[Cell]] = {where: [] for where, _ in failures}
     for case, cell in cells.items():
         if case.where in places:

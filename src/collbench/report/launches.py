@@ -85,12 +85,14 @@ def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
 def over_host(cell: Cell, host: Cell) -> str:
     """`1.72 (1.65 .. 1.80)`: the time over that of the host, in blocks that both have; empty where they have none."""
     of_host, disturbed = host.by_launch, cell.disturbed | host.disturbed
-    times = zip(cell.launches, cell.medians, strict=True)
-    common = [(time, of_host.get(launch, 0.0)) for launch, time in times if launch not in disturbed]
-    both = [(time, of) for time, of in common if time > 0.0 and of > 0.0]
-    if not both:
+    times = {
+        launch: time for launch, time in zip(cell.launches, cell.medians, strict=True)
+        if time > 0.0 and launch not in disturbed and of_host.get(launch, 0.0) > 0.0
+    }  # fmt: skip
+    if not times:
         return ""
-    ratio = ratio_in_blocks_of(cell)(*zip(*both, strict=True), half_steps=(cell.half_step, host.half_step))
+    steps, estimated = (cell.half_step, host.half_step), ratio_in_blocks_of(cell)
+    ratio = estimated([*times.values()], [of_host[launch] for launch in times], half_steps=steps)
     return f"{ratio.value:.2f}{interval(ratio.interval, '{:.2f}'.format)}"
 
 
