@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, zip_longest
 from statistics import median
 
+from collbench.analysis.collector import without_collector
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
 from collbench.analysis.sequential import ratio_in_blocks_of
@@ -26,6 +27,7 @@ _HEADERS = ("image", "policy", "isolation", "size\n(B)", "launches", "failed", "
             "launches: min .. max\n(us)", "over the host\n(95 % interval)", "transport")  # fmt: skip
 
 
+@without_collector()
 def summary(cells: Mapping[Case, Cell]) -> str:
     """Tables by collective, dtype, driver and ranks; in each the sizes in order, the host first."""
     text = ""
