@@ -336,18 +336,11 @@ def _taken(record: Record, what: str) -> Record:
 
 def _refuse_disorder(record: Record, what: str) -> None:
     """Quantiles that fall: somebody changed a summary, or another program computed it wrongly."""
-    _refuse_disorder_of("seconds", record.seconds, what)
-    _refuse_disorder_of("device", record.device, what)
-    for name, seconds in record.legs.items():
-        _refuse_disorder_of(name, seconds, what)
-
-
-def _refuse_disorder_of(name: str, seconds: Seconds | None, what: str) -> None:
-    if seconds is None or in_order(seconds):
-        return
-    values = ", ".join(f"{field} {getattr(seconds, field):g}" for field in ("min", "p50", "p95", "p99", "max"))
-    low, high = seconds.ci95
-    raise RunReadError(f"{what}: {name} are not in order: {values}, mean {seconds.mean:g}, ci95 {low:g} to {high:g} s.")
+    for name, seconds in (("seconds", record.seconds), ("device", record.device), *record.legs.items()):
+        if seconds is not None and not in_order(seconds):
+            values = ", ".join(f"{field} {getattr(seconds, field):g}" for field in ("min", "p50", "p95", "p99", "max"))
+            ends = "{:g} to {:g}".format(*seconds.ci95)
+            raise RunReadError(f"{what}: {name} are not in order: {values}, mean {seconds.mean:g}, ci95 {ends} s.")
 
 
 def _without_times(record: Record) -> Record:
