@@ -76,3 +76,11 @@ def test_a_wrong_result_is_that_of_its_case_alone(tmp_path: Path) -> None:
     cells: dict[Case, Cell] = {}
     collect([made_record(small, 0, US), made_record(large, 0, US), wrong], cells)
     assert [(cells[case].failed, cells[case].wrong) for case in (small, large)] == [(1, 1), (1, 0)]
+
+
+def test_the_shortest_burst_decides_on_what_the_clock_leaves_open() -> None:
+    found = Cell(made_case(), clock_step=8e-9)
+    assert found.half_step == 4e-9
+    for launch, burst in enumerate((20, 10)):
+        found.add(made_record(made_case(), launch, US, burst=burst), launch)
+        assert found.half_step == pytest.approx(4e-9 / burst)

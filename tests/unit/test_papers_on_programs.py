@@ -187,7 +187,7 @@ def test_what_others_are_compared_with_must_be_known(tmp_path: Path) -> None:
 def test_launches_on_several_devices_are_no_evidence(tmp_path: Path) -> None:
     observed = write(tmp_path / "run", [ioping("direct", 0.3)])
     for cell in observed.cells.values():
-        cell.transports.add("ext4 (vdb)")
+        cell.transports = {*cell.transports, "ext4 (vdb)"}
     found = judged("xu2017", observed)[7]
     assert "ext4 (vda) and ext4 (vdb) on the host, ext4 (vda) and ext4 (vdb) in containers" in found.why
 

@@ -38,6 +38,18 @@ def test_launches_of_one_case_share_it(first: Record) -> None:
     assert one.case is other.case
 
 
+def test_cases_in_one_place_share_it(first: Record) -> None:
+    """A hundred thousand cases in a few places."""
+    cases = [
+        first.case.having(size=size, policy=policy) for size, policy in ((8, "multi"), (16, "multi"), (8, "single"))
+    ]
+    one, other, elsewhere = (
+        records.decode(records.encode(msgspec.structs.replace(first, case=case))).case.where for case in cases
+    )
+    assert one is other
+    assert [one, elsewhere] == [cases[0].where, cases[2].where]
+
+
 def test_cases_that_differ_are_told_apart(first: Record) -> None:
     sizes = [
         records.decode(records.encode(msgspec.structs.replace(first, case=first.case.having(size=size)))).case["size"]

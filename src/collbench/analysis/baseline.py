@@ -131,9 +131,7 @@ def _cell(stored: BaselineCell, path: Path) -> Cell:
     cell = Cell(stored.case, launches=array("q", stored.launches), medians=array("d", stored.medians))
     cell.means, cell.work = array("d", stored.means), stored.work
     cell.ways = [stored.how[way] for way in stored.ways]
-    cell.how.update(stored.how)
-    cell.transports.update(stored.transports)
-    cell.contended.update(stored.contended)
+    cell.how, cell.transports, cell.contended = {*stored.how}, {*stored.transports}, {*stored.contended}
     cell.cpu.update(stored.cpu)
     cell.repeatable.update((name, set(values)) for name, values in stored.repeatable.items())
     return cell

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,14 +60,24 @@ def centre(values: ArrayLike, confidence: float = CONFIDENCE, half_step: float =
     value = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
     if n < FEWEST:
         return Estimate(value, None, n, half_step)
-    k = max(int(np.searchsorted(_binomial_cdf(n), (1 - confidence) / 2, side="right")), 1)
-    outer, inner = 1 - 2 * _binomial_cdf(n)[k - 1], 1 - 2 * _binomial_cdf(n)[min(k, (n - 1) // 2)]
-    share = 0.0 if outer <= inner else (outer - confidence) / (outer - inner)
-    weight = max(0.0, (n - k) * share / (k + (n - 2 * k) * share))  # of the inner pair
+    outside, inside, weight = _ends(n, confidence)
+    low = (1 - weight) * ordered[outside] + weight * ordered[inside]
+    high = (1 - weight) * ordered[n - 1 - outside] + weight * ordered[n - 1 - inside]
+    return Estimate(value, (low - half_step, high + half_step), n, half_step)
+
+
+@lru_cache
+def _ends(n: int, confidence: float) -> tuple[int, int, float]:
+    """The two order statistics between which the lower end of the interval of `centre` lies; the weight of the inner.
+
+    The upper end lies between those as far from the largest value.
+    """
+    cdf = _binomial_cdf(n)
+    k = max(int(np.searchsorted(cdf, (1 - confidence) / 2, side="right")), 1)
     inside = min(k, (n - 1) // 2)
-    low = (1 - weight) * ordered[k - 1] + weight * ordered[inside]
-    high = (1 - weight) * ordered[n - k] + weight * ordered[n - 1 - inside]
-    return Estimate(value, (float(low) - half_step, float(high) + half_step), n, half_step)
+    outer, inner = 1 - 2 * cdf[k - 1], 1 - 2 * cdf[inside]
+    share = 0.0 if outer <= inner else (outer - confidence) / (outer - inner)
+    return k - 1, inside, float(max(0.0, (n - k) * share / (k + (n - 2 * k) * share)))
 
 
 #: By how much (s) the times of both sides can be wrong, because the clock has steps: half a step each.

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collbench.analysis.clock import set_clock_step
+from collbench.analysis.collector import without_collector
+from collbench.analysis.marks import joined
 from collbench.analysis.sample_check import SampleCheck
 from collbench.analysis.sample_index import SampleIndex
-from collbench.analysis.ways import How, how
+from collbench.analysis.ways import How, how, shortest_burst
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
 from collbench.schema.manifest import Experiment, Manifest
@@ -48,7 +50,7 @@ class Cell:
     medians: array[float] = field(default_factory=lambda: array("d"))
     means: array[float] = field(default_factory=lambda: array("d"))
     ways: list[How] = field(default_factory=list)
-    how: set[How] = field(default_factory=set)
+    how: Set[How] = frozenset()
     clock_step: float = 0.0
     until_decided: bool = False
     least: float = math.inf
@@ -64,14 +66,14 @@ class Cell:
     samples: int = 0
     late: int = 0
     repeated: int = 0
-    contended: set[int] = field(default_factory=set)
+    contended: Set[int] = frozenset()
     cpu: dict[int, tuple[float, float]] = field(default_factory=dict)
     repeatable: dict[str, set[float]] = field(default_factory=dict)
-    transports: set[str] = field(default_factory=set)
-    notes: set[str] = field(default_factory=set)
-    reasons: set[str] = field(default_factory=set)
-    slowed: set[str] = field(default_factory=set)
-    messages: set[tuple[int, ...]] = field(default_factory=set)
+    transports: Set[str] = frozenset()
+    notes: Set[str] = frozenset()
+    reasons: Set[str] = frozenset()
+    slowed: Set[str] = frozenset()
+    messages: Set[tuple[int, ...]] = frozenset()
     by_figure: dict[str, list[float]] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
 
@@ -96,12 +98,12 @@ class Cell:
         self.least = seconds.min if seconds.min < self.least else self.least  # min() takes twice as long
         self.most = seconds.max if seconds.max > self.most else self.most
         self.work = record.work
-        self.ways.append(way := how(record))
-        self.how.add(way)
+        way = how(record)
+        if way not in self.ways[-1:]:
+            self.how = joined(self.how, (way,))
+        self.ways.append(way)
         if record.messages:
-            self.messages.add(record.messages)
-        if record.check is not None:
-            self._measured(record.check.figures)
+            self.messages = joined(self.messages, (record.messages,))
         self._caution(record, launch)
 
     def not_measured(self, record: Record, launch: int) -> None:
@@ -111,7 +113,7 @@ class Cell:
         if record.lost:
             self.lost[launch] = record.reason or ""
         self.skipped += record.status == "skipped"
-        self.reasons.add(record.reason or record.status)
+        self.reasons = joined(self.reasons, (record.reason or record.status,))
 
     def _found(self, launch: int) -> None:
         """A launch that was lost before has been measured now: it has not failed."""
@@ -119,18 +121,14 @@ class Cell:
         if reason is not None:
             self.failed -= 1
             if reason not in self.lost.values():
-                self.reasons.discard(reason)
-
-    def _measured(self, figures: Mapping[str, float]) -> None:
-        for name, value in figures.items():
-            self.by_figure.setdefault(name, []).append(value)
+                self.reasons -= {reason}
 
     def _caution(self, record: Record, launch: int) -> None:
         """Count what a reader of the number must know. Plain ifs: a million records are added in seconds."""
         if record.check is not None:
             self._checked(record.check)
         if record.contended:
-            self.contended.add(launch)
+            self.contended = joined(self.contended, (launch,))
         if record.oversubscribed:
             self.oversubscribed += 1
         if record.shared_gpu:
@@ -139,24 +137,26 @@ class Cell:
             self.samples += record.samples.n
             self.late += record.samples.invalid
         if record.notes:
-            self.notes.update(record.notes)
-        if record.transport:
-            self.transports.add(record.transport)
+            self.notes = joined(self.notes, record.notes)
+        if record.transport and record.transport not in self.transports:
+            self.transports = joined(self.transports, (record.transport,))
         if record.cpu is not None and record.samples is not None:
             taken = max(record.samples.n + record.samples.warmup, 1)
             self.cpu[launch] = ((record.cpu.user + record.cpu.system) / taken, record.cpu.wall / taken)
         for state in record.gpus:
-            self.slowed.update(state.before.throttled or (), state.after.throttled or ())
+            self.slowed = joined(self.slowed, (*(state.before.throttled or ()), *(state.after.throttled or ())))
 
     def _checked(self, check: ResultCheck) -> None:
         self.unchecked += check.wrong is None
         for name, value in check.repeatable.items():
             self.repeatable.setdefault(name, set()).add(value)
+        for name, value in check.figures.items():
+            self.by_figure.setdefault(name, []).append(value)
 
     def absorb(self, other: Cell, moved: int) -> None:
         """Add what another run measured of this case, its launch numbers moved up by so many."""
         self.launches.extend(launch + moved for launch in other.launches)
-        self.contended.update(launch + moved for launch in other.contended)
+        self.contended = joined(self.contended, [launch + moved for launch in other.contended])
         self.cpu.update((launch + moved, used) for launch, used in other.cpu.items())
         self.medians.extend(other.medians)
         self.means.extend(other.means)
@@ -172,7 +172,7 @@ class Cell:
         self.clock_step = max(self.clock_step, other.clock_step)
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
         for name in ("how", "transports", "notes", "reasons", "slowed", "messages"):
-            getattr(self, name).update(getattr(other, name))
+            setattr(self, name, joined(getattr(self, name), getattr(other, name)))
 
     @property
     def figures(self) -> dict[str, float]:
@@ -180,9 +180,9 @@ class Cell:
         return {name: values[-1] for name, values in self.by_figure.items()}
 
     @property
-    def disturbed(self) -> set[int]:
+    def disturbed(self) -> Set[int]:
         """Launches of a program during which others used its cores: comparisons leave them out."""
-        return set() if self.case["backend"] else self.contended
+        return frozenset() if not self.contended or self.case["backend"] else self.contended
 
     def without(self, launches: Container[int]) -> Cell:
         """The cell as if these launches had not been measured."""
@@ -198,25 +198,14 @@ class Cell:
     @property
     def half_step(self) -> float:
         """Half of the clock's step in a time (s): a burst divides it by its operations."""
-        bursts = [float(value) for way in self.how for name, value in way if name == "burst"]
-        return self.clock_step / 2 / max(min(bursts, default=1.0), 1.0)
+        return self.clock_step / 2 / shortest_burst(frozenset(self.how))
 
     @property
     def by_launch(self) -> dict[int, float]:
         return dict(zip(self.launches, self.medians, strict=True))
 
 
-_COUNTERS = (
-    "failed",
-    "skipped",
-    "wrong",
-    "unchecked",
-    "oversubscribed",
-    "shared_gpu",
-    "samples",
-    "late",
-    "repeated",
-)
+_COUNTERS = ("failed", "skipped", "wrong", "unchecked", "oversubscribed", "shared_gpu", "samples", "late", "repeated")
 
 
 def methods(cells: Iterable[Cell]) -> dict[str, set[str]]:
@@ -301,6 +290,7 @@ def measured_some(manifest: Manifest) -> bool:
     return manifest.experiment is not None and manifest.experiment.until == "decided"
 
 
+@without_collector()
 def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, some: bool = False) -> int:
     """Add records to their cells, launch numbers moved up by `first`; returns the highest launch number.
 
@@ -319,8 +309,8 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, 
         last = max(last, launch)
         if record.status != "ok":
             without_time.add((record.case, launch))
-        if record.status == "failed" and not some:
-            failures[record.case.where, launch] = record
+            if record.status == "failed" and not some:
+                failures[record.case.where, launch] = record
     places: dict[Where, list[Cell]] = {where: [] for where, _ in failures}
     for case, cell in cells.items():
         if case.where in places:

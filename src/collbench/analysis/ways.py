@@ -24,3 +24,10 @@ def _named(
     if in_place is not None:
         facts["place"] = "in" if in_place else "out"
     return tuple((name, str(value)) for name, value in facts.items() if value is not None)
+
+
+@lru_cache
+def shortest_burst(ways: frozenset[How]) -> float:
+    """The fewest operations of a sample, at least 1."""
+    bursts = [float(value) for way in ways for name, value in way if name == "burst"]
+    return max(min(bursts, default=1.0), 1.0)

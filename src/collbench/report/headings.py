@@ -8,7 +8,7 @@ from typing import Any
 
 from collbench.report.parameters import is_program, own_names, row_words, without_columns
 from collbench.schema.axes import AXES, Value, step_order
-from collbench.schema.case import Case
+from collbench.schema.case import Case, Where
 from collbench.schema.policy import PolicyOrder, policy_order
 from collbench.units import counted
 
@@ -60,7 +60,7 @@ def ranks(case: Case) -> str:
 def heading_key(case: Case) -> tuple[Any, ...]:
     """Equal for rows of one table, and ascending in the order of tables: everything but the size and the place."""
     what = frozenset(item for item in case.what.items() if item[0] not in _ROWS)
-    places = tuple((name, case[name]) for name in ("ranks", "hosts", *_PLACES))
+    places = tuple((name, getattr(case.where, name)) for name in ("ranks", "hosts", *_PLACES))
     return _key_of(case.workload, what, frozenset(case.how.items()), places)
 
 
@@ -84,7 +84,11 @@ def _key_of(
 
 def place_order(case: Case) -> tuple[str, str, bool, PolicyOrder, int, str]:
     """Image by image, near memory before far: from the host through one container to the most isolated."""
-    where = case.where
+    return _order_of(case.where)
+
+
+@lru_cache(maxsize=4096)  # few places, a hundred thousand cells
+def _order_of(where: Where) -> tuple[str, str, bool, PolicyOrder, int, str]:
     affinity = "" if where.affinity == "near" else where.affinity
     step = step_order(where.isolation)
     return (where.image or "", affinity, not where.on_host, policy_order(where.policy), step, where.seccomp)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, zip_longest
 from statistics import median
 
+from collbench.analysis.collector import without_collector
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
 from collbench.analysis.sequential import ratio_in_blocks_of
@@ -26,6 +27,7 @@ _HEADERS = ("image", "policy", "isolation", "size\n(B)", "launches", "failed", "
             "launches: min .. max\n(us)", "over the host\n(95 % interval)", "transport")  # fmt: skip
 
 
+@without_collector()
 def summary(cells: Mapping[Case, Cell]) -> str:
     """Tables by collective, dtype, driver and ranks; in each the sizes in order, the host first."""
     text = ""
@@ -84,15 +86,15 @@ def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
 
 def over_host(cell: Cell, host: Cell) -> str:
     """`1.72 (1.65 .. 1.80)`: the time over that of the host, in blocks that both have; empty where they have none."""
-    times, of_host = cell.by_launch, host.by_launch
-    disturbed = cell.disturbed | host.disturbed
-    common = [launch for launch in times if launch not in disturbed]
-    both = [launch for launch in common if of_host.get(launch, 0.0) > 0.0 and times[launch] > 0.0]
-    if not both:
+    of_host, disturbed = host.by_launch, cell.disturbed | host.disturbed
+    times = {
+        launch: time for launch, time in zip(cell.launches, cell.medians, strict=True)
+        if time > 0.0 and launch not in disturbed and of_host.get(launch, 0.0) > 0.0
+    }  # fmt: skip
+    if not times:
         return ""
-    steps = (cell.half_step, host.half_step)
-    estimated = ratio_in_blocks_of(cell)
-    ratio = estimated([times[launch] for launch in both], [of_host[launch] for launch in both], half_steps=steps)
+    steps, estimated = (cell.half_step, host.half_step), ratio_in_blocks_of(cell)
+    ratio = estimated([*times.values()], [of_host[launch] for launch in times], half_steps=steps)
     return f"{ratio.value:.2f}{interval(ratio.interval, '{:.2f}'.format)}"
 
 

@@ -75,7 +75,7 @@ def format_us(seconds: float) -> str:
 
 def four_digits(value: float) -> str:
     """At most three decimals: `0.412`, `12.35`, `1234`."""
-    return f"{value:.{sum(value < bound for bound in (10, 100, 1000))}f}"
+    return f"{value:.{(value < 10) + (value < 100) + (value < 1000)}f}"
 
 
 def format_rate(gigabytes: float | None) -> str:

@@ -81,6 +81,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         for settings in (self.what, self.how):
+            if not settings:
+                continue
             if len(settings) > MOST_SETTINGS:
                 raise ValueError(f"{len(settings)} settings; a case has at most {MOST_SETTINGS}")
             if not all(settings.values()):  # every neutral value is null, false, 0 or empty
