@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
@@ -13,6 +14,7 @@ from tests.unit.made_runs import Entry, made_case, made_failure, made_record, sp
 from collbench.analysis.gate.answers import Judgement, judge
 from collbench.analysis.gate.doubts import ACCEPTABLE
 from collbench.analysis.observations import observe
+from collbench.errors import RunReadError
 from collbench.schema.gate_plan import read_gate_plan
 from collbench.schema.record import ResultCheck, Samples
 
@@ -170,7 +172,10 @@ def test_cells_that_nobody_planned_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_cells_passes_nothing(tmp_path: Path) -> None:
-    assert judged(made_gate(tmp_path, GOOD, GOOD, planned=[])).code == 4
+    with pytest.raises(RunReadError, match="damaged, or not written by collbench gate: it has no cells"):
+        judged(made_gate(tmp_path, GOOD, GOOD, planned=[]))
+    nothing = msgspec.structs.replace(read_gate_plan(made_gate(tmp_path / "x", GOOD, GOOD)), cells=())
+    assert judge(nothing, observe(tmp_path / "base"), observe(tmp_path / "other"), 0.02).code == 4
 
 
 def test_broken_cells_come_first_among_those_without_an_answer(tmp_path: Path) -> None:

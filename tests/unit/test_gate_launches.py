@@ -13,6 +13,7 @@ import pytest
 from tests.unit.conftest import Answer, Collbench
 from tests.unit.made_worlds import good
 
+from collbench.cli.gating.writing import FILES
 from collbench.errors import RunWriteError
 from collbench.launch.cells import cases_in
 from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, FakeWorld
@@ -22,6 +23,7 @@ from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record, Samples
 from collbench.schema.store import RunWriter, read_run
 from collbench.schema.summary import summarise
+from collbench.timing import _loop
 
 TOML = """
 collectives = ["bcast"]
@@ -157,20 +159,55 @@ def test_what_is_accepted_is_said(engine: Engine, here: Collbench) -> None:
 def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench) -> None:
     engine.stop_at = 21
     stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")
-    assert stopped.code == 130
+    assert stopped.code == 4
     assert "continue: --resume kept" in stopped.err
-    assert not Path("kept/gate.json").exists()
+    first = "gate: incomplete: interrupted after 5 of 8 blocks; --resume kept goes on; 4 of 4 cells not answered"
+    assert stopped.out.startswith(first)
     early = here("gate", "kept")
-    assert (early.code, "incomplete" in early.out) == (4, True)
-    assert Path("kept/gate.json").exists()
-    engine.stop_at = 22
-    assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 130
-    assert not Path("kept/gate.json").exists()  # nobody shall take it for the answer of all launches
+    assert (early.code, early.out) == (4, stopped.out)
+    assert {
+        name: "interrupted after 5 of 8 blocks" in Path("kept", name).read_text() for name in FILES
+    } == dict.fromkeys(FILES, True)
+    engine.stop_at = 24
+    again = here("gate", "plan.toml", *SIDES, "--resume", "kept")
+    assert (again.code, "interrupted after 6 of 8 blocks" in again.out) == (4, True)
     engine.stop_at = None
-    assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 0
+    ended = here("gate", "plan.toml", *SIDES, "--resume", "kept")
+    assert (ended.code, "interrupted" in ended.out) == (0, False)
+    assert json.loads(Path("kept/gate.json").read_text())["unfinished"] is None
     assert len(engine.worlds) == 32
     launches = [record.launch for record in read_run(Path("kept/base")).records]
     assert sorted(launches) == [number for number in range(8) for _ in range(4)]
+
+
+def test_an_interrupted_gate_passes_and_loses_nothing(engine: Engine, here: Collbench) -> None:
+    """Fewer launches than were planned are looked at too early; until decided, others may still differ."""
+    engine.takes, engine.stop_at = slow, 28
+    found = here("gate", "plan.toml", *SLOW, "--launches", "40", "--until", "decided", "--out", "kept")
+    assert found.code == 4
+    assert found.out.startswith("gate: incomplete: interrupted after 7 of at most 40 blocks; --resume kept goes on; ")
+    engine.worlds.clear()
+    engine.stop_at = 30
+    lost = here("gate", "plan.toml", *SLOW, "--out", "fixed")
+    assert (lost.code, "; 2 losses so far: " in lost.out.splitlines()[0]) == (4, True), lost.out
+
+
+def test_what_is_interrupted_before_both_runs_have_begun_has_no_answer(
+    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collbench.cli.gating.sides.prepare_expanded", stopped)
+    found = here("gate", "plan.toml", *SIDES, "--out", "kept")
+    assert (found.code, found.out) == (130, "")
+
+
+@pytest.mark.parametrize("out", ["/proc/none/x", "plan.toml/x"])
+def test_a_folder_that_cannot_be_made_is_a_wrong_request(engine: Engine, here: Collbench, out: str) -> None:
+    found = here("gate", "plan.toml", "--out", out)
+    assert (found.code, engine.worlds) == (2, [])
+    assert f"--out {out}: " in found.err and "Nothing was measured. Name another folder" in found.err
 
 
 def test_other_sides_do_not_go_on_with_a_gate(engine: Engine, here: Collbench) -> None:
@@ -237,7 +274,7 @@ def test_a_library_that_no_rank_loads_ends_the_gate_after_its_first_block(
     engine: Engine, here: Collbench, tmp_path: Path
 ) -> None:
     library = tmp_path / "libours.so.1"
-    library.write_text("not ELF")
+    library.write_bytes(Path(_loop.__file__).read_bytes())
     found = here("gate", "plan.toml", "--other", f"lib={library}")
     assert (found.code, len(engine.worlds)) == (4, 4)
     assert "not verified: base: its ranks do not tell which libours.so they loaded" in found.out
@@ -258,7 +295,7 @@ WRONG_REQUESTS = {
     "no variable": (("--base", "env=A"), "write env=A=VALUE"),
     "a bad variable": (("--other", "env=A-B=1"), "other: variables: 'A-B'"),
     "no file": (("--other", "lib=/nowhere/libx.so"), "/nowhere/libx.so: No such file"),
-    "no library": (("--other", "lib=/etc/hostname"), "name a library by its whole path"),
+    "no library": (("--other", "lib=/etc/hostname"), "is not an ELF file, so no shared library"),
     "no image of the plan": (("--other", "image=mpich=x"), "the plan's images are openmpi"),
     "ranks": (("-n", "2"), "a launch plan says itself"),
 }  # fmt: skip

@@ -41,10 +41,17 @@ def waited(cells: Sequence[Cell]) -> list[str]:
     return [f"tasks waited for a CPU during {contended} of {launches} measurements"] if contended else []
 
 
-def unlike(cells: Sequence[Cell]) -> list[str]:
-    """The line that launches of a cell differ by more than half, if they do in any that has enough for a verdict."""
-    wide = [cell for cell in cells if len(cell.medians) >= FEWEST and max(cell.medians) > 1.5 * min(cell.medians)]
+def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
+    """The line that launches of a cell differ by more than half, if they do in any that has enough for a verdict.
+
+    Each cell is given by its sides, one or both.
+    """
+    wide = [sides for sides in cells if any(map(_unlike, sides))]
     return [f"in {len(wide)} of {len(cells)} cells launches differ by more than half: see the samples"] if wide else []
+
+
+def _unlike(side: Cell) -> bool:
+    return len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
 
 
 def image_and_place(cell: Cell) -> str:
