@@ -97,7 +97,7 @@ def test_what_is_not_comparable_has_the_ratio_of_medians(tmp_path: Path) -> None
 def test_cells_are_counted_and_not_their_sides(here: Collbench, tmp_path: Path) -> None:
     wide = [time * (1 + number % 2) for number, time in enumerate(spread(1e-6))]
     found = here("gate", made_gate(tmp_path / "gate", {SMALL: wide}, {SMALL: spread(1e-6)}))
-    assert "in 1 of 1 cells launches differ by more than half" in found.out
+    assert "in 1 of 1 cell launches differ by more than half" in found.out
 
 
 def test_the_sentence_without_an_answer_says_why(tmp_path: Path) -> None:

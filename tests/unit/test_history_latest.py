@@ -13,6 +13,7 @@ from tests.unit.made_runs import host, made_case
 
 from collbench.analysis.history.change_points import Level, Trace
 from collbench.analysis.history.latest import outside
+from collbench.cli.output_file import amount
 
 SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))
 QUIET = steps((1e-5, 20))
@@ -103,5 +104,23 @@ def named(values: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> bool:
 def test_few_pages_of_alike_runs_tell_their_latest(runs: int) -> None:
     """At most 5 % of them, whether noise is normal or has far outliers; of 400, more than 34 would hardly be chance."""
     draw = np.random.default_rng(1)
-    for noise in (lambda: draw.normal(0, 0.05, (runs, 10)), lambda: 0.02 * draw.standard_t(2, (runs, 10))):
-        assert sum(named(noise()) for _ in range(400)) <= 34
+    shape = (runs, 10)
+    assert sum(named(draw.normal(0, 0.05, shape)) for _ in range(400)) <= 34
+    assert sum(named(0.02 * draw.standard_t(2, shape)) for _ in range(400)) <= 34
+
+
+def test_a_page_that_cannot_be_written_is_a_wrong_request(history: Collbench, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "n", {SMALL: QUIET[:8]})
+    nowhere, folder = tmp_path / "none" / "x.html", tmp_path / "is.html"
+    folder.mkdir()
+    for page, words in ((nowhere, f"there is no folder {nowhere.parent}"), (folder, "is a folder. Name a file.")):
+        found = history(path, "-o", page)
+        assert (found.code, found.out) == (2, "")
+        assert found.err.startswith(f"collbench: -o {page}: {words}") and found.err.count("\n") == 1
+
+
+def test_the_size_of_a_page_is_told_as_that_of_a_report(history: Collbench, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    found = history(write_history(tmp_path / "n", {SMALL: QUIET[:8]}), "-o", page)
+    assert found.err == f"collbench: {page}: {amount(page.stat().st_size)}\n"
+    assert (amount(26_500), amount(412_000)) == ("27 kB", "0.4 MB")

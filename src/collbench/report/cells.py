@@ -9,7 +9,7 @@ from collbench.analysis.observations import Cell
 from collbench.report.headings import heading, operation
 from collbench.report.remarks import OVERSUBSCRIBED, SHARED_GPU
 from collbench.schema.case import Case
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 #: The share of late samples above which a caution mentions them.
 LATE = 0.1
@@ -47,7 +47,11 @@ def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
     Each cell is given by its sides, one or both.
     """
     wide = [sides for sides in cells if any(map(_unlike, sides))]
-    return [f"in {len(wide)} of {len(cells)} cells launches differ by more than half: see the samples"] if wide else []
+    return (
+        [f"in {len(wide)} of {counted(len(cells), 'cell')} launches differ by more than half: see the samples"]
+        if wide
+        else []
+    )
 
 
 def _unlike(side: Cell) -> bool:

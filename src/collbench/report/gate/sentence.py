@@ -36,7 +36,8 @@ class _Form(NamedTuple):
         return self.quote(shortened(text, self.longest))
 
 
-_FORMS = (_Form(3, 160, True), _Form(3, 160, False), _Form(3, 80, False), _Form(2, 60, False), _Form(1, 40, False))
+_FORMS = (_Form(3, 160, True), *(_Form(3, longest, False) for longest in (160, 130, 100, 80)),
+          _Form(2, 60, False), _Form(1, 40, False))  # fmt: skip
 
 
 def sentence(judgement: Judgement, names: Names, quote: Callable[[str], str] = str) -> str:
