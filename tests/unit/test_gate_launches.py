@@ -203,6 +203,19 @@ def test_what_is_interrupted_before_both_runs_have_begun_has_no_answer(
     assert (found.code, found.out) == (130, "")
 
 
+def test_an_interruption_before_anything_is_launched_again_is_no_answer_of_the_gate_before(
+    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert here("gate", "plan.toml", *SIDES, "--out", "kept").code == 0
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collbench.cli.gating.sides.prepare_expanded", stopped)
+    found = here("gate", "plan.toml", *SIDES, "--resume", "kept")
+    assert (found.code, found.out) == (130, "")
+
+
 @pytest.mark.parametrize("out", ["/proc/none/x", "plan.toml/x"])
 def test_a_folder_that_cannot_be_made_is_a_wrong_request(engine: Engine, here: Collbench, out: str) -> None:
     found = here("gate", "plan.toml", "--out", out)
