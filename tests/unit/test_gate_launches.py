@@ -3,104 +3,24 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.unit.conftest import Answer, Collbench
-from tests.unit.made_worlds import good
+from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
-from collbench.cli.gating.writing import FILES
 from collbench.errors import RunWriteError
-from collbench.launch.cells import cases_in
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, FakeWorld
-from collbench.schema import record as records
+from collbench.launch.engines.fake import FakeWorld
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.record import Record, Samples
 from collbench.schema.store import RunWriter, read_run
-from collbench.schema.summary import summarise
 from collbench.timing import _loop
-
-TOML = """
-collectives = ["bcast"]
-images = ["openmpi"]
-policies = ["single", "multi"]
-isolation = ["strict"]
-sizes = ["8", "64K"]
-launches = 8
-timeout = "5s"
-gate = "barrier"
-engine = "fake"
-"""
-
-#: How long a case takes (us) on a side, by its variables and image, with the noise of its launch (standard normal).
-Takes = Callable[[FakeWorld, Case, float], float]
-
-QUIET: Takes = lambda opened, case, noise: 100 + 0.1 * noise  # noqa: E731
-
-
-def slow(opened: FakeWorld, case: Case, noise: float) -> float:
-    """Large messages take half as long again where the variable says so."""
-    lost = opened.world.stack.given.variables.get("SLOW") == "1" and case["size"] > 8
-    return QUIET(opened, case, noise) * (1.5 if lost else 1)
-
-
-class Engine:
-    """Worlds that take as long as is said. `worlds` are all that were opened; one of them may be interrupted."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.takes, self.worlds = path, QUIET, list[FakeWorld]()
-        self.stop_at: int | None = None
-        self.more: Callable[[FakeWorld, Case], dict[str, Any]] = lambda opened, case: {}
-        self._draw = np.random.default_rng(1)
-
-    def play(self, command: FakeCommand) -> int:
-        """One world."""
-        if len(self.worlds) == self.stop_at:
-            raise KeyboardInterrupt
-        opened = command.opened
-        self.worlds.append(opened)
-        cell, out = command.world.cell, command.world.folders.out
-        (out / "samples").mkdir(parents=True)
-        cases = [one for asked in cases_in(load_launch_plan(self.path), cell) for one in asked.identities]
-        lines = [records.encode(self._record(opened, case)) + b"\n" for case in cases]
-        (out / "records.jsonl").write_bytes(b"".join(lines))
-        return 0
-
-    def _record(self, opened: FakeWorld, case: Case) -> Record:
-        fields = self.more(opened, case)
-        if "status" in fields:
-            return Record(case=case, launch=0, **fields)
-        samples = np.full(2, round(self.takes(opened, case, self._draw.normal()) * 1000))
-        name = f"samples/{case['size']}.npy"
-        np.save(opened.world.folders.out / name, np.tile(samples, (opened.world.cell.ranks, 1)).astype(np.int32))
-        found = Samples(n=2, invalid=0, warmup=0, file=name)
-        return good(case, seconds=summarise(samples), samples=found, **fields)
-
-    @property
-    def order(self) -> list[tuple[str, str]]:
-        """Policy and side of every world that was opened."""
-        return [(one.world.cell.policy, one.world.stack.given.variables.get("SIDE", "")) for one in self.worlds]
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """The plan is in its folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "plan.toml").write_text(TOML)
-    made = Engine(tmp_path / "plan.toml")
-    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(made.play))
-    return made
-
-
-SIDES = ("--base", "env=SIDE=a", "--other", "env=SIDE=b")
-SLOW = ("--other", "env=SLOW=1")
+    return connected(tmp_path, monkeypatch)
 
 
 def test_both_sides_of_a_cell_are_measured_one_after_the_other(engine: Engine, here: Collbench) -> None:
@@ -154,73 +74,6 @@ def test_what_is_accepted_is_said(engine: Engine, here: Collbench) -> None:
     found = here("gate", "kept", "--accept", "shared-gpu")
     assert (found.code, "accepted: shared GPU" in found.out) == (0, True)
     assert "accepted: shared GPU" in Path("kept/gate.md").read_text()
-
-
-def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench) -> None:
-    engine.stop_at = 21
-    stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")
-    assert stopped.code == 4
-    assert "continue: --resume kept" in stopped.err
-    first = "gate: incomplete: interrupted after 5 of 8 blocks; --resume kept goes on; 4 of 4 cells not answered"
-    assert stopped.out.startswith(first)
-    early = here("gate", "kept")
-    assert (early.code, early.out) == (4, stopped.out)
-    assert {
-        name: "interrupted after 5 of 8 blocks" in Path("kept", name).read_text() for name in FILES
-    } == dict.fromkeys(FILES, True)
-    engine.stop_at = 24
-    again = here("gate", "plan.toml", *SIDES, "--resume", "kept")
-    assert (again.code, "interrupted after 6 of 8 blocks" in again.out) == (4, True)
-    engine.stop_at = None
-    ended = here("gate", "plan.toml", *SIDES, "--resume", "kept")
-    assert (ended.code, "interrupted" in ended.out) == (0, False)
-    assert json.loads(Path("kept/gate.json").read_text())["unfinished"] is None
-    assert len(engine.worlds) == 32
-    launches = [record.launch for record in read_run(Path("kept/base")).records]
-    assert sorted(launches) == [number for number in range(8) for _ in range(4)]
-
-
-def test_an_interrupted_gate_passes_and_loses_nothing(engine: Engine, here: Collbench) -> None:
-    """Fewer launches than were planned are looked at too early; until decided, others may still differ."""
-    engine.takes, engine.stop_at = slow, 28
-    found = here("gate", "plan.toml", *SLOW, "--launches", "40", "--until", "decided", "--out", "kept")
-    assert found.code == 4
-    assert found.out.startswith("gate: incomplete: interrupted after 7 of at most 40 blocks; --resume kept goes on; ")
-    engine.worlds.clear()
-    engine.stop_at = 30
-    lost = here("gate", "plan.toml", *SLOW, "--out", "fixed")
-    assert (lost.code, "; 2 losses so far: " in lost.out.splitlines()[0]) == (4, True), lost.out
-
-
-def test_what_is_interrupted_before_both_runs_have_begun_has_no_answer(
-    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("collbench.cli.gating.sides.prepare_expanded", stopped)
-    found = here("gate", "plan.toml", *SIDES, "--out", "kept")
-    assert (found.code, found.out) == (130, "")
-
-
-def test_an_interruption_before_anything_is_launched_again_is_no_answer_of_the_gate_before(
-    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert here("gate", "plan.toml", *SIDES, "--out", "kept").code == 0
-
-    def stopped(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("collbench.cli.gating.sides.prepare_expanded", stopped)
-    found = here("gate", "plan.toml", *SIDES, "--resume", "kept")
-    assert (found.code, found.out) == (130, "")
-
-
-@pytest.mark.parametrize("out", ["/proc/none/x", "plan.toml/x"])
-def test_a_folder_that_cannot_be_made_is_a_wrong_request(engine: Engine, here: Collbench, out: str) -> None:
-    found = here("gate", "plan.toml", "--out", out)
-    assert (found.code, engine.worlds) == (2, [])
-    assert f"--out {out}: " in found.err and "Nothing was measured. Name another folder" in found.err
 
 
 def test_other_sides_do_not_go_on_with_a_gate(engine: Engine, here: Collbench) -> None:
