@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy, told
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
 
 from collbench.analysis.gate.answers import Judgement, judge
 from collbench.analysis.gate.doubts import ACCEPTABLE
+from collbench.analysis.gate.unfinished import Unfinished
 from collbench.analysis.observations import observe
+from collbench.errors import RunReadError
 from collbench.schema.gate_plan import read_gate_plan
 from collbench.schema.record import ResultCheck, Samples
 
@@ -170,7 +173,10 @@ def test_cells_that_nobody_planned_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_cells_passes_nothing(tmp_path: Path) -> None:
-    assert judged(made_gate(tmp_path, GOOD, GOOD, planned=[])).code == 4
+    with pytest.raises(RunReadError, match="damaged, or not written by collbench gate: it has no cells"):
+        judged(made_gate(tmp_path, GOOD, GOOD, planned=[]))
+    nothing = msgspec.structs.replace(read_gate_plan(made_gate(tmp_path / "x", GOOD, GOOD)), cells=())
+    assert judge(nothing, observe(tmp_path / "base"), observe(tmp_path / "other"), 0.02).code == 4
 
 
 def test_broken_cells_come_first_among_those_without_an_answer(tmp_path: Path) -> None:
@@ -193,3 +199,19 @@ def test_what_was_read_in_part_answers_nothing(tmp_path: Path) -> None:
 def test_what_can_be_accepted_makes_no_difference_a_loss() -> None:
     assert "not verified" not in ACCEPTABLE
     assert "failed" not in ACCEPTABLE
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "until", "blocks"),
+    [((8, 8), (8, 8), "launches", 8), ((9, 8), (8, 8), "launches", 8), ((9, 9), (9, 8), "decided", 8),
+     ((6, 12), (6, 11), "decided", 11), ((6, 0), (6, 0), "launches", 6), ((0, 0), (0, 0), "decided", 0)],
+)  # fmt: skip
+def test_an_interrupted_gate_came_as_far_as_the_cells_that_were_still_launched(
+    tmp_path: Path, base: tuple[int, int], other: tuple[int, int], until: str, blocks: int
+) -> None:
+    """A cell that was decided after six blocks is not what the others wait for."""
+    sides = [{SMALL: spread(1e-6)[:1] * of[0], LARGE: spread(1e-4)[:1] * of[1]} for of in (base, other)]
+    folder = made_gate(tmp_path, sides[0], sides[1], launches=30, until=until)
+    found = judge(read_gate_plan(folder), observe(folder / "base"), observe(folder / "other"), 0.02, (), True)
+    assert found.unfinished == Unfinished(blocks, 30, until == "decided")
+    assert found.code == 4

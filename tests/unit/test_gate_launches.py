@@ -3,102 +3,24 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.unit.conftest import Answer, Collbench
-from tests.unit.made_worlds import good
+from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
 from collbench.errors import RunWriteError
-from collbench.launch.cells import cases_in
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, FakeWorld
-from collbench.schema import record as records
+from collbench.launch.engines.fake import FakeWorld
 from collbench.schema.case import Case
-from collbench.schema.launch_plan import load_launch_plan
-from collbench.schema.record import Record, Samples
 from collbench.schema.store import RunWriter, read_run
-from collbench.schema.summary import summarise
-
-TOML = """
-collectives = ["bcast"]
-images = ["openmpi"]
-policies = ["single", "multi"]
-isolation = ["strict"]
-sizes = ["8", "64K"]
-launches = 8
-timeout = "5s"
-gate = "barrier"
-engine = "fake"
-"""
-
-#: How long a case takes (us) on a side, by its variables and image, with the noise of its launch (standard normal).
-Takes = Callable[[FakeWorld, Case, float], float]
-
-QUIET: Takes = lambda opened, case, noise: 100 + 0.1 * noise  # noqa: E731
-
-
-def slow(opened: FakeWorld, case: Case, noise: float) -> float:
-    """Large messages take half as long again where the variable says so."""
-    lost = opened.world.stack.given.variables.get("SLOW") == "1" and case["size"] > 8
-    return QUIET(opened, case, noise) * (1.5 if lost else 1)
-
-
-class Engine:
-    """Worlds that take as long as is said. `worlds` are all that were opened; one of them may be interrupted."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.takes, self.worlds = path, QUIET, list[FakeWorld]()
-        self.stop_at: int | None = None
-        self.more: Callable[[FakeWorld, Case], dict[str, Any]] = lambda opened, case: {}
-        self._draw = np.random.default_rng(1)
-
-    def play(self, command: FakeCommand) -> int:
-        """One world."""
-        if len(self.worlds) == self.stop_at:
-            raise KeyboardInterrupt
-        opened = command.opened
-        self.worlds.append(opened)
-        cell, out = command.world.cell, command.world.folders.out
-        (out / "samples").mkdir(parents=True)
-        cases = [one for asked in cases_in(load_launch_plan(self.path), cell) for one in asked.identities]
-        lines = [records.encode(self._record(opened, case)) + b"\n" for case in cases]
-        (out / "records.jsonl").write_bytes(b"".join(lines))
-        return 0
-
-    def _record(self, opened: FakeWorld, case: Case) -> Record:
-        fields = self.more(opened, case)
-        if "status" in fields:
-            return Record(case=case, launch=0, **fields)
-        samples = np.full(2, round(self.takes(opened, case, self._draw.normal()) * 1000))
-        name = f"samples/{case['size']}.npy"
-        np.save(opened.world.folders.out / name, np.tile(samples, (opened.world.cell.ranks, 1)).astype(np.int32))
-        found = Samples(n=2, invalid=0, warmup=0, file=name)
-        return good(case, seconds=summarise(samples), samples=found, **fields)
-
-    @property
-    def order(self) -> list[tuple[str, str]]:
-        """Policy and side of every world that was opened."""
-        return [(one.world.cell.policy, one.world.stack.given.variables.get("SIDE", "")) for one in self.worlds]
+from collbench.timing import _loop
 
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """The plan is in its folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "plan.toml").write_text(TOML)
-    made = Engine(tmp_path / "plan.toml")
-    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(made.play))
-    return made
-
-
-SIDES = ("--base", "env=SIDE=a", "--other", "env=SIDE=b")
-SLOW = ("--other", "env=SLOW=1")
+    return connected(tmp_path, monkeypatch)
 
 
 def test_both_sides_of_a_cell_are_measured_one_after_the_other(engine: Engine, here: Collbench) -> None:
@@ -152,25 +74,6 @@ def test_what_is_accepted_is_said(engine: Engine, here: Collbench) -> None:
     found = here("gate", "kept", "--accept", "shared-gpu")
     assert (found.code, "accepted: shared GPU" in found.out) == (0, True)
     assert "accepted: shared GPU" in Path("kept/gate.md").read_text()
-
-
-def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench) -> None:
-    engine.stop_at = 21
-    stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")
-    assert stopped.code == 130
-    assert "continue: --resume kept" in stopped.err
-    assert not Path("kept/gate.json").exists()
-    early = here("gate", "kept")
-    assert (early.code, "incomplete" in early.out) == (4, True)
-    assert Path("kept/gate.json").exists()
-    engine.stop_at = 22
-    assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 130
-    assert not Path("kept/gate.json").exists()  # nobody shall take it for the answer of all launches
-    engine.stop_at = None
-    assert here("gate", "plan.toml", *SIDES, "--resume", "kept").code == 0
-    assert len(engine.worlds) == 32
-    launches = [record.launch for record in read_run(Path("kept/base")).records]
-    assert sorted(launches) == [number for number in range(8) for _ in range(4)]
 
 
 def test_other_sides_do_not_go_on_with_a_gate(engine: Engine, here: Collbench) -> None:
@@ -237,7 +140,7 @@ def test_a_library_that_no_rank_loads_ends_the_gate_after_its_first_block(
     engine: Engine, here: Collbench, tmp_path: Path
 ) -> None:
     library = tmp_path / "libours.so.1"
-    library.write_text("not ELF")
+    library.write_bytes(Path(_loop.__file__).read_bytes())
     found = here("gate", "plan.toml", "--other", f"lib={library}")
     assert (found.code, len(engine.worlds)) == (4, 4)
     assert "not verified: base: its ranks do not tell which libours.so they loaded" in found.out
@@ -258,7 +161,7 @@ WRONG_REQUESTS = {
     "no variable": (("--base", "env=A"), "write env=A=VALUE"),
     "a bad variable": (("--other", "env=A-B=1"), "other: variables: 'A-B'"),
     "no file": (("--other", "lib=/nowhere/libx.so"), "/nowhere/libx.so: No such file"),
-    "no library": (("--other", "lib=/etc/hostname"), "name a library by its whole path"),
+    "no library": (("--other", "lib=/etc/hostname"), "is not an ELF file, so no shared library"),
     "no image of the plan": (("--other", "image=mpich=x"), "the plan's images are openmpi"),
     "ranks": (("-n", "2"), "a launch plan says itself"),
 }  # fmt: skip

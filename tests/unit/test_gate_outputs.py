@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -24,6 +26,7 @@ from collbench.report.gate.names import names_of
 from collbench.report.gate.sentence import sentence
 from collbench.report.gate.tables import tables
 from collbench.schema.gate_plan import GatePlan, Side
+from collbench.schema.record import ResultCheck, Samples
 
 THIRD = made_case(image="openmpi", size=8)
 BASE: Medians = {SMALL: spread(1e-6), LARGE: spread(1e-4), THIRD: spread(1e-6)}
@@ -48,11 +51,60 @@ def test_the_sentence_of_a_pass_names_what_came_nearest_to_a_loss(tmp_path: Path
     )
 
 
+def test_gains_are_called_gains(tmp_path: Path) -> None:
+    found = judged(made_gate(tmp_path, fine(), {SMALL: spread(0.9e-6), LARGE: spread(0.7e-4)}))
+    assert said(found) == (
+        "gate: no loss beyond 2 % in 2 cells (10 launches a side; largest gain allreduce 64K -30.0 % (-30.0 .. -30.0))"
+    )
+
+
+def passing(**fields: Any) -> Medians:
+    """Two cells, of which the larger has records with these fields."""
+    return {SMALL: spread(1e-6), LARGE: told(LARGE, spread(1e-4), **fields)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"check": ResultCheck(wrong=None)}, ", results not checked in 1 of them ("),
+     ({"samples": Samples(n=100, invalid=20, warmup=5)}, ", late samples in 1 of them ("),
+     ({"samples": Samples(n=100, invalid=5, warmup=5)}, "cells ("),
+     ({}, "cells (")],
+)  # fmt: skip
+def test_a_pass_says_what_limits_it(tmp_path: Path, fields: dict[str, Any], words: str) -> None:
+    """Of both sides, so that neither is worse than the other."""
+    found = judged(made_gate(tmp_path, passing(**fields), passing(**fields)))
+    assert found.code == 0
+    assert said(found).startswith(
+        f"gate: no loss beyond 2 % in 2 {'' if words[0] == 'c' else 'cells'}{words}10 launches"
+    )
+
+
+def test_what_limits_every_cell_is_said_without_a_number(tmp_path: Path) -> None:
+    unchecked: Medians = {case: told(case, spread(1e-6), check=ResultCheck(wrong=None)) for case in (SMALL, LARGE)}
+    found = judged(made_gate(tmp_path, unchecked, unchecked))
+    assert found.code == 0
+    assert "in 2 cells, results not checked (10 launches" in said(found)
+    contended: Medians = {case: told(case, spread(1e-6), contended=True) for case in (SMALL, LARGE)}
+    accepted = judged(made_gate(tmp_path / "b", contended, contended), accepted=("contended",))
+    assert "in 2 cells, tasks waited for a CPU (10 launches" in said(accepted)
+
+
+def test_what_is_not_comparable_has_the_ratio_of_medians(tmp_path: Path) -> None:
+    other: Medians = {SMALL: told(SMALL, spread(1.5e-6), gate="barrier"), LARGE: spread(1e-4)}
+    assert "; measured +50.0 % by medians; 1 without a loss" in said(judged(made_gate(tmp_path, fine(), other)))
+
+
+def test_cells_are_counted_and_not_their_sides(here: Collbench, tmp_path: Path) -> None:
+    wide = [time * (1 + number % 2) for number, time in enumerate(spread(1e-6))]
+    found = here("gate", made_gate(tmp_path / "gate", {SMALL: wide}, {SMALL: spread(1e-6)}))
+    assert "in 1 of 1 cell launches differ by more than half" in found.out
+
+
 def test_the_sentence_without_an_answer_says_why(tmp_path: Path) -> None:
     other: Medians = {SMALL: noisy(1e-6), LARGE: told(LARGE, spread(1e-4), contended=True)}
     assert said(judged(made_gate(tmp_path, fine(), other))) == (
         "gate: no answer: 2 of 2 cells not answered (1 too few launches, 1 contended; about 16 more launches "
-        "would tell)"
+        "would tell); measured -0.3 % (-1.8 .. +2.3), allreduce 64"
     )
 
 
@@ -75,6 +127,11 @@ def test_junit_has_a_test_case_for_each_cell(here: Collbench, tmp_path: Path) ->
     assert {name: suite.get(name) for name in ("tests", "failures", "errors")} == {
         "tests": "3", "failures": "1", "errors": "1"
     }  # fmt: skip
+    assert suite.get("timestamp") == "2026-01-01T00:00:00"
+    assert suite.get("skipped") == "0"
+    assert suite.get("time") == "0.223000"
+    times = {case.get("name"): case.get("time") for case in suite.iter("testcase")}
+    assert times["allreduce 64"] == "0.002000"  # 10 launches a side, each of 100 samples of 1 us
     outcomes = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
     assert outcomes == {"allreduce 64": ["system-out"], "allreduce 64K": ["failure"], "allreduce 8": ["error"]}
 
@@ -123,6 +180,60 @@ def test_a_comment_has_room_for_any_number_of_cells(state: str) -> None:
     assert "of which" in text
 
 
+def outside_code(text: str) -> str:
+    """What remains of Markdown without its blocks and spans of code, in which nothing is live."""
+    blocks = re.compile(r"^(`{3,})text\n.*?\n\1$", re.MULTILINE | re.DOTALL)
+    return re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", blocks.sub("", text))
+
+
+LIVE = ["@admin and @team/all", "see https://evil.example/x?y=1 or www.evil.example", "see #12, GH-12, !3 and ~bug",
+        "[click](https://x) ![i](y) <img src=x onerror=1> &lt;", "a | b \\| c || d", "``` ` `` code", "`@x` `` @y ``",
+        "**bold** _x_ ~~y~~ $z$ :smile: 1234567890abcdef %12 &3", "--- | ---",
+        "</details></summary> <!-- x"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*LIVE, "@all " * 1000])
+def test_nothing_of_a_program_is_live_in_a_comment(text: str) -> None:
+    """No mention, link, reference or HTML, and tables keep their columns: in code spans all of that is text."""
+    case = made_case(image=text[:60])
+    doubt = Doubt("missing", text)
+    plan = GatePlan(plan="p", base=Side(asked=(text[:60],)), other=Side(), cells=((case, case), (SMALL, SMALL)))
+    found = Judgement(plan, 0.02, tuple(Answer(one, one, None, "no answer", doubt) for one in (case, SMALL)),
+                      refused=(text,))  # fmt: skip
+    written = markdown(found, names_of(found.answers))
+    left = outside_code(written).replace("<details><summary>Reasons in full</summary>", "").replace("</details>", "")
+    for live in ("@", "<", "&", "~", "http", "www", "#1", "GH-", "!", "[", ":smile", "$", "1234567890", "bold", "`"):
+        assert live not in left, left
+    rows = [line for line in written.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) for row in rows} == {8}
+
+
+def test_a_long_reason_is_shortened_in_the_first_line_and_whole_below(here: Collbench, tmp_path: Path) -> None:
+    long = "error: " + " ".join(f"word{number}" for number in range(600))
+    other: Medians = {SMALL: [long] * 10, LARGE: spread(1e-4)}
+    folder = made_gate(tmp_path / "gate", fine(), other)
+    found = here("gate", folder)
+    first, rest = found.out.split("\n", 1)
+    assert len(first) <= 200
+    assert first.startswith("gate: no answer: 1 of 2 cells not answered (broken: other alone: failed in 10 of 10 launc")
+    assert long in rest and max(map(len, rest.splitlines())) > 3_000
+    assert "reasons in full" in rest
+    text = (folder / "gate.md").read_text()
+    assert len(text.splitlines()[0]) < 220 and long in text
+    error = next(ElementTree.parse(folder / "gate.xml").getroot().iter("error"))  # noqa: S314 - our own
+    assert len(error.get("message") or "") <= 200 and long in (error.text or "")
+    document = json.loads((folder / "gate.json").read_text())
+    assert len(document["answer"]) <= 200 and document["cells"][0]["why"].endswith(long)
+    assert long in here("gate", folder, "--style", "csv").out
+
+
+@pytest.mark.parametrize(("number", "long"), [(1, ""), (12, "a name that is very long " * 3), (40, "x" * 300)])
+def test_the_first_line_is_short_whatever_cells_are_called(tmp_path: Path, number: int, long: str) -> None:
+    cases = [made_case(image=f"{long}{index}", size=8) for index in range(number)]
+    base, other = ({case: spread(1e-6 * factor) for case in cases} for factor in (1, 1.5))
+    assert len(said(judged(made_gate(tmp_path, base, other)))) <= 210
+
+
 def test_hostile_text_stays_text() -> None:
     """A run is somebody's file: its texts break no table, no XML, and no terminal."""
     found = many(2, "no answer", "</error>\x00\x1b[31m\ud800\ufffe | <script>\n\u202e")
@@ -132,7 +243,7 @@ def test_hostile_text_stays_text() -> None:
     assert message is not None
     assert message.startswith("</error>\\x00\\x1b[31m\\ud800\\ufffe | <script>")
     text = markdown(found, names)
-    assert "<script>" not in text
+    assert "<script>" not in outside_code(text)
     assert "\\|" in text
     assert len(document(found, names)["cells"]) == 2
 

@@ -15,6 +15,10 @@ from collbench.errors import RequestError
 from collbench.launch.engines.fake import contents
 from collbench.schema.gate_plan import Side
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.timing import _loop
+
+#: A library: any will do, which nobody loads.
+LIBRARY = Path(_loop.__file__).read_bytes()
 
 
 @pytest.fixture
@@ -81,7 +85,7 @@ def test_a_side_has_its_images_in_place_of_the_plans() -> None:
 def test_variables_and_files_are_added_to_the_plans(tmp_path: Path) -> None:
     files = [tmp_path / "liby.so.1", tmp_path / "libz.so"]
     for file in files:
-        file.write_text(file.name)
+        file.write_bytes(LIBRARY + file.name.encode())
     base = Side()
     other = side_of("--other", (f"lib={files[0]}", f"preload={files[1]}", "env=BOTH=2", "env=A=b=c"), TWO)
     watched = watched_of(base, other)
@@ -94,7 +98,7 @@ def test_variables_and_files_are_added_to_the_plans(tmp_path: Path) -> None:
 
 def test_a_file_is_known_by_its_hash_when_the_gate_begins(tmp_path: Path) -> None:
     file = tmp_path / "liby.so"
-    file.write_text("one")
+    file.write_bytes(LIBRARY)
     one = side_of("--other", (f"lib={file}",), TWO)
-    file.write_text("two")
+    file.write_bytes(LIBRARY + b"two")
     assert side_of("--other", (f"lib={file}",), TWO) != one

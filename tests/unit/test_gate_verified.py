@@ -12,7 +12,7 @@ from tests.unit.made_runs import experiment, host, image, library, spread
 from tests.unit.test_gate import judged, states
 
 from collbench.schema.gate_plan import Side
-from collbench.schema.loaded import Loaded, said
+from collbench.schema.loaded import UNREAD, Loaded, said
 
 PATH, OTHER_PATH = "/build/libmpi.so.40", "/opt/Open MPI/lib/libmpi.so"
 OURS, THEIRS = "1" * 64, "a" * 64
@@ -128,3 +128,27 @@ def test_sides_that_are_the_same_by_hash_are_said_to_be(tmp_path: Path) -> None:
     assert line.startswith("both sides have the same image, sha256:openmpi")
     (line,) = judged(made_gate(tmp_path / "plan", GOOD, GOOD)).alike
     assert "as it stands" in line
+
+
+def test_without_a_hash_nothing_is_said_to_be_the_same(tmp_path: Path) -> None:
+    """Neither of no file, nor of one that could not be read."""
+    for name, one, words in (
+        ("none", Loaded("libmpi.so"), "no rank of either side loaded libmpi.so"),
+        ("unread", Loaded("libmpi.so", PATH, UNREAD), "whether both sides loaded the same libmpi.so is not known"),
+    ):
+        cells = {SMALL: told(SMALL, spread(1e-6), notes=(said(one),))}
+        folder = made_gate(tmp_path / name, cells, cells, sides=WITH_FILE, watched=("libmpi.so",))
+        found = judged(folder)
+        (line,) = found.alike
+        assert line.startswith(words) and "sha256" not in line
+        assert found.answers[0].doubt is not None
+        assert UNREAD[:12] not in found.answers[0].doubt.why
+
+
+def test_what_was_preloaded_already_is_not_advised(tmp_path: Path) -> None:
+    side = msgspec.structs.replace(WITH_FILE[1], preload=(PATH,))
+    theirs = loaded_on(OTHER_PATH, THEIRS)
+    (first, _) = judged(made_gate(tmp_path, theirs, theirs, sides=(Side(), side), watched=("libmpi.so",))).answers
+    assert first.doubt is not None
+    assert "the dynamic linker did not take it" in first.doubt.why
+    assert "preload=" not in first.doubt.why

@@ -22,12 +22,14 @@ from collbench.cli.gating.asked import KINDS, side_of
 from collbench.cli.gating.plans import plan_for_gate, plan_of_side, watched_of
 from collbench.cli.gating.sides import Planned, cells_of, expanded_sides, named_side, perform_gate
 from collbench.cli.gating.writing import write_answer
+from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError
 from collbench.launch.stopping import Stopping
 from collbench.report.gate.document import document
 from collbench.report.gate.names import names_of
 from collbench.report.gate.tables import tables
-from collbench.schema.gate_plan import FILE, SIDES, GatePlan, read_gate_plan
+from collbench.schema.gate_plan import FILE, SIDES, GatePlan, Side, is_unfinished, read_gate_plan
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.manifest import Until
 from collbench.schema.plan import named_in_errors
 
@@ -50,7 +52,8 @@ other_side = click.option(
 
 @click.command(
     name="gate",
-    epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss; 2 the request was wrong; 4 no answer.",
+    epilog="Exit codes: 0 no loss, and every cell was answered; 1 a loss; 2 the request was wrong; 4 no answer, or "
+    "interrupted.",
 )
 @plan_argument.plan
 @base_side
@@ -96,7 +99,7 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
         judgement = _judged(folder, margin, tuple(_ACCEPTED[name] for name in accepted))
         names = names_of(judgement.answers)
         write_answer(folder, judgement, names)
-        say(tables(judgement, names, every or style in COMPLETE), document(judgement, names), style)
+        say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
         sys.stdout.flush()  # an answer that nobody can read is none
     raise click.exceptions.Exit(judgement.code)
 
@@ -145,21 +148,40 @@ def _measured(
     path, plan = plan_for_gate(text, ranks, changes)
     folder = resume or out or Path("results") / f"{path.stem}-gate"
     stopping = Stopping()
-    with stopping.listening(), named_in_errors(path):
-        sides = side_of("--base", base, plan), side_of("--other", other, plan)
-        watched = watched_of(*sides)
-        plans = []
-        for name, side in zip(SIDES, sides, strict=True):
-            with named_side(name):
-                plans.append(plan_of_side(plan, side, watched))
-        expanded = expanded_sides((plans[0], plans[1]))
-        cells, launched_in = cells_of(expanded)
-        gate_plan = GatePlan(plan=text, base=sides[0], other=sides[1], cells=cells, watched=watched)
-        perform_gate(Planned(gate_plan, expanded, launched_in), folder, resume is not None, margin, stopping.check)
+    with _judged_nevertheless(folder), stopping.listening(), named_in_errors(path):
+        planned = _planned(text, plan, (side_of("--base", base, plan), side_of("--other", other, plan)))
+        perform_gate(planned, folder, resume is not None, margin, stopping.check)
     return folder
+
+
+def _planned(text: str, plan: LaunchPlan, sides: tuple[Side, Side]) -> Planned:
+    watched = watched_of(*sides)
+    plans = []
+    for name, side in zip(SIDES, sides, strict=True):
+        with named_side(name):
+            plans.append(plan_of_side(plan, side, watched))
+    expanded = expanded_sides((plans[0], plans[1]))
+    cells, launched_in = cells_of(expanded)
+    return Planned(GatePlan(plan=text, base=sides[0], other=sides[1], cells=cells, watched=watched), expanded,
+                   launched_in)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _judged_nevertheless(folder: Path) -> Iterator[None]:
+    """After an interruption the command goes on with what was measured, once both runs have begun.
+
+    Raises:
+        Interrupted: they had not.
+    """
+    try:
+        yield
+    except Interrupted as error:
+        if not is_unfinished(folder) or not all((folder / name / "manifest.json").exists() for name in SIDES):
+            raise
+        click.echo(harmless(f"collbench: {error}{''.join(getattr(error, '__notes__', ()))}"), err=True)
 
 
 def _judged(folder: Path, margin: float, accepted: tuple[str, ...]) -> Judgement:
     plan = read_gate_plan(folder)
     base, other = (observe(folder / name) for name in SIDES)
-    return judge(plan, base, other, margin, accepted)
+    return judge(plan, base, other, margin, accepted, is_unfinished(folder))

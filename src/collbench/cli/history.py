@@ -11,7 +11,7 @@ from collbench.analysis.history import history as analysed
 from collbench.analysis.history.history import History
 from collbench.cli.analysing import COMPLETE, RUN, margin, say, style
 from collbench.cli.failing_history import FAILING, failures
-from collbench.cli.output_file import refuse_folder, write
+from collbench.cli.output_file import amount, refuse_folder, write
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.history.document import document
@@ -99,4 +99,4 @@ def _page(output: Path, found: History, names: Names) -> None:
     from collbench.report.page.history import page
 
     write(output, harmless(page(found, names)))
-    click.echo(harmless(f"collbench: {output}: {output.stat().st_size / 1e6:.1f} MB"), err=True)
+    click.echo(harmless(f"collbench: {output}: {amount(output.stat().st_size)}"), err=True)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from pathlib import Path
 
-from collbench.errors import RunWriteError
+from collbench.errors import RequestError, RunWriteError
 
 
 def refuse_folder(output: Path) -> None:
     """Before anything is computed, which may take a minute.
 
     Raises:
-        RunWriteError: the file could not be written.
+        RequestError: the file could not be written.
     """
     folder = output.parent
     if not folder.is_dir():
-        raise RunWriteError(f"-o {output}: there is no folder {folder}.")
+        raise RequestError(f"-o {output}: there is no folder {folder}.")
     if not os.access(folder, os.W_OK):
-        raise RunWriteError(f"-o {output}: the folder {folder} cannot be written to.")
+        raise RequestError(f"-o {output}: the folder {folder} cannot be written to. Name another.")
+    if output.is_dir():
+        raise RequestError(f"-o {output}: is a folder. Name a file.")
+
+
+def amount(size: int) -> str:
+    """`0.4 MB`, of less than a tenth of that `27 kB`."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
 
 
 def write(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import click
 from collbench import workloads
 from collbench.analysis.options import parse_given
 from collbench.cli.analysing import RUN, given, margin, read
-from collbench.cli.output_file import refuse_folder, write
+from collbench.cli.output_file import amount, refuse_folder, write
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report import tables
@@ -60,12 +59,7 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
     chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
     write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
-    click.echo(f"{harmless(str(output))}: {_amount(output.stat().st_size)}")
-
-
-def _amount(size: int) -> str:
-    """`0.4 MB`, of less than a tenth of that `27 kB`."""
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{math.ceil(size / 1e3)} kB"
+    click.echo(f"{harmless(str(output))}: {amount(output.stat().st_size)}")
 
 
 def _html(chapters: list[Chapter]) -> str:

@@ -9,7 +9,7 @@ from collbench.analysis.observations import Cell
 from collbench.report.headings import heading, operation
 from collbench.report.remarks import OVERSUBSCRIBED, SHARED_GPU
 from collbench.schema.case import Case
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 #: The share of late samples above which a caution mentions them.
 LATE = 0.1
@@ -41,10 +41,21 @@ def waited(cells: Sequence[Cell]) -> list[str]:
     return [f"tasks waited for a CPU during {contended} of {launches} measurements"] if contended else []
 
 
-def unlike(cells: Sequence[Cell]) -> list[str]:
-    """The line that launches of a cell differ by more than half, if they do in any that has enough for a verdict."""
-    wide = [cell for cell in cells if len(cell.medians) >= FEWEST and max(cell.medians) > 1.5 * min(cell.medians)]
-    return [f"in {len(wide)} of {len(cells)} cells launches differ by more than half: see the samples"] if wide else []
+def unlike(cells: Sequence[Sequence[Cell]]) -> list[str]:
+    """The line that launches of a cell differ by more than half, if they do in any that has enough for a verdict.
+
+    Each cell is given by its sides, one or both.
+    """
+    wide = [sides for sides in cells if any(map(_unlike, sides))]
+    return (
+        [f"in {len(wide)} of {counted(len(cells), 'cell')} launches differ by more than half: see the samples"]
+        if wide
+        else []
+    )
+
+
+def _unlike(side: Cell) -> bool:
+    return len(side.medians) >= FEWEST and max(side.medians) > 1.5 * min(side.medians)
 
 
 def image_and_place(cell: Cell) -> str:

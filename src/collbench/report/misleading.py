@@ -71,7 +71,7 @@ def _of_launches(observed: Observed, cells: list[Cell]) -> Iterator[str]:
     few = [cell for cell in cells if 0 < len(cell.medians) < FEWEST]
     if few:
         yield f"{len(few)} of {len(cells)} cells have fewer than {FEWEST} launches: no interval, no verdict."
-    yield from (f"{line[:1].upper()}{line[1:]}." for line in unlike(cells))
+    yield from (f"{line[:1].upper()}{line[1:]}." for line in unlike([(cell,) for cell in cells]))
 
 
 def _less_grave(observed: Observed, cells: list[Cell]) -> Iterator[str]:

@@ -184,5 +184,6 @@ def remarks(comparisons: Sequence[Comparison]) -> list[str]:
     told += transports if more <= 0 else [f"transports differ between {len(transports)} pairs of places: --all"]
     delayed = [line for line in cpu_time.remarks(comparisons) if not line.startswith(cpu_time.COLUMN)]
     limits = of_launches(comparisons, planned=False) if comparisons else []
-    found = (*unequal, *delayed, *limits, *told, *disturbances(cells), *waited(cells), *unlike(cells))
+    found = (*unequal, *delayed, *limits, *told, *disturbances(cells), *waited(cells),
+             *unlike([(pair.base, pair.other) for pair in pairs]))  # fmt: skip
     return list(dict.fromkeys(found))

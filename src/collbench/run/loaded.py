@@ -9,7 +9,7 @@ from pathlib import Path
 
 from collbench.bindings.spec import World
 from collbench.machine.facts import format_cores
-from collbench.schema.loaded import WATCHED, Loaded, said
+from collbench.schema.loaded import UNREAD, WATCHED, Loaded, said
 
 #: What the kernel appends to the path of a file that was removed since.
 _DELETED = " (deleted)"
@@ -68,4 +68,4 @@ def _sha256(path: str, inode: int, changed: int) -> str:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
-        return "0" * 64
+        return UNREAD

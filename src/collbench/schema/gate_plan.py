@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from collbench.errors import RunReadError, RunWriteError
-from collbench.schema.case import Case
+from collbench.schema.case import Case, refuse_odd
 from collbench.schema.store import LARGEST_MANIFEST, write_synced
 from collbench.schema.untrusted import decode_as, read_whole
 
@@ -15,6 +15,9 @@ from collbench.schema.untrusted import decode_as, read_whole
 SIDES = ("base", "other")
 
 FILE, VERSION = "gate-plan.json", 1
+
+#: An empty file in the folder from the first launch until nothing is left to measure.
+UNFINISHED = "gate-unfinished"
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,11 +71,33 @@ def write_gate_plan(folder: Path, plan: GatePlan) -> None:
         raise RunWriteError(f"--out {folder}: {error.strerror or error}. Nothing was measured.") from error
 
 
+def is_unfinished(folder: Path) -> bool:
+    """Whether the gate of a folder was interrupted: its launches are not all made, and `--resume` makes the others."""
+    return (folder / UNFINISHED).exists()
+
+
+def mark_unfinished(folder: Path) -> None:
+    """Note that launches are being made.
+
+    Raises:
+        RunWriteError: it cannot be written.
+    """
+    try:
+        (folder / UNFINISHED).touch()
+    except OSError as error:
+        raise RunWriteError(f"{folder / UNFINISHED}: {error.strerror or error}.") from error
+
+
+def mark_finished(folder: Path) -> None:
+    """Note that nothing is left to measure."""
+    (folder / UNFINISHED).unlink(missing_ok=True)
+
+
 def read_gate_plan(folder: Path) -> GatePlan:
     """What the gate of a folder was asked.
 
     Raises:
-        RunReadError: the folder is not one that `collbench gate` wrote.
+        RunReadError: the folder is not one that `collbench gate` wrote, or the file is damaged.
     """
     path = folder / FILE
     try:
@@ -80,7 +105,16 @@ def read_gate_plan(folder: Path) -> GatePlan:
     except OSError as error:
         raise RunReadError(f"{folder}: not written by collbench gate ({error.strerror}: {FILE}).") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RunReadError(f"{path}: {error}") from error
+        raise _damaged(path, str(error)) from error
     if plan.gate != VERSION:
         raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {VERSION}.")
+    if not plan.cells:
+        raise _damaged(path, "it has no cells")
+    for cases in plan.cells:
+        for case in cases:
+            refuse_odd(case, str(path))
     return plan
+
+
+def _damaged(path: Path, why: str) -> RunReadError:
+    return RunReadError(f"{path}: damaged, or not written by collbench gate: {why}. Measure again: --out DIR.")

@@ -8,11 +8,14 @@ from typing import NamedTuple
 #: The variable by which a launcher asks: how names of files begin, `libmpi.so,libnccl.so`.
 WATCHED = "COLLBENCH_LOADED"
 
+#: In place of the SHA-256 of a file that a rank could not read, or that was removed since.
+UNREAD = "0" * 64
+
 _NOTE = re.compile(r"loaded (?P<name>\S+): (?:no file|(?P<path>.+) \(sha256 (?P<sha256>[0-9a-f]{64})\))(?: on rank.*)?")
 
 
 class Loaded(NamedTuple):
-    """A file whose name begins with `name`; path and hash are empty where a rank loaded none, or cannot read it."""
+    """A file whose name begins with `name`; path and hash are empty where a rank loaded none."""
 
     name: str
     path: str = ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.gate.doubts import Doubt, depends, doubt_on
+from collbench.analysis.gate.unfinished import Unfinished, unfinished
 from collbench.analysis.gate.verified import alike, unverified
 from collbench.analysis.observations import Observed
 from collbench.analysis.pair import Pair
@@ -17,7 +19,7 @@ from collbench.schema.manifest import Experiment
 
 State = Literal["loss", "no loss", "no answer"]
 
-#: Exit codes: nothing is lost, and all was measured; a loss; no answer.
+#: Exit codes: nothing is lost, and all was measured; a loss; no answer, or the gate was interrupted.
 PASSED, LOST, UNANSWERED = 0, 1, 4
 
 
@@ -40,7 +42,8 @@ class Judgement:
     """Of all planned cells, in the plan's order. `differences` are what the sides differ in, as was asked.
 
     `refused` is why no cell has an answer, where that holds for all alike; `accepted` are the doubts that the user has
-    accepted beforehand, and `alike` says that both sides are the same, where they are.
+    accepted beforehand, and `alike` says that both sides are the same, where they are. `unfinished` is how far a gate
+    came that was interrupted, whose `folder` it goes on with; `began` is when the base's run did (ISO 8601).
     """
 
     plan: GatePlan
@@ -50,6 +53,9 @@ class Judgement:
     refused: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
     alike: tuple[str, ...] = ()
+    unfinished: Unfinished | None = None
+    folder: str = ""
+    began: str = ""
 
     def of(self, state: State) -> list[Answer]:
         """Those in this state: losses by their size, unanswered ones by how grave their reason is."""
@@ -60,7 +66,9 @@ class Judgement:
 
     @property
     def code(self) -> int:
-        """The exit code: 1 where anything is lost, else 4 where anything is not answered, else 0."""
+        """The exit code: 4 of an interrupted gate, 1 where anything is lost, else 4 where anything is not answered."""
+        if self.unfinished is not None:
+            return UNANSWERED
         states = {one.state for one in self.answers}
         if "loss" in states:
             return LOST
@@ -79,8 +87,11 @@ def no_slower(comparison: Comparison, margin: float) -> bool:
     return ratio is not None and ratio.interval is not None and ratio.interval[1] <= 1 + margin
 
 
-def judge(plan: GatePlan, base: Observed, other: Observed, margin: float, accepted: Collection[str] = ()) -> Judgement:
-    """The answer to every planned cell, by what was measured on both sides in turns.
+def judge(
+    plan: GatePlan, base: Observed, other: Observed, margin: float, accepted: Collection[str] = (),
+    interrupted: bool = False,
+) -> Judgement:  # fmt: skip
+    """The answer to every planned cell, by what was measured on both sides in turns, before it was `interrupted`.
 
     Raises:
         RequestError: SciPy is not installed.
@@ -98,12 +109,15 @@ def judge(plan: GatePlan, base: Observed, other: Observed, margin: float, accept
     short = {name: incomplete(observed) for name, observed in zip(SIDES, (base, other), strict=True)}
     most = max((one.launches for one in map(_experiment, (base, other)) if one is not None), default=0)
     answers = []
-    for cases in plan.cells:
-        cells, found = (base.cells.get(cases[0]), other.cells.get(cases[1])), compared.get(cases)
+    both = [(base.cells.get(cases[0]), other.cells.get(cases[1])) for cases in plan.cells]
+    for cases, cells in zip(plan.cells, both, strict=True):
+        found = compared.get(cases)
         doubts = [one for one in doubt_on(plan, cells, found, short, drifting) if one.name not in accepted]
         answers.append(_answer(cases, found, margin, refused, doubts, most))
     same = tuple(filter(None, [alike(plan, base, other)]))
-    return Judgement(plan, margin, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same)
+    early = unfinished(both, _experiment(base)) if interrupted else None
+    return Judgement(plan, margin, tuple(answers), verified.asked, refused, tuple(sorted(accepted)), same, early,
+                     str(Path(base.name).parent), base.manifests[0].created if base.manifests else "")  # fmt: skip
 
 
 def _answer(

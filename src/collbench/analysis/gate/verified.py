@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from collbench.analysis import environment
 from collbench.analysis.observations import Cell, Observed
 from collbench.schema.axes import SOFTWARE
 from collbench.schema.gate_plan import GatePlan, Side
-from collbench.schema.loaded import Loaded, read
+from collbench.schema.loaded import UNREAD, Loaded, read
 from collbench.schema.manifest import Image, Library, Manifest
 
 #: Keys of a plan in which sides may differ, by what was asked.
@@ -93,7 +94,7 @@ def _of_libraries(plan: GatePlan, base: Manifest, other: Manifest) -> Iterator[s
                 and not _is_watched(plan, one)
                 and not _is_watched(plan, two)
             ):
-                yield f"{one.name}: file {one.path} (sha256 {one.sha256}) against {two.path} (sha256 {two.sha256})"
+                yield f"{one.name}: file {one.path} ({_hash(one.sha256)}) against {two.path} ({_hash(two.sha256)})"
 
 
 def _is_watched(plan: GatePlan, library: Library) -> bool:
@@ -113,12 +114,12 @@ def not_loaded(plan: GatePlan, side: Side, cell: Cell) -> str:
     wanted = {stem: (path, side.files[path]) for path in side.files for stem in plan.watched
               if Path(path).name.startswith(stem)}  # fmt: skip
     for stem in plan.watched:
-        if why := _of_one(stem, [one for one in told if one.name == stem], wanted.get(stem)):
+        if why := _of_one(stem, [one for one in told if one.name == stem], wanted.get(stem), side.preload):
             return why
     return ""
 
 
-def _of_one(stem: str, found: list[Loaded], wanted: tuple[str, str] | None) -> str:
+def _of_one(stem: str, found: list[Loaded], wanted: tuple[str, str] | None, preload: Collection[str]) -> str:
     if not found:
         return f"its ranks do not tell which {stem} they loaded; build the image again with this collbench"
     if wanted is None:
@@ -130,9 +131,14 @@ def _of_one(stem: str, found: list[Loaded], wanted: tuple[str, str] | None) -> s
     one = others[0]
     if not one.path:
         return f"its ranks loaded no {stem}, so {path} made no difference: name a library that they load"
+    instead = f"its ranks loaded {one.path} ({_hash(one.sha256)}), not {path} ({_hash(sha256)})"
+    if one.sha256 == UNREAD:
+        return f"{instead}: that file was removed or replaced since. Leave it in place until the gate has ended"
+    if path in preload:
+        return f"{instead}, which was preloaded: the dynamic linker did not take it. ldd {path} may say why"
     return (
-        f"its ranks loaded {one.path} (sha256 {one.sha256[:12]}), not {path} (sha256 {sha256[:12]}): its place is "
-        f"fixed in the program, or it is asked for by another name. preload={path} puts it before all others"
+        f"{instead}: its place is fixed in the program, or it is asked for by another name. "
+        f"preload={path} puts it before all others"
     )
 
 
@@ -154,7 +160,25 @@ def _alike_files(plan: GatePlan, base: Observed, other: Observed) -> str:
         {(one.name, one.sha256) for cell in run.cells.values() for note in cell.notes if (one := read(note))}
         for run in (base, other)
     ]
-    if plan.watched and loaded[0] == loaded[1]:
-        hashes = ", ".join(f"{name} with sha256 {sha256[:12]}" for name, sha256 in sorted(loaded[0]))
-        return f"both sides loaded the same file: {hashes}"
-    return "both sides are asked for the same" if not plan.watched else ""
+    if not plan.watched:
+        return "both sides are asked for the same"
+    return "; ".join(_of_equal(name, hashes) for name, hashes in _by_name(loaded[0])) if loaded[0] == loaded[1] else ""
+
+
+def _by_name(loaded: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Hashes of the files that were loaded, by the name of the library; both in order."""
+    return [(name, [one[1] for one in group]) for name, group in groupby(sorted(loaded), key=lambda one: one[0])]
+
+
+def _of_equal(name: str, hashes: Sequence[str]) -> str:
+    """What both sides loaded of a library, by these hashes."""
+    if UNREAD in hashes:
+        return f"whether both sides loaded the same {name} is not known: a file was removed or replaced since"
+    known = [sha256[:12] for sha256 in hashes if sha256]
+    if not known:
+        return f"no rank of either side loaded {name}"
+    return f"both sides loaded the same file: {name} with sha256 {', '.join(known)}"
+
+
+def _hash(sha256: str | None) -> str:
+    return f"sha256 {'not known' if not sha256 or sha256 == UNREAD else sha256[:12]}"

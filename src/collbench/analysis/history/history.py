@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.history.change_points import Level, find
 from collbench.analysis.history.events import CellChange, Event, events
+from collbench.analysis.history.latest import outside
 from collbench.analysis.history.levels import changes, matter
 from collbench.analysis.history.reading import RunsInTime, read_runs
 from collbench.analysis.history.scan import FEWEST, spread_of
@@ -49,7 +50,8 @@ class Told:
 class History:
     """`correlation` is that of neighbouring runs, as far as it is more than chance: what changes had to exceed.
 
-    `first` is the number of the first run whose changes are told.
+    `latest` are the latest runs in which cells lie outside what their levels have shown, `first` is the number of the
+    first run whose changes are told.
     """
 
     runs: RunsInTime
@@ -58,7 +60,24 @@ class History:
     surroundings: Surroundings
     correlation: float
     margin: float
+    latest: tuple[LatestRun, ...] = ()
     first: int = 0
+
+
+@dataclass(frozen=True)
+class LatestRun:
+    """Of `of` cells that this run was the last to measure, those outside what their levels have shown.
+
+    Each with its time over its level; the farthest first.
+    """
+
+    run: int
+    of: int
+    cells: tuple[tuple[Series, float], ...]
+
+
+#: A run is one of the latest where fewer than so many followed on its machine: plans may take turns.
+_LATEST = 3
 
 
 def history(path: Path, given: Sequence[str], margin: float) -> History:
@@ -84,7 +103,24 @@ def history(path: Path, given: Sequence[str], margin: float) -> History:
         told.append(Told(one, kept, tuple(changed)))
     around = surroundings(runs.runs)
     all_changes = [change for one in told for change in one.changes]
-    return History(runs, tuple(told), tuple(events(all_changes, around)), around, found.correlation, margin)
+    latest = tuple(_latest(runs, told, margin))
+    return History(runs, tuple(told), tuple(events(all_changes, around)), around, found.correlation, margin, latest)
+
+
+def _latest(runs: RunsInTime, told: Sequence[Told], margin: float) -> Iterator[LatestRun]:
+    """Runs with cells outside, the latest first."""
+    current = [one for one in told if one.tested and _measured_lately(one.series, runs)]
+    found = outside([one.series.trace for one in current], [one.levels for one in current], margin)
+    last = [one.series.last for one in current]
+    for number in sorted({last[one.cell] for one in found}, reverse=True):
+        cells = tuple((current[one.cell].series, one.ratio) for one in found if last[one.cell] == number)
+        yield LatestRun(number, last.count(number), cells)
+
+
+def _measured_lately(series: Series, runs: RunsInTime) -> bool:
+    """Whether the last run that has a record of it has a time, and is one of the latest."""
+    same = [number for number, run in enumerate(runs.runs) if run.machine == series.machine]
+    return series.missing is None and series.points[-1].run == series.last >= same[-_LATEST:][0]
 
 
 def since(found: History, run: int) -> History:
@@ -92,4 +128,6 @@ def since(found: History, run: int) -> History:
     cells = tuple(
         replace(one, changes=tuple(change for change in one.changes if change.run >= run)) for one in found.cells
     )
-    return replace(found, cells=cells, first=run, events=tuple(event for event in found.events if event.run >= run))
+    kept = tuple(event for event in found.events if event.run >= run)
+    latest = tuple(one for one in found.latest if one.run >= run)
+    return replace(found, cells=cells, first=run, events=kept, latest=latest)

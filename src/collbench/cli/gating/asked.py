@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from collbench.cli.gating.shared_object import HEADER, refuse_missing_needs, refuse_no_library
 from collbench.errors import RequestError
 from collbench.schema.gate_plan import Side
 from collbench.schema.launch_plan import LaunchPlan
@@ -18,7 +19,8 @@ def side_of(flag: str, texts: Sequence[str], plan: LaunchPlan) -> Side:
     """A side as it was typed: `image=REF`, `env=NAME=VALUE`, `lib=PATH` and `preload=PATH`, each any number of times.
 
     Raises:
-        RequestError: none of them, an image that is not the plan's, or a file that cannot be read.
+        RequestError: none of them, an image that is not the plan's, a file that cannot be read or is no library, or
+            one that needs others which ranks on the host would not find.
     """
     values: Values = {kind: [] for kind in KINDS}
     for text in texts:
@@ -28,8 +30,11 @@ def side_of(flag: str, texts: Sequence[str], plan: LaunchPlan) -> Side:
             raise RequestError(f"{flag} {text}: write {', '.join(KINDS.values())}.{hint}")
         values[kind].append(value)
     files = {path: _hashed(flag, path) for path in map(_whole, (*values["lib"], *values["preload"]))}
+    variables = _variables(flag, values["env"])
+    if "host" in plan.policies:
+        refuse_missing_needs(flag, files, {**plan.variables, **variables})
     return Side(
-        asked=tuple(texts), images=_images(flag, values["image"], plan), variables=_variables(flag, values["env"]),
+        asked=tuple(texts), images=_images(flag, values["image"], plan), variables=variables,
         files=files, preload=tuple(map(_whole, values["preload"])),
     )  # fmt: skip
 
@@ -77,6 +82,8 @@ def _whole(path: str) -> str:
 def _hashed(flag: str, path: str) -> str:
     try:
         with Path(path).open("rb") as file:
+            refuse_no_library(flag, path, file.read(HEADER))
+            file.seek(0)
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise RequestError(f"{flag}: {path}: {error.strerror}. Name a library file.") from error

@@ -17,14 +17,22 @@ from collbench.cli.gating.measuring import MeasuredSide, Progress, measure
 from collbench.cli.gating.writing import remove_answer
 from collbench.cli.launching import before_measuring
 from collbench.cli.terminal import harmless
-from collbench.errors import CollbenchError, Interrupted, RequestError
+from collbench.errors import CollbenchError, Interrupted, RequestError, RunWriteError
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, expand_and_check, prepare_expanded
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.keeping import placed
 from collbench.launch.stopping import StopCheck
 from collbench.schema.case import Case
-from collbench.schema.gate_plan import SIDES, GatePlan, Side, read_gate_plan, write_gate_plan
+from collbench.schema.gate_plan import (
+    SIDES,
+    GatePlan,
+    Side,
+    mark_finished,
+    mark_unfinished,
+    read_gate_plan,
+    write_gate_plan,
+)
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.loaded import read
 from collbench.schema.manifest import Manifest
@@ -100,7 +108,8 @@ def perform_gate(planned: Planned, folder: Path, resumed: bool, margin: float, c
     """
     begun: Begun = _begun(planned, folder) if resumed else (None, None)
     if not resumed:
-        refuse_unusable(folder)
+        with _nothing_measured():
+            refuse_unusable(folder)
     with contextlib.ExitStack() as held:
         for run in begun:
             if run is not None:
@@ -115,9 +124,21 @@ def perform_gate(planned: Planned, folder: Path, resumed: bool, margin: float, c
         ):
             click.echo(harmless(f"# {line}"), err=True)
         if not resumed:
-            write_gate_plan(folder, planned.plan)
+            with _nothing_measured():
+                write_gate_plan(folder, planned.plan)
+        mark_unfinished(folder)
         remove_answer(folder)
         _measured(planned, (prepared[0], prepared[1]), begun, folder, margin, check, held)
+        mark_finished(folder)
+
+
+@contextlib.contextmanager
+def _nothing_measured() -> Iterator[None]:
+    """A folder that cannot be written is a wrong request, as long as nothing is lost by it."""
+    try:
+        yield
+    except RunWriteError as error:
+        raise RequestError(f"{error} Name another folder: --out DIR.") from error
 
 
 def _size(planned: Planned) -> str:

@@ -19,6 +19,7 @@ def document(judgement: Judgement, names: Names) -> dict[str, Any]:
     return {
         "answer": sentence(judgement, names),
         "exit_code": judgement.code,
+        "unfinished": to_builtins(judgement.unfinished),
         "margin": judgement.margin,
         "plan": plan.plan,
         "base": to_builtins(plan.base),

@@ -3,40 +3,89 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from collbench.analysis.compare import needs
-from collbench.analysis.gate.answers import Answer, Judgement
+from collbench.analysis.gate.answers import Answer, Judgement, ratio_of
 from collbench.report.comparison import difference
+from collbench.report.gate.limits import limits
 from collbench.report.gate.names import Names
+from collbench.report.gate.quoted import shortened
 from collbench.units import counted
 
-#: Losses, and reasons, that are named.
-_NAMED = 3
+#: Characters of the sentence, where what must be in it leaves room.
+LONGEST = 200
+
+#: With these reasons a cell was measured, and it is of use to know what was.
+_OPEN = ("not comparable", "too few launches", "undecided")
 
 
-def sentence(judgement: Judgement, names: Names) -> str:
-    """`gate: 2 losses beyond 2 % in 28 cells: allreduce 64K +12.3 % (+10.1 .. +14.9), ...; 26 no loss`."""
+class _Form(NamedTuple):
+    """How much is said: so many losses, so many characters of a text, the largest difference that is not answered.
+
+    `quote` makes of a text of programs and users what is printed of it.
+    """
+
+    losses: int
+    longest: int
+    largest: bool
+    quote: Callable[[str], str] = str
+
+    def text(self, text: str) -> str:
+        return self.quote(shortened(text, self.longest))
+
+
+_FORMS = (_Form(3, 160, True), *(_Form(3, longest, False) for longest in (160, 130, 100, 80)),
+          _Form(2, 60, False), _Form(1, 40, False))  # fmt: skip
+
+
+def sentence(judgement: Judgement, names: Names, quote: Callable[[str], str] = str) -> str:
+    """`gate: 2 losses beyond 2 % in 28 cells: allreduce 64K +12.3 % (+10.1 .. +14.9), ...; 26 without a loss`.
+
+    As much as about `LONGEST` characters hold. Texts of programs and users are passed through `quote`.
+    """
+    form = next((form for form in _FORMS if len(_said(judgement, names, form)) <= LONGEST), _FORMS[-1])
+    return _said(judgement, names, form._replace(quote=quote))
+
+
+def _said(judgement: Judgement, names: Names, form: _Form) -> str:
     losses, passed, open_ = (judgement.of(state) for state in ("loss", "no loss", "no answer"))
     cells, margin = counted(len(judgement.answers), "cell"), f"{judgement.margin * 100:g} %"
     without = [f"{len(passed)} without a loss"] if passed else []
-    unanswered = [f"{len(open_)} not answered ({reasons(open_)})"] if open_ else []
-    if losses:
-        number = counted(len(losses), "loss", "losses")
-        parts = [f"{number} beyond {margin} in {cells}: {_listed(losses, names)}", *without, *unanswered]
+    unanswered = f"not answered ({reasons(open_, form)})"
+    largest = _largest(open_, names, form) if form.largest else []
+    if judgement.unfinished is not None:
+        lost = [f"{counted(len(losses), 'loss', 'losses')} so far: {_listed(losses, names, form)}"] if losses else []
+        open_now = [f"{len(open_)} of {cells} {unanswered}"] if open_ else []
+        parts = [_interrupted(judgement, form), *lost, *without, *open_now]
+    elif losses:
+        lost = [f"{counted(len(losses), 'loss', 'losses')} beyond {margin} in {cells}: {_listed(losses, names, form)}"]
+        parts = [*lost, *without, *([f"{len(open_)} {unanswered}"] if open_ else [])]
     elif open_:
-        parts = [f"no answer: {len(open_)} of {cells} not answered ({reasons(open_)})", *without]
+        parts = [f"no answer: {len(open_)} of {cells} {unanswered}", *largest, *without]
     else:
-        parts = [f"no loss beyond {margin} in {cells} ({_launches(passed)}; {_worst(passed, names)})"]
+        limited = "".join(f", {limit}" for limit in limits(passed))
+        parts = [f"no loss beyond {margin} in {cells}{limited} ({_launches(passed)}; {_nearest(passed, names, form)})"]
     return f"gate: {'; '.join(parts)}"
 
 
-def reasons(answers: Sequence[Answer]) -> str:
-    """`2 contended, 1 broken: other alone: failed in 8 of 8 launches: ...`: the gravest in words where it is one."""
+def _interrupted(judgement: Judgement, form: _Form) -> str:
+    """`incomplete: interrupted after 8 of at most 30 blocks; --resume DIR goes on`."""
+    early = judgement.unfinished
+    if early is None:
+        return ""
+    most = f"{'at most ' * early.until_decided}{counted(early.most, 'block')}"
+    goes_on = form.quote(f"--resume {judgement.folder}")
+    return f"incomplete: interrupted after {early.blocks} of {most}; {goes_on} goes on"
+
+
+def reasons(answers: Sequence[Answer], form: _Form) -> str:
+    """`2 contended, 1 broken; about 16 more launches would tell`; in words where all have the same reason."""
     counts = Counter(one.doubt.name for one in answers if one.doubt is not None)
     if len(counts) == 1 and (doubt := answers[0].doubt) is not None:
         same = all(one.doubt == doubt for one in answers)
-        return f"{doubt.name}: {doubt.why}" if same else f"{doubt.name}{_more(answers)}"
+        return f"{doubt.name}: {form.text(doubt.why)}" if same else f"{doubt.name}{_more(answers)}"
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{_more(answers)}"
 
 
@@ -47,15 +96,37 @@ def _more(answers: Sequence[Answer]) -> str:
     return f"; {needs(most).removeprefix('needs ')} would tell" if most else ""
 
 
+def _largest(open_: Sequence[Answer], names: Names, form: _Form) -> list[str]:
+    """`largest measured +3.1 % (-1.2 .. +7.0), allreduce 64K`: of cells that lack nothing but a verdict."""
+    timed = [one for one in open_ if one.doubt and one.doubt.name in _OPEN and shown_difference(one)]
+    if not timed:
+        return []
+    most = max(timed, key=lambda one: ratio_of(one) if one.comparison and one.comparison.ratio else _of_medians(one))
+    if len(open_) == 1:
+        return [f"measured {shown_difference(most)}"]
+    return [f"{'largest ' * (len(timed) > 1)}measured {shown_difference(most)}, {form.text(names.of(most))}"]
+
+
 def shown_difference(answer: Answer) -> str:
-    """`+12.3 % (+10.1 .. +14.9)`; empty where there is none."""
-    percent, ends = difference(answer.comparison) if answer.comparison else ("", "")
-    return f"{percent} %{f' ({ends})' if ends else ''}" if percent else ""
+    """`+12.3 % (+10.1 .. +14.9)`; `+12.3 % by medians` of what is not comparable; empty without both times."""
+    if answer.comparison is None:
+        return ""
+    percent, ends = difference(answer.comparison)
+    if not percent:
+        of_medians = _of_medians(answer)
+        return f"{(of_medians - 1) * 100:+.1f} % by medians" if of_medians else ""
+    return f"{percent} %{f' ({ends})' if ends else ''}"
 
 
-def _listed(losses: Sequence[Answer], names: Names) -> str:
-    named = [f"{names.of(one)} {shown_difference(one)}" for one in losses[:_NAMED]]
-    more = len(losses) - _NAMED
+def _of_medians(answer: Answer) -> float:
+    """The other side's median over the base's; 0 where there is none."""
+    base, other = (answer.comparison.base, answer.comparison.other) if answer.comparison else (None, None)
+    return 0.0 if base is None or other is None or base.value <= 0 else other.value / base.value
+
+
+def _listed(losses: Sequence[Answer], names: Names, form: _Form) -> str:
+    named = [f"{form.text(names.of(one))} {shown_difference(one)}" for one in losses[: form.losses]]
+    more = len(losses) - form.losses
     return f"{', '.join(named)}{f' and {more} more' if more > 0 else ''}"
 
 
@@ -66,9 +137,13 @@ def _launches(passed: Sequence[Answer]) -> str:
     return f"{least if least == most else f'{least} to {most}'} launches a side"
 
 
-def _worst(passed: Sequence[Answer], names: Names) -> str:
+def _nearest(passed: Sequence[Answer], names: Names, form: _Form) -> str:
+    """What came nearest to a loss; where every cell gains, the largest gain."""
     worst = max(passed, key=upper)
-    return f"{'worst ' if len(passed) > 1 else ''}{names.of(worst)} {shown_difference(worst)}"
+    gains = upper(worst) < 1
+    named = min(passed, key=ratio_of) if gains else worst
+    which = "" if len(passed) == 1 else "largest gain " if gains else "worst "
+    return f"{which}{form.text(names.of(named))} {shown_difference(named)}"
 
 
 def upper(answer: Answer) -> float:

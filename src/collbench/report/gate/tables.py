@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from collbench.analysis.gate.answers import Answer, Judgement
 from collbench.report.comparison import difference, row_launches
 from collbench.report.gate.names import Names
+from collbench.report.gate.quoted import shortened
 from collbench.report.gate.sentence import sentence, upper
 from collbench.report.tables import Table, without_empty
 from collbench.report.verdict import remarks
@@ -17,18 +18,39 @@ COLUMNS = ("answer", "what", "size (B)", "difference (%)", "difference 95 %", "b
 #: Rows without `--all`: of what is lost or not answered, and of the rest.
 MOST_ROWS, NEAREST = 20, 5
 
+#: Characters of a reason in a row; longer ones stand below the table, so many of them.
+LONGEST, MOST_REASONS = 120, 5
 
-def tables(judgement: Judgement, names: Names, every: bool = False) -> list[Table]:
-    """The sentence with what must be known of it, and a table of cells."""
+
+def tables(judgement: Judgement, names: Names, every: bool = False, whole: bool = False) -> list[Table]:
+    """The sentence with what must be known of it, a table of cells, and reasons that are too long for it.
+
+    In rows they are shortened unless they are to be `whole`.
+    """
+    first = sentence(judgement, names)
     ordered = in_order(judgement)
     shown = ordered if every else _chosen(judgement)
     left_out = len(ordered) - len(shown)
     lines = [*notes(judgement), *([f"every cell: --all ({left_out} more)"] if left_out else [])]
-    rows = tuple(row(one, names) for one in shown)
-    if len({one.doubt for one in shown if one.doubt is not None}) == 1 and not every:
+    rows = tuple(row(one, names, None if whole else LONGEST) for one in shown)
+    doubts = {one.doubt for one in shown if one.doubt is not None}
+    if len(doubts) == 1 and not every and all(doubt.why in first for doubt in doubts):
         rows = tuple((*cells[:-1], "") for cells in rows)  # the sentence says it
     table = without_empty(Table(names.shared, COLUMNS, rows))
-    return [Table(sentence(judgement, names), (), (), tuple(lines)), table]
+    long = () if whole else long_reasons(judgement, MOST_REASONS)
+    below = [Table("reasons in full", (), (), tuple(long))] if long else []
+    return [Table(first, (), (), tuple(lines)), table, *below]
+
+
+def long_reasons(judgement: Judgement, most: int) -> list[str]:
+    """Reasons that rows have shortened, each once, as a line; more than `most` are counted."""
+    found = list(dict.fromkeys(reason for one in in_order(judgement) if len(reason := why(one)) > LONGEST))
+    return [*found[:most], *([f"{len(found) - most} more: gate.json"] if len(found) > most else [])]
+
+
+def why(answer: Answer) -> str:
+    """`broken: other alone: failed in 10 of 10 launches: it hangs`; empty where there is an answer."""
+    return "" if answer.doubt is None else f"{answer.doubt.name}: {answer.doubt.why}"
 
 
 def in_order(judgement: Judgement) -> list[Answer]:
@@ -43,16 +65,16 @@ def _chosen(judgement: Judgement) -> list[Answer]:
     return grave[:MOST_ROWS] if grave else ordered[:NEAREST]
 
 
-def row(answer: Answer, names: Names) -> tuple[str, ...]:
-    """A row of `COLUMNS`."""
-    comparison, doubt = answer.comparison, answer.doubt
+def row(answer: Answer, names: Names, longest: int | None) -> tuple[str, ...]:
+    """A row of `COLUMNS`, with so many characters of a reason; None: all."""
+    comparison = answer.comparison
     if comparison is None:
         measured: Sequence[str] = ("",) * 5
     else:
         sides = ("" if side is None else format_duration(side.value) for side in (comparison.base, comparison.other))
         measured = (*difference(comparison), *sides, row_launches(comparison))
-    why = "" if doubt is None else f"{doubt.name}: {doubt.why}"
-    return (answer.state, names.cells[id(answer)], names.sizes[id(answer)], *measured, why)
+    reason = why(answer) if longest is None else shortened(why(answer), longest)
+    return (answer.state, names.cells[id(answer)], names.sizes[id(answer)], *measured, reason)
 
 
 def notes(judgement: Judgement) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collbench.analysis.history.events import Event
-from collbench.analysis.history.history import History
-from collbench.analysis.history.scan import FEWEST
+from collbench.analysis.history.history import History, LatestRun
+from collbench.analysis.history.scan import FEWEST, LEAST
 from collbench.analysis.history.series import Series
 from collbench.analysis.history.surroundings import told
 from collbench.report.history.names import Names
@@ -15,6 +15,9 @@ MOST = 4
 
 #: A correlation of neighbouring runs that is worth a line.
 TOLD = 0.1
+
+#: From here on a ratio is told as such, and not in per cent.
+_TIMES = 2.0
 
 
 def sentence(history: History, names: Names) -> str:
@@ -54,6 +57,27 @@ def line(event: Event, history: History, names: Names) -> str:
 def _size(event: Event) -> str:
     sizes = sorted({signed(change.change.ratio.value) for change in event.changes}, key=float)
     return f"{sizes[0]} %" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} %"
+
+
+def latest(history: History, names: Names) -> list[str]:
+    """`latest run 2026-11-23: 2 of 40 cells lie outside what their level has shown (farthest: bcast 8, ...); ...`."""
+    return [_latest(one, history, names) for one in history.latest]
+
+
+def _latest(one: LatestRun, history: History, names: Names) -> str:
+    series, ratio = one.cells[0]
+    several = len(one.cells) > 1
+    where = f"latest run {history.runs.runs[one.run].name}: {len(one.cells)} of {counted(one.of, 'cell')}"
+    farthest = f"{'farthest: ' * several}{names.together([series])}, {over_level(ratio)}"
+    return (f"{where} {'lie' if several else 'lies'} outside what {'their' if several else 'its'} level has shown "
+            f"({farthest}); no change is established until {LEAST} runs show it")  # fmt: skip
+
+
+def over_level(ratio: float) -> str:
+    """`10.1 times its level`, `30.0 % above its level`, `20.0 % below its level`."""
+    if ratio >= _TIMES:
+        return f"{ratio:.1f} times its level"
+    return f"{abs(ratio - 1) * 100:.1f} % {'above' if ratio > 1 else 'below'} its level"
 
 
 def signed(ratio: float) -> str:

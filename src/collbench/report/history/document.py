@@ -6,7 +6,7 @@ from typing import Any
 
 from collbench.analysis.history.events import CellChange
 from collbench.analysis.history.history import History, Told
-from collbench.report.history.answer import line, notes, sentence
+from collbench.report.history.answer import latest, line, notes, sentence
 from collbench.report.history.names import Names
 
 
@@ -21,6 +21,11 @@ def document(history: History, names: Names) -> dict[str, Any]:
              "facts": event.facts, "nearby": {str(number): facts for number, facts in event.nearby.items()},
              "cells": [str(names[change.series]) for change in event.changes]}
             for event in history.events
+        ],
+        "latest": [
+            {"run": one.run, "of": one.of, "text": text,
+             "cells": [{"name": str(names[series]), "ratio": ratio} for series, ratio in one.cells]}
+            for one, text in zip(history.latest, latest(history, names), strict=True)
         ],
         "cells": [_cell(one, names) for one in history.cells],
         "environment": [{"run": one.run, "machine": one.machine, "image": one.side[0], "facts": one.facts}

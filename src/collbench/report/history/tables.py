@@ -9,7 +9,7 @@ from collbench.analysis.estimate import Estimate
 from collbench.analysis.history.events import CellChange, Event
 from collbench.analysis.history.history import History, Told
 from collbench.analysis.history.surroundings import told
-from collbench.report.history.answer import line, notes, sentence, signed
+from collbench.report.history.answer import latest, line, notes, sentence, signed
 from collbench.report.history.names import Names
 from collbench.report.tables import Table, without_empty
 from collbench.units import counted, format_duration
@@ -26,7 +26,7 @@ ENVIRONMENT = ("since", "run", "side", "what changed", "machine")
 def tables(history: History, names: Names, every: bool = False) -> list[Table]:
     """The answer with its notes, and the changes; every cell, with `every`."""
     more = [line(event, history, names) for event in history.events[1:]]
-    answer = Table(sentence(history, names), (), (), (*more, *notes(history, names)))
+    answer = Table(sentence(history, names), (), (), (*more, *latest(history, names), *notes(history, names)))
     if every:
         return [answer, *changed(history, names), *complete(history, names)]
     return [answer, *changed(history, names, MOST_ROWS)]

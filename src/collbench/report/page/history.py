@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from collbench.analysis.environment import side_of
 from collbench.analysis.history.history import History, Told
-from collbench.report.history.answer import line, notes, sentence
+from collbench.report.history.answer import latest, line, notes, sentence
 from collbench.report.history.names import Names
 from collbench.report.history.tables import changed as of_changes
 from collbench.report.history.tables import complete
@@ -24,7 +24,7 @@ MOST_CHANGED, MOST_OTHERS = 60, 40
 
 FOOTER = (
     "Times are medians of launch medians; a level is the median of its runs. How changes are found, and what that "
-    "controls: docs/statistics.md of collbench."
+    "controls: docs/history.md of collbench."
 )
 
 
@@ -44,7 +44,8 @@ def page(history: History, names: Names) -> str:
         replace(rest, figures=(), folded=rest.figures, folded_tables=(cells,), fold="Their plots"),
     )
     picture = (timeline(history, names, changed, "timeline"),) if changed else ()
-    lines = (sentence(history, names), *(line(event, history, names) for event in history.events[1:]))
+    lines = (sentence(history, names), *(line(event, history, names) for event in history.events[1:]),
+             *latest(history, names))  # fmt: skip
     about = ", ".join(filter(None, (*dict.fromkeys(run.machine for run in history.runs.runs), names.shared)))
     run = Chapter(about, f"History: {history.runs.name}", lines, tuple(notes(history, names)), sections,
                   tuple(environment), picture)  # fmt: skip

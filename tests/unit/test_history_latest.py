@@ -1,0 +1,126 @@
+"""What the latest run of a history shows and three runs have not confirmed: told, and never as a change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.conftest import Collbench
+from tests.unit.made_history import night, steps, write_history
+from tests.unit.made_runs import host, made_case
+
+from collbench.analysis.history.change_points import Level, Trace
+from collbench.analysis.history.latest import outside
+from collbench.cli.output_file import amount
+
+SMALL, MIDDLE, LARGE = (made_case(size=size) for size in (1024, 4096, 16384))
+QUIET = steps((1e-5, 20))
+JUMP = steps((1e-5, 19), (1.01e-4, 1))
+
+SAID = (
+    f"latest run {night(19)}: 1 of 3 cells lies outside what its level has shown (allreduce sum float32 4K, 10.1 "
+    "times its level); no change is established until 3 runs show it"
+)
+
+
+@pytest.fixture
+def history(here: Collbench) -> Collbench:
+    """`history(*arguments)`: the command in this process."""
+    return lambda *arguments: here("history", *arguments)
+
+
+def test_the_jump_of_the_latest_run_is_told_everywhere(history: Collbench, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "n", {SMALL: QUIET, MIDDLE: JUMP, LARGE: QUIET})
+    page = tmp_path / "page.html"
+    found = history(path, "-o", page)
+    first, second, *_ = found.out.splitlines()
+    assert first.startswith("No change beyond 2 % in 3 cells over 20 runs")
+    assert second == f"* {SAID}"
+    assert SAID in page.read_text()
+    (latest,) = json.loads(history(path, "--style", "json").out)["latest"]
+    assert (latest["run"], latest["of"], latest["text"]) == (19, 3, SAID)
+    assert [cell["name"] for cell in latest["cells"]] == ["allreduce sum float32, 4K"]
+    assert latest["cells"][0]["ratio"] == pytest.approx(10.1, rel=0.02)
+
+
+def test_it_is_no_change_and_fails_no_check(history: Collbench, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "n", {SMALL: JUMP})
+    assert history(path, "--fail-on", "different").code == 0
+    assert "latest run" in history(path, "--since", night(19)).out
+    assert "latest run" not in history(path, "--since", "2027-01-01").out
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [(QUIET, False), (JUMP, True), (steps((1e-5, 18), (1.5e-5, 2)), True),  # a second night is told as the first
+     (steps((1e-5, 17), (1.5e-5, 3)), False),  # a change
+     ([*JUMP, 1e-5], False), (steps((1e-5, 7), (1e-4, 1)), True), (steps((1e-5, 6), (1e-4, 1)), False),
+     ([1e-5, 1e-5, 1e-4, *QUIET[:16], 1.05e-4], False),  # as far as once before
+     (steps((1e-5, 10), (2e-5, 9), (1e-5, 1)), True)],  # its level is the one now
+)  # fmt: skip
+def test_what_is_told(history: Collbench, tmp_path: Path, times: list[float], told: bool) -> None:
+    out = history(write_history(tmp_path / "n", {SMALL: times, LARGE: QUIET[: len(times)]})).out
+    assert ("latest run" in out) == told, out
+
+
+def test_ratios_are_told_as_people_say_them(history: Collbench, tmp_path: Path) -> None:
+    for factor, words in ((1.3, "% above its level"), (0.7, "% below its level"), (3.0, "3.0 times its level")):
+        path = write_history(tmp_path / str(factor), {SMALL: [*QUIET[:19], 1e-5 * factor], MIDDLE: QUIET})
+        assert words in history(path).out
+
+
+def test_several_cells_are_counted_and_the_farthest_is_named(history: Collbench, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "n", {SMALL: [*QUIET[:19], 2e-5], MIDDLE: JUMP, LARGE: QUIET})
+    assert "2 of 3 cells lie outside what their level has shown (farthest: allreduce sum float32 4K" in (
+        history(path).out
+    )
+
+
+def test_a_cell_that_the_latest_run_lacks_or_failed_is_not_told(history: Collbench, tmp_path: Path) -> None:
+    gone = write_history(tmp_path / "gone", {SMALL: [*QUIET, 1e-5], MIDDLE: JUMP, LARGE: [*QUIET, 1e-5]})
+    assert "lies outside" not in history(gone).out
+    failed = write_history(tmp_path / "failed", {SMALL: [*QUIET, 1e-5], MIDDLE: [*JUMP, "died"]})
+    assert "lies outside" not in history(failed).out
+
+
+def test_each_machine_has_its_latest_run(history: Collbench, tmp_path: Path) -> None:
+    """Two of them in turns: the jump is in the last run of the first one, which is not the last of all."""
+    times = [1e-4 if number == 38 else 1e-5 for number in range(40)]
+    turns = write_history(tmp_path / "n", {SMALL: times}, lambda number: {
+        "hosts": (host(cpu="Xeon" if number % 2 else "EPYC 7003"),)})  # fmt: skip
+    assert f"latest run {night(38)}: 1 of 1 cell lies outside" in history(turns).out
+
+
+def named(values: np.ndarray[tuple[int, int], np.dtype[np.float64]]) -> bool:
+    """Whether a page of these logarithms [runs, cells], without a change, tells its latest run."""
+    runs, cells = values.shape
+    traces = [Trace(values[:, cell], np.arange(runs)) for cell in range(cells)]
+    return bool(outside(traces, [(Level(0, runs),)] * cells, 0.02))
+
+
+@pytest.mark.parametrize("runs", [8, 12, 30])
+def test_few_pages_of_alike_runs_tell_their_latest(runs: int) -> None:
+    """At most 5 % of them, whether noise is normal or has far outliers; of 400, more than 34 would hardly be chance."""
+    draw = np.random.default_rng(1)
+    shape = (runs, 10)
+    assert sum(named(draw.normal(0, 0.05, shape)) for _ in range(400)) <= 34
+    assert sum(named(0.02 * draw.standard_t(2, shape)) for _ in range(400)) <= 34
+
+
+def test_a_page_that_cannot_be_written_is_a_wrong_request(history: Collbench, tmp_path: Path) -> None:
+    path = write_history(tmp_path / "n", {SMALL: QUIET[:8]})
+    nowhere, folder = tmp_path / "none" / "x.html", tmp_path / "is.html"
+    folder.mkdir()
+    for page, words in ((nowhere, f"there is no folder {nowhere.parent}"), (folder, "is a folder. Name a file.")):
+        found = history(path, "-o", page)
+        assert (found.code, found.out) == (2, "")
+        assert found.err.startswith(f"collbench: -o {page}: {words}") and found.err.count("\n") == 1
+
+
+def test_the_size_of_a_page_is_told_as_that_of_a_report(history: Collbench, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    found = history(write_history(tmp_path / "n", {SMALL: QUIET[:8]}), "-o", page)
+    assert found.err == f"collbench: {page}: {amount(page.stat().st_size)}\n"
+    assert (amount(26_500), amount(412_000)) == ("27 kB", "0.4 MB")
