@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -111,3 +112,16 @@ def test_one_operation_has_its_sizes_side_by_side_and_several_their_largest(
 def test_without_a_choice_there_is_no_picture(tmp_path: Path) -> None:
     only = complete(advice_on(write_run(tmp_path / "run", {made_case(): spread(US)})), True)
     assert choices.choices(only, 0.02, "x") == ()
+
+
+@pytest.mark.parametrize("slowest", [10.5, 12, 15, 39, 80, 500])
+def test_the_numbers_of_an_axis_are_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slowest: float) -> None:
+    """One of twelve parts of the axis for each."""
+    cells = {
+        made_case("host", None, image="a"): spread(10 * US),
+        made_case("multi", "strict", image="a"): spread(slowest * US),
+    }
+    (axes,), _ = painted(complete(advice_on(write_run(tmp_path / "run", cells)), True), monkeypatch)
+    ticks, (low, high) = np.log(axes.get_xticks()), np.log(axes.get_xlim())
+    assert len(ticks) > 2 or slowest < 11
+    assert np.diff(ticks).min(initial=np.inf) > (high - low) / 12

@@ -189,12 +189,16 @@ def _scale(axes: Axes, panels: Sequence[Panel], margin: float) -> None:
                 ends += [comparison.ratio.value, *(comparison.ratio.interval or ())]
     low, high = min(ends) / 1.05, max(ends) * 1.08
     axes.set_xscale("log")
-    ticks = [tick for tick in _TICKS if low <= tick <= high]
-    if len(ticks) < 3:
-        ticks = [tick for tick in (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3) if low <= tick <= high]
+    ticks = next((ticks for ticks in _TICKS if sum(low <= tick <= high for tick in ticks) > 2), _TICKS[-1])
+    ticks = [tick for tick in ticks if low <= tick <= high]
     axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlim(low, high)
 
 
-_TICKS = (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)
+#: From far apart to close together: the first of which an axis has three or more.
+_TICKS = (
+    (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000, 10000),
+    (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4),
+    (0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5),
+)
