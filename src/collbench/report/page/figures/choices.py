@@ -189,8 +189,8 @@ def _scale(axes: Axes, panels: Sequence[Panel], margin: float) -> None:
                 ends += [comparison.ratio.value, *(comparison.ratio.interval or ())]
     low, high = min(ends) / 1.05, max(ends) * 1.08
     axes.set_xscale("log")
-    ticks = next((ticks for ticks in _TICKS if sum(low <= tick <= high for tick in ticks) > 2), _TICKS[-1])
-    ticks = [tick for tick in ticks if low <= tick <= high]
+    seen = [[tick for tick in ticks if low <= tick <= high] for ticks in _TICKS]
+    ticks = next((ticks for ticks in seen if len(ticks) > 2), seen[-1])
     axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlim(low, high)
