@@ -211,11 +211,12 @@ def test_told_to_stop_nothing_more_is_begun_and_what_was_begun_is_waited_for() -
     ("told", "pid"),
     [
         ({"Pid": os.getpid(), "ContainerID": "/"}, os.getpid()),
-        ({"Pid": os.getpid(), "ContainerID": "0123456789abcdef"}, None),  # a number of another machine
-        ({"Pid": 0, "ContainerID": "0123456789abcdef"}, 0),  # it has not begun
+        ({"Pid": os.getpid(), "ContainerID": "0123456789abcdef"}, None),
+        ({"Pid": 0, "ContainerID": "0123456789abcdef"}, 0),
         ({"Pid": 1 << 30, "ContainerID": "/"}, None),
         ({}, None),
     ],
+    ids=["its own", "of another machine", "not begun", "none", "untold"],  # without the number of this process
 )
 def test_a_process_is_of_this_machine_if_its_control_group_is_the_containers(
     tmp_path: Path, told: dict[str, Any], pid: int | None
