@@ -73,8 +73,8 @@ def recovered(advice: Advice, steps: Sequence[Recovery]) -> str:
     if cost is None or cost.verdict != "slower":
         why = f": by its own interval it is slower, {p_adjusted([cost])}" if cost and slower_alone(cost) else ""
         return f"{library}what {isolated} costs over {free}{where} is undecided{why}."
-    times_as_long = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
-    text = f"{library}{isolated} takes {times_as_long} the time of {free}{where}"
+    assert cost.ratio is not None
+    text = f"{library}{isolated} takes {times(cost.ratio)} the time of {free}{where}"
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
     known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
     unknown = [one.step["isolation"] for one in ordered if not one.decided]

@@ -42,7 +42,7 @@ def brief(advices: Sequence[Advised], known: Sequence[str], whole: bool = False)
     more = [UNTIL] if can_tell(is_open) else []
     left = 0 if whole else len(known[MOST_MISLEADING:])
     shown = [*known[: len(known) - left], *([f"{left} more: --why"] if left else [])]
-    told = (("what could mislead", [*shown, *each_by_itself(advices)]), ("what would tell more", more))
+    told = (("what could mislead", shown), ("what would tell more", more))
     return answers + [Table(title, (), (), tuple(notes)) for title, notes in told if notes]
 
 
@@ -52,15 +52,6 @@ def cautions(advices: Sequence[Advised], observed: Observed, also: Sequence[str]
     cells = {cell.case: cell for one in questions for of_size in one.cells.values() for cell in of_size.values()}
     found = misleading(replace(observed, cells=cells), (*also, *dependent(_compared(advices))), whole=False)
     return [line.removesuffix(".") for line in found]
-
-
-def each_by_itself(advices: Sequence[Advised]) -> list[str]:
-    """That several operations are several tests, where this matters."""
-    tested = sum(any(one.p_adjusted is not None for one in _compared([advised])) for advised in advices)
-    if tested < 2:
-        return []
-    return [f"each of {tested} operations was tested by itself: 5 % is the chance of a false verdict in each of them, "
-            "not in all together (compare tests all cells together)"]  # fmt: skip
 
 
 def _compared(advices: Sequence[Advised]) -> list[Comparison]:
