@@ -103,7 +103,8 @@ def turned(comparison: Comparison) -> Comparison:
         slow_ = Slow(slow_.other, slow_.base, slow_.launches[::-1])
     return replace(
         comparison, pair=pair, base=comparison.other, other=comparison.base, ratio=ratio and _inverse(ratio),
-        paper_diff=_paper_diff(pair), verdict=_OPPOSITE.get(comparison.verdict, comparison.verdict), slow=slow_,
+        paper_diff=None if ratio is None else _paper_diff(pair), slow=slow_,
+        verdict=_OPPOSITE.get(comparison.verdict, comparison.verdict),
         why=comparison.why.replace(comparison.slow.text, slow_.text) if comparison.slow and slow_ else comparison.why,
         launches=comparison.launches[::-1], cpu=comparison.cpu[::-1],
     )  # fmt: skip
@@ -113,7 +114,9 @@ _OPPOSITE: dict[Verdict, Verdict] = {"slower": "faster", "faster": "slower"}
 
 
 def _inverse(ratio: Estimate) -> Estimate:
-    ends = ratio.interval and (1 / ratio.interval[1], 1 / ratio.interval[0])
+    """An end of 0 or infinity is one that few blocks leave open."""
+    low, high = ratio.interval or (1.0, 1.0)
+    ends = ratio.interval and (1 / high, 1 / low if low > 0 else math.inf)
     return replace(ratio, value=1 / ratio.value, interval=ends)
 
 

@@ -24,7 +24,9 @@ def planned(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
         RequestError: SciPy is not installed.
     """
     parts = [
-        replace(observed, cells={case: cell for case, cell in observed.cells.items() if bool(case["backend"]) == backend})
+        replace(
+            observed, cells={case: cell for case, cell in observed.cells.items() if bool(case["backend"]) == backend}
+        )
         for backend in (True, False)
     ]
     return [*compared(of_collectives(parts[0], margin)), *of_programs(parts[1], margin)]
@@ -46,7 +48,9 @@ def compared(of_factors: Mapping[str, list[Comparison] | str]) -> list[Compariso
 
 def of_programs(observed: Observed, margin: float = MARGIN) -> list[Comparison]:
     """Those of programs by every factor in which they differ."""
-    suites = (suite for name in factors_of(observed) for suite in by_suite(observed, name, MappingProxyType({}), margin))
+    suites = (
+        suite for name in factors_of(observed) for suite in by_suite(observed, name, MappingProxyType({}), margin)
+    )
     return [one for suite in suites for one in suite.comparisons]
 
 

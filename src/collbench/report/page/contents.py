@@ -42,6 +42,7 @@ from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where
 from collbench.schema.policy import PolicyOrder, policy_order
 
+
 @dataclass(frozen=True)
 class Chapter:
     """One run: the question, the answer in a few lines, a picture of it, what could mislead, and the evidence."""
@@ -178,7 +179,8 @@ def _section(stored: StoredSamples | None, group: list[Advised], places: list[Co
         drawn += bars(questions_of_group, largest, name, title)
     single = len(group) == 1
     lines = tuple(text if single else f"{advised.title}: {text}" for advised in group for text in sentences(advised))
-    return Section(title, lines, tuple(map(costs, group)), tuple(drawn), tuple(folded))
+    tables = tuple(costs(advised, legend=advised is group[0]) for advised in group)
+    return Section(title, lines, tables, tuple(drawn), tuple(folded))
 
 
 def _verdicts(name: str, compared: list[Comparison] | str) -> Section:
