@@ -142,6 +142,11 @@ class Advice:
     ranges: tuple[Range, ...]
     isolation: Mapping[tuple[Option, Option], Comparison] = field(default_factory=dict)
 
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """All of which something is said."""
+        return [*self.isolation.values(), *(one for size in self.sizes for one in size.others.values())]
+
 
 def advise(
     questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN, planned: Sequence[Comparison] = ()

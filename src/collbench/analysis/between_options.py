@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from collbench.analysis.compare import Comparison, compare, turned
+from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.fastest import fastest, pair_of
+from collbench.analysis.known import Known
 from collbench.analysis.options import Option, Question
 from collbench.analysis.pair import Pair
 from collbench.analysis.recovery import isolated_pairs
@@ -61,18 +62,13 @@ def between_options(
     Raises:
         RequestError: SciPy is not installed.
     """
-    known = {_cells(one.pair): one for one in planned if one.ratio is not None}
+    known = Known(planned)
     keys = [(number, key) for number, one in enumerate(asked) for key in one.told]
     told = [pair_of(asked[number].question, *key) for number, key in keys]
     beside = [pair for one in asked for pair in one.beside(one.told)]
-    own, others = ([pair for pair in pairs if _cells(pair) not in known] for pairs in (told, beside))
+    own, others = ([pair for pair in pairs if known.of(pair) is None] for pairs in (told, beside))
     tested = iter(compare(own, margin, in_blocks, others))
     found: list[dict[Key, Comparison]] = [{} for _ in asked]
     for (number, key), pair in zip(keys, told, strict=True):
-        one = known.get(_cells(pair))
-        found[number][key] = next(tested) if one is None else one if one.pair.base is pair.base else turned(one)
+        found[number][key] = known.of(pair) or next(tested)
     return found
-
-
-def _cells(pair: Pair) -> frozenset[int]:
-    return frozenset((id(pair.base), id(pair.other)))

@@ -56,13 +56,15 @@ def command(
     wanted = parse_given(given, own_axes(observed.cells))
     asked = questions(observed, wanted)
     sides = planned(given_cells(observed, wanted), margin)
-    advices = complete(advise(asked, observed.interleaved, margin, sides), observed.interleaved)
+    found = advise(asked, observed.interleaved, margin, sides)
+    advices = complete(found, observed.interleaved)
     guidelines = check(observed, margin)
     misleading = cautions(advices, observed, differing(each))
     places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
     steps = [step for step in training_steps(observed) if step.case.where in places]
-    of_steps = step_costs(observed, steps, margin)
-    found = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
+    told = [*sides, *(one for advice in found for one in advice.comparisons)]
+    of_steps = step_costs(observed, steps, margin, told)
+    entries = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
     whole = why or style in COMPLETE
     answers, tables = brief(advices, misleading, whole), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
-    say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], found, style)
+    say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], entries, style)

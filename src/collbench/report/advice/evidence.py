@@ -97,10 +97,13 @@ def what_decides(question: Question, still: Sequence[Chosen]) -> list[str]:
 
 
 def in_numbers(advice: Advice) -> list[str]:
-    """How many comparisons are undecided, how close those are that are slower by themselves, and what would tell."""
+    """How many comparisons are undecided, how close those are that are slower by themselves, and what would tell.
+
+    Nothing where the answer has said it all.
+    """
     found = [comparison for one in advice.sizes for comparison in one.undecided.values()]
     alone = [comparison for one in advice.sizes for comparison in one.slower_alone.values()]
-    if not found:
+    if not alone and what_tells(found) == tells_in_brief(found):
         return []
     number = counted(len(found), "comparison with the fastest is", "comparisons with the fastest are")
     which = "slower by its own interval" if len(alone) == 1 else "slower by their own intervals"

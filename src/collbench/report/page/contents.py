@@ -30,7 +30,7 @@ from collbench.report.page.figures.bars import bars
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.ladder import ladders
-from collbench.report.page.programs import programs
+from collbench.report.page.programs import cells_asked, programs
 from collbench.report.page.samples import StoredSamples
 from collbench.report.page.section import Section
 from collbench.report.page.strips import strips
@@ -76,7 +76,9 @@ def chapter(
     of_program = [question for question in asked if _of_program(question)]
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
     compared = of_collectives(collectives, margin)
-    advices = _advised(observed, asked, compared, margin)
+    sides = [*of_all_factors(compared), *of_programs(cells_asked(observed, of_program), margin)]
+    found = advise(asked, observed.interleaved, margin, sides)
+    advices = complete((one for one in found if not _of_program(one.question)), observed.interleaved)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
     places = [comparison for of_factor in by_place if not isinstance(of_factor, str) for comparison in of_factor]
     with StoredSamples(observed) as stored:
@@ -96,24 +98,12 @@ def chapter(
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
-        of_places = cost_tables(steps, step_costs(observed, steps, margin))
+        told = (one for advice in found for one in advice.comparisons)
+        of_places = cost_tables(steps, step_costs(observed, steps, margin, [*sides, *told]))
         sections.append(Section("Training steps", tables=(*of_places, *accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
                    measured.picture or _picture(advices, margin, figures, number))  # fmt: skip
-
-
-def _advised(
-    observed: Observed, asked: Sequence[Question], compared: Mapping[str, list[Comparison] | str], margin: float
-) -> list[Advised]:
-    """Advice on collectives, of which some pairs are `compared` on the page; all that was asked is tested together."""
-    if all(map(_of_program, asked)):
-        return []
-    cells = {cell.case: cell for question in asked for of_size in question.cells.values() for cell in of_size.values()}
-    measured = replace(observed, cells={case: cell for case, cell in cells.items() if is_program(case)})
-    planned = [*of_all_factors(compared), *of_programs(measured, margin)]
-    advices = advise(asked, observed.interleaved, margin, planned)
-    return complete((one for one in advices if not _of_program(one.question)), observed.interleaved)
 
 
 def _picture(advices: Sequence[Advised], margin: float, figures: bool, number: int) -> tuple[Figure, ...]:
