@@ -17,6 +17,8 @@ from collbench.analysis.advise import Advice
 from collbench.analysis.compare import Comparison, compare, turned
 from collbench.analysis.estimate import Estimate
 from collbench.analysis.factors import FACTORS
+from collbench.analysis.models.step_costs import step_costs
+from collbench.analysis.models.steps import training_steps
 from collbench.analysis.observations import observe
 from collbench.analysis.pairs import opposed
 from collbench.analysis.planned import planned
@@ -76,6 +78,15 @@ def test_what_a_step_costs_is_the_ratio_of_compare_where_a_launch_of_another_ste
         line for section in chapter(observe(run), {}, 0.02, figures=False).sections for line in section.lines
     )
     assert f"single strict takes {cost.ratio.value:.2f}x" in out
+
+
+def test_what_a_place_costs_a_step_of_a_training_is_what_is_said_of_the_places() -> None:
+    observed = observe(RESULTS / "ddp-cpu")
+    known = planned(observed)
+    by_cells = {(one.pair.base.case, one.pair.other.case): one for one in (*known, *map(turned, known))}
+    costs = step_costs(observed, training_steps(observed), known=known).values()
+    both = [(one, by_cells[pair]) for one in costs if (pair := (one.pair.base.case, one.pair.other.case)) in by_cells]
+    assert both and all(one.p_adjusted == other.p_adjusted for one, other in both)
 
 
 def unequal(seed: int, operations: int) -> dict[Case, list[float]]:
