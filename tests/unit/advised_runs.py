@@ -12,14 +12,16 @@ from tests.unit.made_runs import (
 
 from collbench.analysis.advise import Advice, advise
 from collbench.analysis.observations import observe
-from collbench.analysis.options import questions
+from collbench.analysis.options import given_cells, questions
+from collbench.analysis.planned import planned
 
 US = 1e-6
 
 
 def advice_on(path: Path, **given: str) -> list[Advice]:
     observed = observe(path)
-    return advise(questions(observed, given), observed.interleaved)
+    sides = planned(given_cells(observed, given))
+    return advise(questions(observed, given), observed.interleaved, planned=sides)
 
 
 def two_libraries(path: Path, sizes: dict[int, tuple[float, float]], launches: int = 10) -> Path:

@@ -16,7 +16,7 @@ def test_what_has_no_size_is_advised_without_one(here: Collbench, tmp_path: Path
     assert "* Take single strict.\n* Instead host: 1.11x (1.11 .. 1.11) the time.\n* Sure: every other" in out
     assert "* Take host, storage overlay.\n" in out and "* Sure: host, storage volume is as fast.\n" in out
     assert "* 64M: take host; as fast: single strict.\n" in out, "stream has a size"
-    most = "* The most isolated option (tools, single strict) takes 1.06x (1.06 .. 1.06) the time of the best.\n"
+    most = "* The most isolated option (tools, single strict) takes 1.06x (1.06 .. 1.06) the time of the fastest.\n"
     assert most in out
     parts = [part for part in out.split("\n\n") if part.startswith("dd total, count 16,")]
     (dd,) = (part for part in parts if "factor" in part)

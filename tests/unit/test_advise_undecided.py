@@ -67,13 +67,13 @@ def test_nothing_is_taken_where_all_may_be_as_fast(tmp_path: Path) -> None:
     first, _, third = answer(Advised(advice, (), ()))
     assert first == "Take a at 8; undecided at 1K."
     assert third.startswith("How sure: every other option is slower at 8; undecided at 1K: ")
-    assert "was the fastest measured; 3 of 3 others may be as fast; " in third
+    assert "was the fastest measured; 3 of 3 others may be as fast, at most 55.7 % slower; " in third
     (entry,) = document([Advised(advice, (), ())], [])["advice"]
     assert [(size["take"], size["sure"]) for size in entry["sizes"]] == [("a", "sure"), (None, "undecided")]
     (alone,) = advice_on(write_run(tmp_path / "alone", {case: own for case, own in cells.items() if case["size"] > 8}))
     first, *rest = answer(Advised(alone, (), ()))
     assert first.startswith("Undecided at 1K: ") and first.endswith(
-        " was the fastest measured; 3 of 3 others may be as fast."
+        " was the fastest measured; 3 of 3 others may be as fast, at most 55.7 % slower."
     )
     assert not any("Take" in line or "Instead" in line for line in rest)
 
@@ -102,10 +102,8 @@ def test_an_option_whose_own_interval_lies_above_the_best_is_not_said_to_be_as_f
     text = " ".join([*answer(Advised(advice, (), ())), *sentences(Advised(advice, (), ()))])
     assert ("mpich, multi strict may be as fast" in text) is not alone
     assert ("possibly as fast: mpich, multi strict" in text) is not alone
-    said = (
-        "not established among 45 comparisons (p adjusted 0.14), though slower by its own interval: mpich, multi strict"
-    )
-    assert (said in text.lower()) is alone
+    assert ("Slower by its own interval, but not established: mpich, multi strict; not even" in text) is alone
+    assert ("slower by its own interval: 1, not established among 45 comparisons (p adjusted 0.14)" in text) is alone
     assert answer(Advised(advice, (), ()))[0].startswith("Undecided at 1K: openmpi, host was the fastest measured")
 
 
@@ -135,15 +133,16 @@ def test_a_cost_of_isolation_that_is_not_established_is_no_number(tmp_path: Path
     assert not any("Recovered" in line or "takes 3.00x (3.00 .. 3.00) the time of host" in line for line in lines)
 
 
-def test_the_cost_of_isolation_is_tested_with_all_pairs_where_neither_side_is_the_best(tmp_path: Path) -> None:
+def test_the_cost_of_isolation_is_tested_with_the_other_places_and_what_is_left_by_itself(tmp_path: Path) -> None:
+    """Of six pairs two are places of mpich over its host, and one is the other library; three are left."""
     places = {("openmpi", "host", None): 10, ("mpich", "host", None): 20, ("mpich", "single", "strict"): 60,
               ("mpich", "single", "ipc"): 30}  # fmt: skip
     cells = {made_case(policy, step, image=image): spread(time * US) for (image, policy, step), time in places.items()}
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     ((free, isolated),) = advice.isolation
     one = advice.isolation[free, isolated]
-    assert (free["policy"], isolated["isolation"], one.verdict, one.cells) == ("host", "strict", "slower", 6)
-    assert {other.cells for other in advice.sizes[0].others.values()} == {6}
+    assert (free["policy"], isolated["isolation"], one.verdict, one.cells) == ("host", "strict", "slower", 2)
+    assert sorted(other.cells for other in advice.sizes[0].others.values()) == [1, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -166,4 +165,4 @@ def test_each_end_of_a_price_has_its_size(tmp_path: Path) -> None:
              for (policy, step), time in zip((("host", None), ("single", "strict")), both, strict=True)}  # fmt: skip
     (advice,) = advice_on(write_run(tmp_path / "run", cells))
     _, instead, _ = answer(Advised(advice, (), ()))
-    assert instead == "Instead single strict: 4.98x at 512 to 37.4x (37.4 .. 37.4) the time at 8."
+    assert instead == "Instead single strict: 4.98x at 512 to 37.4x the time at 8."

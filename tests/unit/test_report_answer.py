@@ -87,15 +87,6 @@ def test_advise_names_the_gravest_of_what_could_mislead_and_all_with_why(here: C
     assert "another Python" in here("advise", run, "--style", "json").out
 
 
-def test_several_operations_are_several_tests_and_that_is_said_once(here: Collbench, tmp_path: Path) -> None:
-    cells = {made_case(image=name, op=op): spread(time * US)
-             for name, time in (("a", 1), ("b", 2)) for op in ("sum", "max")}  # fmt: skip
-    out = here("advise", write_run(tmp_path / "two", cells)).out
-    assert out.count("each of 2 operations was tested by itself") == 1
-    one = {case: times for case, times in cells.items() if case["op"] == "sum"}
-    assert "tested by itself" not in here("advise", write_run(tmp_path / "one", one)).out
-
-
 def test_an_interval_ends_no_sentence_of_an_answer() -> None:
     text = "single against host: 2 of 2 cells are slower, worst +40 % (+30 .. +50) at 8."
     assert first_sentence(text) == (text, "")

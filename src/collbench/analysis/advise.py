@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import Literal
 
-from collbench.analysis.compare import MARGIN, Comparison, compare
-from collbench.analysis.fastest import fastest, pair_of
+from collbench.analysis.between_options import Asked, Key, asked_in, between_options
+from collbench.analysis.compare import MARGIN, Comparison
 from collbench.analysis.gaps import Gap, around, gaps
 from collbench.analysis.joint import ALPHA
 from collbench.analysis.observations import Cell
 from collbench.analysis.options import Option, Question
-from collbench.analysis.recovery import isolated_pairs
 
 #: Verdicts by which an option is no worse than the best, as far as is known.
 NOT_WORSE = ("same", "negligible", "faster", "inconclusive")
@@ -144,36 +142,28 @@ class Advice:
     ranges: tuple[Range, ...]
     isolation: Mapping[tuple[Option, Option], Comparison] = field(default_factory=dict)
 
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """All of which something is said."""
+        return [*self.isolation.values(), *(one for size in self.sizes for one in size.others.values())]
 
-def advise(questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN) -> list[Advice]:
-    """Advice for each question.
+
+def advise(
+    questions: Sequence[Question], in_blocks: bool, margin: float = MARGIN, planned: Sequence[Comparison] = ()
+) -> list[Advice]:
+    """Advice for each question. Pairs that are in `planned` have its verdict; all others are tested together.
 
     Raises:
         RequestError: SciPy is not installed.
     """
-    return [_advised(question, in_blocks, margin) for question in questions]
+    asked = [asked_in(question, in_blocks) for question in questions]
+    found = between_options(asked, planned, margin, in_blocks)
+    return [_advised(one, compared) for one, compared in zip(asked, found, strict=True)]
 
 
-def _advised(question: Question, in_blocks: bool, margin: float) -> Advice:
-    """All pairs of options at a size are tested together, of all sizes.
-
-    Each of them might have been the best and another one: so the test holds although the best is chosen by the times
-    that are tested (as Tukey's test of all pairs does).
-    """
-    chosen = {size: best for size in question.sizes if (best := fastest(question, size, in_blocks)) is not None}
-    keys = [(size, best, option) for size, best in chosen.items() for option in question.cells[size] if option != best]
-    largest = max(chosen, default=0)
-    places = [(largest, *two) for two in (isolated_pairs(question, largest) if chosen else [])]
-    keys += [key for key in places if key not in keys]
-    listed = {(size, frozenset(two)) for size, *two in keys}
-    beside = [
-        pair_of(question, size, *two)
-        for size in chosen for two in combinations(question.cells[size], 2) if (size, frozenset(two)) not in listed
-    ]  # fmt: skip
-    pairs = [pair_of(question, *key) for key in keys]
-    compared = dict(zip(keys, compare(pairs, margin, in_blocks, beside), strict=True))
-    rows = []
-    for size, best in chosen.items():
+def _advised(asked: Asked, compared: Mapping[Key, Comparison]) -> Advice:
+    question, rows = asked.question, []
+    for size, best in asked.fastest.items():
         others = {option: compared[size, best, option] for option in question.cells[size] if option != best}
         unknown, failing = gaps(question, size, best, others), _failing(question.cells[size])
         rows.append(AtSize(size, best, others, unknown, failing))
@@ -183,7 +173,7 @@ def _advised(question: Question, in_blocks: bool, margin: float) -> Advice:
     for index, row in enumerate(rows):
         unknown = {option: replace(gap, worse=around(option, worse, index)) for option, gap in row.unknown.items()}
         sizes.append(replace(row, unknown=unknown))
-    isolation = {(free, isolated): compared[size, free, isolated] for size, free, isolated in places}
+    isolation = {(free, isolated): compared[size, free, isolated] for size, free, isolated in asked.places}
     return Advice(question, tuple(sizes), tuple(_ranges(sizes)), isolation)
 
 

@@ -94,6 +94,32 @@ def compare(
     return [_as_measured(result, pair, *used) for result, pair, used in zip(compared, pairs, quiet, strict=False)]
 
 
+def turned(comparison: Comparison) -> Comparison:
+    """The same comparison with its sides exchanged: the inverse ratio, the same p, and the opposite verdict."""
+    was, ratio, slow_ = comparison.pair, comparison.ratio, comparison.slow
+    pair = replace(was, base=was.other, other=was.base, base_name=was.other_name, other_name=was.base_name,
+                   asked=was.asked[::-1])  # fmt: skip
+    if slow_ is not None:
+        slow_ = Slow(slow_.other, slow_.base, slow_.launches[::-1])
+    return replace(
+        comparison, pair=pair, base=comparison.other, other=comparison.base, ratio=ratio and _inverse(ratio),
+        paper_diff=None if ratio is None else _paper_diff(pair), slow=slow_,
+        verdict=_OPPOSITE.get(comparison.verdict, comparison.verdict),
+        why=comparison.why.replace(comparison.slow.text, slow_.text) if comparison.slow and slow_ else comparison.why,
+        launches=comparison.launches[::-1], cpu=comparison.cpu[::-1],
+    )  # fmt: skip
+
+
+_OPPOSITE: dict[Verdict, Verdict] = {"slower": "faster", "faster": "slower"}
+
+
+def _inverse(ratio: Estimate) -> Estimate:
+    """An end of 0 or infinity is one that few blocks leave open."""
+    low, high = ratio.interval or (1.0, 1.0)
+    ends = ratio.interval and (1 / high, 1 / low if low > 0 else math.inf)
+    return replace(ratio, value=1 / ratio.value, interval=ends)
+
+
 def at_any_time(cells: Sequence[Launches]) -> list[PValues | None]:
     """As `p_values` in blocks, of launches that ended when they were seen to be enough."""
     logs = [{n: math.log(b / a) for a, b, n in zip(one.base, one.other, one.of_base, strict=True)} for one in cells]

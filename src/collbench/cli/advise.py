@@ -10,12 +10,13 @@ from collbench.analysis.advise import advise
 from collbench.analysis.guidelines import check
 from collbench.analysis.models.step_costs import step_costs
 from collbench.analysis.models.steps import training_steps
-from collbench.analysis.options import differing, merged, parse_given, questions
+from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
+from collbench.analysis.planned import planned
 from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
-from collbench.report.advice.tables import brief, cautions, each_by_itself, evidence, with_answers
+from collbench.report.advice.tables import brief, cautions, evidence, with_answers
 from collbench.report.models.steps import cost_entry, cost_tables
 from collbench.schema.case import own_axes
 
@@ -54,15 +55,16 @@ def command(
     observed = merged(each, names(ignored), in_blocks)
     wanted = parse_given(given, own_axes(observed.cells))
     asked = questions(observed, wanted)
-    advices = complete(advise(asked, observed.interleaved, margin), observed.interleaved)
+    sides = planned(given_cells(observed, wanted), margin)
+    found = advise(asked, observed.interleaved, margin, sides)
+    advices = complete(found, observed.interleaved)
     guidelines = check(observed, margin)
     misleading = cautions(advices, observed, differing(each))
     places = {cell.case.where for question in asked for of_size in question.cells.values() for cell in of_size.values()}
     steps = [step for step in training_steps(observed) if step.case.where in places]
-    of_steps = step_costs(observed, steps, margin)
-    found = document(advices, guidelines, [*misleading, *each_by_itself(advices)]) | {
-        "steps": [cost_entry(step, of_steps) for step in steps]
-    }
+    told = [*sides, *(one for advice in found for one in advice.comparisons)]
+    of_steps = step_costs(observed, steps, margin, told)
+    entries = document(advices, guidelines, misleading) | {"steps": [cost_entry(step, of_steps) for step in steps]}
     whole = why or style in COMPLETE
     answers, tables = brief(advices, misleading, whole), [*evidence(advices, guidelines), *cost_tables(steps, of_steps)]
-    say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], found, style)
+    say(with_answers(tables, answers) if style in COMPLETE else [*answers, *(tables if why else ())], entries, style)

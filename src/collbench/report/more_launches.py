@@ -45,6 +45,17 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
     return "; ".join((*said, *others[:_MOST_REASONS], *more))
 
 
+def tells_in_brief(comparisons: Sequence[Comparison]) -> str:
+    """The same without numbers of cells: `about 20 to 1000 more launches would tell for some of them`."""
+    counts = sorted(one.launches_more for one in comparisons if one.launches_more is not None)
+    if not counts or any(one.launches_more and _few(one) for one in comparisons):
+        return what_tells(comparisons)
+    least, most = counts[0], counts[-1]
+    number = counted(most, "more launch", "more launches")
+    some = "" if len(counts) == len(comparisons) else " for some of them"
+    return f"about {f'{least} to ' if least * _FAR <= most else ''}{number} would tell{some}"
+
+
 def _would_tell(counts: Sequence[int], cells: int) -> str:
     """`about 5 more launches would tell for 1 of 15 cells, 794 for 8`: the fewest, and all that can be told."""
     least, most = counts[0], counts[-1]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from collbench.analysis.compare import MARGIN, Comparison, compare
+from collbench.analysis.known import Known
 from collbench.analysis.models.steps import STEP, TrainingStep
 from collbench.analysis.observations import Observed
 from collbench.analysis.pair import Pair
 from collbench.schema.case import Case
 
 
-def step_costs(observed: Observed, steps: Sequence[TrainingStep], margin: float = MARGIN) -> Mapping[Case, Comparison]:
-    """By case without measure; not of the fastest place of a training. p is adjusted over all of them.
+def step_costs(
+    observed: Observed, steps: Sequence[TrainingStep], margin: float = MARGIN, known: Iterable[Comparison] = ()
+) -> Mapping[Case, Comparison]:
+    """By case without measure; not of the fastest place of a training.
+
+    Pairs that are in `known` have its verdict; p is adjusted over all others.
 
     Raises:
         RequestError: SciPy is not installed.
@@ -26,8 +31,10 @@ def step_costs(observed: Observed, steps: Sequence[TrainingStep], margin: float 
         fastest = min(group, key=lambda one: one[0])[1].case
         others = (step.case for _, step in group if step.case != fastest)
         pairs |= {case: _pair(observed, fastest, case) for case in others}
-    compared = compare(list(pairs.values()), margin, observed.interleaved) if pairs else []
-    return dict(zip(pairs, compared, strict=True))
+    told = Known(known)
+    left = [pair for pair in pairs.values() if told.of(pair) is None]
+    compared = iter(compare(left, margin, observed.interleaved) if left else ())
+    return {case: told.of(pair) or next(compared) for case, pair in pairs.items()}
 
 
 def training_of(case: Case) -> Case:

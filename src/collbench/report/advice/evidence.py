@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from collbench.analysis.advise import Advice
+from collbench.analysis.compare import Comparison
 from collbench.analysis.options import Option, Question
 from collbench.report.advice.chosen import Chosen
 from collbench.report.advice.phrases import p_adjusted, some
 from collbench.report.advice.sizes import at
-from collbench.report.more_launches import what_tells
+from collbench.report.more_launches import tells_in_brief, what_tells
 from collbench.units import counted, format_size
 
 #: At more undecided sizes than this, options are not named or counted for each.
 _MOST_SIZES = 3
+
+#: A bound above this ratio is not said: it says little more than that nothing is known.
+MOST_SLOWER = 2.0
 
 #: More options that may be as fast are counted.
 _MOST_NAMED = 2
@@ -60,8 +65,18 @@ def _possible(question: Question, still: Sequence[Chosen]) -> list[str]:
     if rivals:
         where = _at(question, still, [one.at.size for one, _ in rivals])
         named = _named(question, rivals, where) if len({one.option for one in still}) == 1 else ""
-        parts.append(named or _counted(question, rivals, where))
+        bound = at_most([one.at.undecided[option] for one, several in rivals for option in several])
+        parts.append(f"{named or _counted(question, rivals, where)}{bound}")
     return parts
+
+
+def at_most(possible: Sequence[Comparison]) -> str:
+    """`, at most 10.1 % slower`: what the intervals of all leave possible; empty where that is unknown or very much."""
+    intervals = [one.ratio.interval if one.ratio else None for one in possible]
+    largest = max((high for _, high in filter(None, intervals)), default=0.0)
+    if None in intervals or not 1 < largest <= MOST_SLOWER:
+        return ""
+    return f", at most {(largest - 1) * 100:.1f} % slower"
 
 
 def unestablished(question: Question, still: Sequence[Chosen]) -> list[str]:
@@ -73,13 +88,28 @@ def unestablished(question: Question, still: Sequence[Chosen]) -> list[str]:
     where = _at(question, still, [size for *_, size in found])
     who = " and ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} options"
     own = "its own interval" if len(names) == 1 else "their own intervals"
-    cells = p_adjusted([comparison for _, comparison, _ in found])
-    return [f"{cells}, though slower by {own}: {who}{where}"]
+    return [f"slower by {own}, but not established: {who}{where}{at_most([one for _, one, _ in found])}"]
 
 
 def what_decides(question: Question, still: Sequence[Chosen]) -> list[str]:
     comparisons = [comparison for one in still for comparison in one.at.undecided.values()]
-    return [what_tells(comparisons)] if comparisons else []
+    return [tells_in_brief(comparisons)] if comparisons else []
+
+
+def in_numbers(advice: Advice) -> list[str]:
+    """How many comparisons are undecided, how close those are that are slower by themselves, and what would tell.
+
+    Nothing where the answer has said it all.
+    """
+    found = [comparison for one in advice.sizes for comparison in one.undecided.values()]
+    alone = [comparison for one in advice.sizes for comparison in one.slower_alone.values()]
+    if not alone and what_tells(found) == tells_in_brief(found):
+        return []
+    number = counted(len(found), "comparison with the fastest is", "comparisons with the fastest are")
+    which = "slower by its own interval" if len(alone) == 1 else "slower by their own intervals"
+    own = f"; {which}: {len(alone)}, {p_adjusted(alone)}" if alone else ""
+    tells = what_tells(found)
+    return [f"{number} undecided{own}. {tells[:1].upper()}{tells[1:]}."]
 
 
 def gaps(question: Question, still: Sequence[Chosen]) -> list[str]:

@@ -48,19 +48,19 @@ def _with_library(question: Question, option: Option) -> str:
 
 
 def _cost(question: Question, where: AtSize, option: Option) -> str | None:
-    """`takes 2.0x (1.9 .. 2.1) the time of the best at 1M`, or that this is undecided; None for the best itself."""
+    """`takes 2.0x (1.9 .. 2.1) the time of the fastest at 1M`, or that this is undecided; None for the latter."""
     comparison = where.others.get(option)
     if comparison is None or comparison.ratio is None:
         return None
     if comparison.verdict in ("same", "negligible"):
-        return f"is as fast as the best{at(question, where.size)}"
+        return f"is as fast as the fastest{at(question, where.size)}"
     if slower_alone(comparison):
-        own = f"is slower than the best{at(question, where.size)} by its own interval"
+        own = f"is slower than the fastest{at(question, where.size)} by its own interval"
         return f"{own}, {p_adjusted([comparison])}"
     if comparison.verdict == "inconclusive":
         ends = interval(comparison.ratio.interval, lambda end: f"{digits(end)}x")
-        return f"may be as fast as the best{at(question, where.size)}: undecided{ends}"
-    return f"takes {times(comparison.ratio)} the time of the best{at(question, where.size)}"
+        return f"may be as fast as the fastest{at(question, where.size)}: undecided{ends}"
+    return f"takes {times(comparison.ratio)} the time of the fastest{at(question, where.size)}"
 
 
 def recovered(advice: Advice, steps: Sequence[Recovery]) -> str:
@@ -73,8 +73,8 @@ def recovered(advice: Advice, steps: Sequence[Recovery]) -> str:
     if cost is None or cost.verdict != "slower":
         why = f": by its own interval it is slower, {p_adjusted([cost])}" if cost and slower_alone(cost) else ""
         return f"{library}what {isolated} costs over {free}{where} is undecided{why}."
-    times_as_long = f"{digits(first.cost)}x{interval(first.cost_interval, digits)}"
-    text = f"{library}{isolated} takes {times_as_long} the time of {free}{where}"
+    assert cost.ratio is not None
+    text = f"{library}{isolated} takes {times(cost.ratio)} the time of {free}{where}"
     ordered = sorted(steps, key=lambda recovery: recovery.step.isolation_order, reverse=True)
     known = [f"{one.step['isolation']} {_share(one)}" for one in ordered if one.decided]
     unknown = [one.step["isolation"] for one in ordered if not one.decided]

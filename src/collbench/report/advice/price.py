@@ -33,7 +33,7 @@ class Price:
 
 
 def price(advice: Advice, name: str, choice: Choice) -> Price:
-    """`single strict: 4.98x at 64K to 37.4x (34.7 .. 65.0) the time at 8, undecided at 1M`."""
+    """`single strict: 4.98x at 64K to 37.4x the time at 8, undecided at 1M`."""
     question = advice.question
     found = [(*_state(known, choice), known.at.size) for known in chosen(advice)]
     slower = [(comparison, size) for state, comparison, size in found if state == "slower" and comparison]
@@ -75,10 +75,10 @@ def _ratio(comparison: Comparison) -> float:
 
 
 def _slower(question: Question, slower: Sequence[tuple[Comparison, int]]) -> str:
-    """The cost at the only size, or from the least to the most, each with its size."""
+    """The cost at the only size, or from the least to the most, each with its size and without interval."""
     worst, size = max(slower, key=lambda pair: _ratio(pair[0]))
     assert worst.ratio is not None
     if len(slower) == 1:
         return f"{times(worst.ratio)} the time{at_some(question, size)}"
     least, where = min(slower, key=lambda pair: _ratio(pair[0]))
-    return f"{digits(_ratio(least))}x{at(question, where)} to {times(worst.ratio)} the time{at(question, size)}"
+    return f"{digits(_ratio(least))}x{at(question, where)} to {digits(_ratio(worst))}x the time{at(question, size)}"

@@ -13,8 +13,9 @@ from collbench.analysis.launches import SLOW
 from collbench.analysis.options import Option, Question
 from collbench.analysis.recovery import Recovery, recoveries
 from collbench.report.advice.crossings import crossing_at
+from collbench.report.advice.evidence import in_numbers
 from collbench.report.advice.isolation import isolated, most_isolated, recovered
-from collbench.report.advice.phrases import p_adjusted, some
+from collbench.report.advice.phrases import some
 from collbench.report.advice.sizes import at, led
 from collbench.report.cells import times
 from collbench.report.headings import operation, variant
@@ -60,6 +61,7 @@ def sentences(advised: Advised) -> list[str]:
     by_place = groupby(advised.recoveries, key=lambda recovery: recovery.isolated)
     lines += [recovered(advice, list(same)) for _, same in by_place]
     lines += [crossing_at(advice.question, crossing) for crossing in advised.crossovers]
+    lines += in_numbers(advice)
     return [*lines, *_failing(advice), *_slow_at_times(advice), *_not_compared(advice)]
 
 
@@ -109,9 +111,8 @@ def _undecided(advice: Advice, sizes: Range) -> str:
     known = [(option, one) for size in sizes.sizes for option, one in size.undecided.items() if option not in bests]
     possible = sorted({name(option) for option, one in known if not slower_alone(one)})
     alone = sorted({name(option) for option, one in known} - set(possible))
-    slower = [one for option, one in known if name(option) in alone]
     told += [f"possibly as fast: {some(possible)}"] if possible else []
-    told += [f"slower by their own intervals, {p_adjusted(slower)}: {some(alone)}"] if alone else []
+    told += [f"slower by their own intervals, but not established: {some(alone)}"] if alone else []
     return _led(advice, sizes, f"undecided; {'; '.join(told)}.")
 
 

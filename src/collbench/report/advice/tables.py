@@ -42,7 +42,7 @@ def brief(advices: Sequence[Advised], known: Sequence[str], whole: bool = False)
     more = [UNTIL] if can_tell(is_open) else []
     left = 0 if whole else len(known[MOST_MISLEADING:])
     shown = [*known[: len(known) - left], *([f"{left} more: --why"] if left else [])]
-    told = (("what could mislead", [*shown, *each_by_itself(advices)]), ("what would tell more", more))
+    told = (("what could mislead", shown), ("what would tell more", more))
     return answers + [Table(title, (), (), tuple(notes)) for title, notes in told if notes]
 
 
@@ -54,22 +54,14 @@ def cautions(advices: Sequence[Advised], observed: Observed, also: Sequence[str]
     return [line.removesuffix(".") for line in found]
 
 
-def each_by_itself(advices: Sequence[Advised]) -> list[str]:
-    """That several operations are several tests, where this matters."""
-    tested = sum(any(one.p_adjusted is not None for one in _compared([advised])) for advised in advices)
-    if tested < 2:
-        return []
-    return [f"each of {tested} operations was tested by itself: 5 % is the chance of a false verdict in each of them, "
-            "not in all together (compare tests all cells together)"]  # fmt: skip
-
-
 def _compared(advices: Sequence[Advised]) -> list[Comparison]:
     return [one for advised in advices for at in advised.advice.sizes for one in at.others.values()]
 
 
 def evidence(advices: Sequence[Advised], results: Sequence[GuidelineResult]) -> list[Table]:
     """A table of costs for each operation, with what it shows as its notes; then violated guidelines."""
-    found = [(advised, costs(advised)) for advised in advices]
+    varying = [advised for advised in advices if advised.advice.question.varying]
+    found = [(advised, costs(advised, legend=advised in varying[:1])) for advised in advices]
     return [
         *(replace(table, notes=(*sentences(advised), *table.notes)) for advised, table in found),
         *guideline_tables(results),
@@ -84,8 +76,8 @@ def with_answers(tables: Sequence[Table], brief: Sequence[Table]) -> list[Table]
     return [replace(found[0], notes=(*found[0].notes, *left)), *found[1:]] if found else list(brief)
 
 
-def costs(advised: Advised) -> Table:
-    """What each choice costs, by size, with notes on how to read it."""
+def costs(advised: Advised, legend: bool = True) -> Table:
+    """What each choice costs, by size, with notes; of several such tables only the first needs the `legend`."""
     question, sizes = advised.advice.question, _chosen(advised.advice.sizes)
     varying = question.varying
     columns = ("factor", "choice", *(at(question, one.size).strip() or "time" for one in sizes)) if varying else ()
@@ -97,7 +89,7 @@ def costs(advised: Advised) -> Table:
     notes = (
         *_of_many(question),
         *_not_shown(advised),
-        *([_LEGEND] if varying else []),
+        *([_LEGEND] if varying and legend else []),
     )
     return Table(advised.title, columns, tuple(rows), notes)
 
@@ -105,7 +97,7 @@ def costs(advised: Advised) -> Table:
 def _of_many(question: Question) -> list[str]:
     many = len(question.options)
     return (
-        [f"best of {many} options: chosen partly by chance (docs/statistics.md#what-is-not-claimed)"]
+        [f"fastest of {many} options: chosen partly by chance (docs/statistics.md#what-is-not-claimed)"]
         if many > MANY
         else []
     )
@@ -124,7 +116,7 @@ def _not_shown(advised: Advised) -> list[str]:
 
 
 _LEGEND = (
-    "1.50x: 1.50 times the time of the best option at that size, for the fastest option with that choice (95 % "
+    "1.50x: 1.50 times the time of the fastest option at that size, for the fastest option with that choice (95 % "
     "interval); as fast: the same within the margin; open: the launches do not tell (with an interval above 1: slower "
     "by itself, but not established among all comparisons)"
 )
@@ -150,10 +142,10 @@ def _value(option: Option, factor: str, question: Question) -> str:
 
 
 def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
-    """The least cost at a size with this choice, whatever the other factors; the choice of the best option is best."""
+    """The least cost at a size with this choice, whatever the other factors; `fastest` where the fastest has it."""
     options = [option for option in (at.best, *at.others) if _value(option, factor, question) == value]
     if at.best in options:
-        return "best"
+        return "fastest"
     state, comparison = cheapest(at, options)
     if comparison is None or comparison.ratio is None:
         return "-"
@@ -161,7 +153,7 @@ def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
     return times(ratio) if state == "slower" else f"{_STATES[state]}{interval(ratio.interval, digits)}"
 
 
-#: What is said rather than shown as a number: one below 1 would contradict the choice of the best.
+#: What is said rather than shown as a number: one below 1 would contradict the choice of the fastest.
 _STATES = {"undecided": "open", "as fast": "as fast"}
 
 

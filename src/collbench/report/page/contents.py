@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from collbench.analysis.advise import advise
-from collbench.analysis.compare import Comparison, compare
-from collbench.analysis.factors import FACTORS, find_factor
+from collbench.analysis.compare import Comparison
 from collbench.analysis.guidelines import check
 from collbench.analysis.models.step_costs import step_costs
 from collbench.analysis.models.steps import training_steps
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
-from collbench.analysis.pairs import within
 from collbench.analysis.paper.reference import Paper
-from collbench.errors import RequestError
+from collbench.analysis.planned import compared as of_all_factors
+from collbench.analysis.planned import of_collectives, of_programs
 from collbench.report.advice.answer import answer as of_operation
 from collbench.report.advice.answer import headline
 from collbench.report.advice.sentences import Advised, complete, sentences
@@ -31,7 +30,7 @@ from collbench.report.page.figures.bars import bars
 from collbench.report.page.figures.choices import choices
 from collbench.report.page.figures.curves import curves
 from collbench.report.page.figures.ladder import ladders
-from collbench.report.page.programs import programs
+from collbench.report.page.programs import cells_asked, programs
 from collbench.report.page.samples import StoredSamples
 from collbench.report.page.section import Section
 from collbench.report.page.strips import strips
@@ -42,9 +41,6 @@ from collbench.report.verdict import sentence
 from collbench.schema.axes import step_order
 from collbench.schema.case import Case, Where
 from collbench.schema.policy import PolicyOrder, policy_order
-
-#: Factors by which a run's sides are compared, where it has several.
-SIDES = ("policy", "image", "backend", "driver")
 
 
 @dataclass(frozen=True)
@@ -77,11 +73,12 @@ def chapter(
         RequestError: a library that analyses or draws is not installed.
     """
     asked = questions(observed, given)
-    of_programs = [question for question in asked if _of_program(question)]
+    of_program = [question for question in asked if _of_program(question)]
     collectives = replace(observed, cells={case: cell for case, cell in observed.cells.items() if not is_program(case)})
-    others = [question for question in asked if not _of_program(question)]
-    advices = complete(advise(others, observed.interleaved, margin), observed.interleaved)
-    compared = _all_compared(collectives, margin)
+    compared = of_collectives(collectives, margin)
+    sides = [*of_all_factors(compared), *of_programs(cells_asked(observed, of_program), margin)]
+    found = advise(asked, observed.interleaved, margin, sides)
+    advices = complete((one for one in found if not _of_program(one.question)), observed.interleaved)
     by_place = (compared.get(name, []) for name in ("policy", "isolation"))
     places = [comparison for of_factor in by_place if not isinstance(of_factor, str) for comparison in of_factor]
     with StoredSamples(observed) as stored:
@@ -89,7 +86,7 @@ def chapter(
             _section(stored if figures else None, group, places, f"c{number}-o{index}")
             for index, group in enumerate(_by_operation(advices))
         ]
-        measured = programs(observed, of_programs, suite_of, margin, stored if figures else None, f"c{number}")
+        measured = programs(observed, of_program, suite_of, margin, stored if figures else None, f"c{number}")
     sections = [*measured.sections, *sections]
     lines = (*measured.answer, *_cost_of_isolation(compared, margin), *answer(advices, bool(measured.answer)))
     if against is not None:
@@ -101,7 +98,8 @@ def chapter(
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
     if steps := training_steps(observed):
-        of_places = cost_tables(steps, step_costs(observed, steps, margin))
+        told = (one for advice in found for one in advice.comparisons)
+        of_places = cost_tables(steps, step_costs(observed, steps, margin, [*sides, *told]))
         sections.append(Section("Training steps", tables=(*of_places, *accuracy_tables(steps))))
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
@@ -171,25 +169,8 @@ def _section(stored: StoredSamples | None, group: list[Advised], places: list[Co
         drawn += bars(questions_of_group, largest, name, title)
     single = len(group) == 1
     lines = tuple(text if single else f"{advised.title}: {text}" for advised in group for text in sentences(advised))
-    return Section(title, lines, tuple(map(costs, group)), tuple(drawn), tuple(folded))
-
-
-def _all_compared(observed: Observed, margin: float) -> dict[str, list[Comparison] | str]:
-    """By every factor of `SIDES`; by isolation alone where no two policies can be compared."""
-    varying = [name for name in (*SIDES, "isolation") if FACTORS[name].varies(observed.cells)]
-    compared = {name: _compared(observed, name, margin) for name in varying if name in SIDES}
-    if isinstance(compared.get("policy"), str) and "isolation" in varying:
-        compared["isolation"] = _compared(observed, "isolation", margin)
-    return compared
-
-
-def _compared(observed: Observed, name: str, margin: float) -> list[Comparison] | str:
-    """The sides of a run by one factor, or why they are not compared."""
-    try:
-        pairs = within(observed, find_factor(name), frozenset())
-    except RequestError as error:
-        return str(error)
-    return compare(pairs, margin, observed.interleaved)
+    tables = tuple(costs(advised, legend=advised is group[0]) for advised in group)
+    return Section(title, lines, tables, tuple(drawn), tuple(folded))
 
 
 def _verdicts(name: str, compared: list[Comparison] | str) -> Section:

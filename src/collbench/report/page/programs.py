@@ -37,10 +37,9 @@ def programs(
     stored: StoredSamples | None, name: str,
 ) -> Programs:  # fmt: skip
     """Those that were `asked` about; without `stored` samples there are no figures. `name` begins those of figures."""
-    cells = {cell.case: cell for question in asked for own in question.cells.values() for cell in own.values()}
-    if not cells:
+    chosen = cells_asked(observed, asked)
+    if not chosen.cells:
         return Programs()
-    chosen = replace(observed, cells=cells)
     factors = factors_of(chosen)
     if not factors:
         sections = tuple(_benchmarks(chosen, asked, (), stored, name))
@@ -55,6 +54,12 @@ def programs(
     sections = (_numbers(rows), *_benchmarks(chosen, asked, suites, stored, name), *more)
     differing = findings([one for suite in suites for one in suite.comparisons])
     return Programs((*differing, *sentences(suites, margin)), picture, sections)
+
+
+def cells_asked(observed: Observed, asked: Sequence[Question]) -> Observed:
+    """The run with only the cells of these questions."""
+    cells = {cell.case: cell for question in asked for own in question.cells.values() for cell in own.values()}
+    return replace(observed, cells=cells)
 
 
 def _numbers(rows: Sequence[Row]) -> Section:
