@@ -64,7 +64,7 @@ def test_what_is_too_noisy_for_the_limit_is_given_up(launch: Launch, tmp_path: P
 def test_a_run_stopped_by_hand_is_valid_and_goes_on_as_if_it_had_not_been(launch: Launch, tmp_path: Path) -> None:
     code, err = launch(clear, stop_at=25)
     assert code == 130
-    assert "continue: --resume" in err
+    assert "continue: collbench launch " in err
     assert sum(launches_of(tmp_path / "run").values()) == 25
     code, err = launch(clear, "--resume", str(tmp_path / "run"))
     assert code == 0, err

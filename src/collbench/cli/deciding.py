@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collbench.analysis.deciding import TRIED, Standing, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.next_block import Executed, next_block
-from collbench.analysis.observations import Cell, apply_manifests, collect
+from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
@@ -50,10 +50,11 @@ class Decider:
         self._cells = cells_of(expanded)
         self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._begun, self._before, self._over = clock(), len(records), False
+        self._fixed = some_from(manifest) or 0
 
     def __call__(self, block: int) -> Mapping[LaunchCell, Part] | None:
         """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
-        if block < TRIED:
+        if block < max(TRIED, self._fixed):
             return None
         found = self._standing(block)
         if not found:
@@ -68,7 +69,7 @@ class Decider:
 
     def _standing(self, block: int) -> list[Standing]:
         cells = {case: Cell(case) for case in self._cells}
-        collect((record for record in self._records if record.launch < block), cells, some=True)
+        collect((record for record in self._records if record.launch < block), cells, some=self._fixed)
         apply_manifests(cells.values(), [self._manifest])
         return standing(list(cells.values()), block, self._expanded.plan.launches)
 
