@@ -62,8 +62,8 @@ def continued(plan: LaunchPlan, where: Path, until: Until | None, launches: int 
     if plan.until == "launches" and run.until == "launches" and plan.launches > run.launches:
         raise RequestError(
             f"--resume {where}: has {run.launches} launches of each cell, and {plan.launches} are asked for. Looking "
-            "at a run and then measuring more makes false alarms, unless its verdicts allow for it: add --until decided. "
-            "Or begin a run with --out."
+            "at a run and then measuring more makes false alarms, unless its verdicts allow for it: add --until "
+            "decided. Or begin a run with --out."
         )
     if plan.until == "decided" and run.until == "launches" and plan.launches <= run.launches:
         raise RequestError(

@@ -17,7 +17,7 @@ from collbench.launch.keeping import placed
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.units import counted, format_long
+from collbench.units import counted, format_long, format_size
 from collbench.workloads.case import ProgramCase
 
 #: How many open comparisons are named.
@@ -133,6 +133,17 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Pa
     return Part(frozenset(measured), frozenset(brief))
 
 
+def _refused(found: Sequence[Standing]) -> str:
+    """` (bcast 64K, host > single strict: gate barrier against roundtime; and 2 more)`."""
+    refused = [one for one in found if one.state == "impossible"]
+    if not refused:
+        return ""
+    first, case = refused[0], refused[0].pair.base.case
+    size = f" {format_size(case['size'])}" if "size" in case.what else ""
+    more = f"; and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return f" ({case.workload}{size}, {first.pair.base_name} > {first.pair.other_name}: {first.comparison.why}{more})"
+
+
 def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
     """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
     states = Counter(one.state for one in found)
@@ -143,7 +154,7 @@ def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
     parts = {
         f"of {counted(len(found), 'comparison')} decided{listed}": states["decided"],
         f"given up as too noisy for {counted(most, 'launch', 'launches')}": 0 if ended else states["hopeless"],
-        "not comparable": states["impossible"],
+        f"not comparable{_refused(found)}": states["impossible"],
         f"open ({', '.join(list(names)[:_NAMED])}{more})": 0 if ended else states["open"],
         "not decided": states["open"] + states["hopeless"] if ended else 0,
     }
