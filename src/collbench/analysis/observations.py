@@ -40,7 +40,8 @@ class Cell:
     samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
     each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
     `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
-    `until_decided`: its launches ended when its comparisons were decided. The counters count records.
+    `until_decided`: its launches ended when its comparisons were decided. `experiment` is the run whose launches form
+    blocks, and which can be given more; empty of others. The counters count records.
     """
 
     case: Case
@@ -51,6 +52,7 @@ class Cell:
     how: set[How] = field(default_factory=set)
     clock_step: float = 0.0
     until_decided: bool = False
+    experiment: str = ""
     least: float = math.inf
     most: float = 0.0
     highest: int = -1
@@ -283,6 +285,8 @@ def gather(name: Path, folders: list[Path]) -> Observed:
             truncated.append(folder)
     apply_manifests(cells.values(), manifests)
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
+    for cell in cells.values() if blocks else ():
+        cell.experiment = str(name)
     return Observed(
         str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, tuple(samples)
     )

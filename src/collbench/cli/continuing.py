@@ -113,9 +113,9 @@ def nothing_to_decide(expanded: ExpandedPlan, manifest: Manifest, records: tuple
     return f"{'; '.join(said)} with at most {most} launches, so nothing is started, and the run stays as it was"
 
 
-def command(directory: Path) -> str:
-    """The command that continues the run which this command measures."""
-    given = click.get_current_context().params
+def command(directory: Path, **changed: str | int) -> str:
+    """The command that continues the run which this command measures, with its flags or those that are changed."""
+    given = click.get_current_context().params | changed
     words = [(flag, str(given[name])) for name, flag in _OF_PLAN.items() if given.get(name) is not None]
     flags = [word for pair in words for word in pair]
     return shlex.join(["collbench", "launch", str(given["plan"]), "--resume", str(directory), *flags])

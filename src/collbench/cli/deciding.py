@@ -81,17 +81,21 @@ class Decider:
             wanted |= set(sides.values()).difference(*compared)
         return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
 
-    def finish(self) -> None:
-        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be."""
+    def finish(self) -> int:
+        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be.
+
+        Returns how many comparisons more launches might have decided.
+        """
         most = self._expanded.plan.launches
         if not (found := self._standing(most)):
-            return
+            return 0
         if not self._over:
             self._say(f"in the end: {_said(found, most, ended=True)}", 0)
         launches = {(record.case.where, record.launch) for record in self._records}
         measured = {(record.case, record.launch) for record in self._records}
         of_launches, of_cases = len(self._expanded.order), most * len(self._cells)
         self._say(f"{len(launches)} of {of_launches} launches, {len(measured)} of {of_cases} measurements", 0)
+        return sum(one.state in ("open", "hopeless") for one in found)
 
     def _next(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
         if not wanted:
@@ -138,10 +142,11 @@ def _refused(found: Sequence[Standing]) -> str:
     refused = [one for one in found if one.state == "impossible"]
     if not refused:
         return ""
-    first, case = refused[0], refused[0].pair.base.case
+    one = min(refused, key=lambda one: (one.pair.base.case.workload, one.pair.base.case["size"] or 0))
+    case, sides = one.pair.base.case, f"{one.pair.base_name} > {one.pair.other_name}"
     size = f" {format_size(case['size'])}" if "size" in case.what else ""
     more = f"; and {len(refused) - 1} more" if len(refused) > 1 else ""
-    return f" ({case.workload}{size}, {first.pair.base_name} > {first.pair.other_name}: {first.comparison.why}{more})"
+    return f" ({case.workload}{size}, {sides}: {one.comparison.why}{more})"
 
 
 def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:

@@ -198,8 +198,9 @@ def _performed(
         extend(writer.directory, expanded.plan.launches)
     try:
         run_campaign(prepared, sink, done, known, check, *([decider] if decider else []))
-        if decider:
-            decider.finish()
+        if decider and decider.finish():
+            more = continuing.command(writer.directory, until="decided", launches=2 * expanded.plan.launches)
+            sink.say(f"more launches: {more}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None and writer.count == 0:
