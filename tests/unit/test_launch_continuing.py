@@ -36,6 +36,7 @@ def test_a_fixed_number_of_launches_is_continued_until_decided(launch: Launch, r
     after = read_run(run)
     assert after.records[: len(before)] == before and min(one.launch for one in after.records[len(before) :]) == 7
     assert "after 7 blocks: 4 of 8 comparisons decided" in err
+    assert "judged by bets from now on: what a fixed number of launches just decided may be open again" in err
     experiment, plan = after.manifest.experiment, after.manifest.plan
     assert experiment is not None and (experiment.until, experiment.launches) == ("decided", 14)
     assert plan is not None and (plan["until"], plan["launches"]) == ("launches", 7), "where it began"

@@ -195,6 +195,7 @@ def _performed(
     sink = RunSink(writer, len(expanded.order), len(done), records)
     decider = Decider(expanded, manifest, records, sink.say) if expanded.plan.until == "decided" else None
     if extends:
+        sink.say("judged by bets from now on: what a fixed number of launches just decided may be open again", 0)
         extend(writer.directory, expanded.plan.launches)
     try:
         run_campaign(prepared, sink, done, known, check, *([decider] if decider else []))
