@@ -98,7 +98,7 @@ def test_cells_measured_in_another_way_are_not_advised_against(tmp_path: Path) -
     (other,) = advice.sizes[0].others.values()
     assert (other.verdict, other.why) == (
         "not comparable",
-        "gate roundtime against barrier; gate barrier can measure both",
+        'gate roundtime against barrier; gate = "barrier" in the plan (or --gate barrier) measures both',
     )
 
 

@@ -115,7 +115,8 @@ def test_what_was_measured_in_another_way_is_not_surpassed(tmp_path: Path) -> No
     assert only.sure == "alone"
     first, *_, last = sentences(complete([advice], True)[0])
     assert first == "1K to 2K: nothing could be compared with multi strict."
-    assert last == "Not compared: host (gate barrier against roundtime; gate barrier can measure both) at 1K, 2K."
+    why = 'gate barrier against roundtime; gate = "barrier" in the plan (or --gate barrier) measures both'
+    assert last == f"Not compared: host ({why}) at 1K, 2K."
 
 
 def test_one_launch_by_another_gate_changes_no_advice(tmp_path: Path) -> None:

@@ -285,10 +285,8 @@ def test_another_gate_has_no_verdict_until_it_is_ignored(compare: Collbench, tmp
     case = made_case()
     one = write_run(tmp_path / "a", {case: spread(1e-6)})
     two = write_run(tmp_path / "b", {case: [made_record(case, n, 1e-6, gate="barrier") for n in range(10)]})
-    assert (
-        "not comparable (gate roundtime against barrier; gate barrier can measure both)"
-        in compare(one, two, "--style", "csv").out
-    )
+    why = 'gate roundtime against barrier; gate = ""barrier"" in the plan (or --gate barrier) measures both'
+    assert f"not comparable ({why})" in compare(one, two, "--style", "csv").out
     assert "not comparable" not in compare(one, two, "--style", "csv", "--ignore", "gate").out
 
 

@@ -224,7 +224,7 @@ def test_another_way_of_measuring_is_not_comparable_until_ignored(tmp_path: Path
     [pair] = across(base, other, None, NOTHING)
     said, _, cure = refused([pair]).partition("; ")
     assert said.startswith(f"{name} ") and said.endswith(f" against {value}")
-    assert cure == ("gate barrier can measure both" if name == "gate" else "")
+    assert cure == ('gate = "barrier" in the plan (or --gate barrier) measures both' if name == "gate" else "")
     assert not refused(across(base, other, None, frozenset({name})))
 
 

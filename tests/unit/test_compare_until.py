@@ -18,6 +18,7 @@ from collbench.analysis.deciding import Standing, questions, standing, still_ope
 from collbench.analysis.factors import find_factor
 from collbench.analysis.observations import Cell, few_launches, observe
 from collbench.analysis.pairs import across, within
+from collbench.analysis.ways import How
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables
@@ -187,3 +188,25 @@ def test_the_table_of_launch_has_the_same_intervals_as_compare(tmp_path: Path, u
     host, single = (cells[case.having(size=SIZES[0])] for case in (HOST, SINGLE))
     assert found is not None and found.interval is not None
     assert over_host(single, host) == f"{found.value:.2f} ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"
+
+
+def after_fallbacks(blocks: int, *fell_back: int) -> str:
+    """How the only comparison stands where the host's launches of these numbers fell back to a barrier."""
+    ways: list[list[How]] = [[(("gate", "roundtime"),)] * blocks for _ in range(2)]
+    for number in fell_back:
+        ways[0][number] = (("gate", "barrier"),)
+    cells = []
+    for case, own in zip((HOST, SINGLE), ways, strict=True):
+        times = array("d", [1e-5] * blocks)
+        cells.append(Cell(case, launches=array("q", range(blocks)), medians=times, means=times, ways=own, how=set(own),
+                          until_decided=True))  # fmt: skip
+    (one,) = standing(cells, blocks, 20)
+    return one.state
+
+
+def test_a_launch_that_fell_back_is_left_out_and_the_others_can_still_decide() -> None:
+    assert after_fallbacks(3, 1) == after_fallbacks(5, 0, 1, 2, 3) == "open"
+    assert after_fallbacks(8, 1) == "decided"
+    assert after_fallbacks(17, *range(14)) == "open", "three agree, and three may follow"
+    assert after_fallbacks(17, *range(15)) == "impossible", "no six can agree by the last block"
+    assert after_fallbacks(3, 0, 1, 2) == "impossible", "the sides have no way in common"

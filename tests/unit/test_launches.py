@@ -100,7 +100,7 @@ def test_too_few_launches_that_were_measured_alike_are_no_comparison(tmp_path: P
     found = one_cell(tmp_path / "run", by_barrier(times, *range(5)), times)
     assert (found.verdict, found.why) == (
         "not comparable",
-        "gate barrier and roundtime against roundtime; gate barrier can measure both",
+        'gate barrier and roundtime against roundtime; gate = "barrier" in the plan (or --gate barrier) measures both',
     )
     six = one_cell(tmp_path / "six", by_barrier(times, *range(4)), times)
     assert (six.verdict, six.launches) == ("same", (6, 6))

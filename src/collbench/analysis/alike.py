@@ -38,7 +38,7 @@ def _in_blocks(pair: Pair) -> Alike:
         for cell in (pair.base, pair.other)
     )
     common = sorted(base.keys() & other.keys())
-    agreed = [n for n in common if not _apart(base[n][1], other[n][1], pair.free)]
+    agreed = [n for n in common if not apart(base[n][1], other[n][1], pair.free)]
     refused = "" if len(agreed) >= min(FEWEST, len(common)) else method_differences(pair)
     kept = common if refused else agreed
     left_out = len(common) - len(kept)
@@ -48,7 +48,7 @@ def _in_blocks(pair: Pair) -> Alike:
 def _of_sides(pair: Pair) -> Alike:
     """All launches where both sides were measured in one way; else those of the way with the most launches of both."""
     base, other = pair.base, pair.other
-    if not any(_apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
+    if not any(apart(of_base, of_other, pair.free) for of_base in base.how for of_other in other.how):
         return _all(base, other)
     counts: Counter[How] = Counter()
     for way in base.how:
@@ -68,11 +68,12 @@ def _all(base: Cell, other: Cell, refused: str = "") -> Alike:
 def _of_way(cell: Cell, way: How, free: frozenset[str]) -> dict[int, float]:
     """By launch."""
     rows = zip(cell.launches, cell.medians, cell.ways, strict=True)
-    return {launch: time for launch, time, own in rows if not _apart(own, way, free)}
+    return {launch: time for launch, time, own in rows if not apart(own, way, free)}
 
 
 @lru_cache(maxsize=1024)  # few ways, a million records
-def _apart(of_base: How, of_other: How, free: frozenset[str]) -> bool:
+def apart(of_base: How, of_other: How, free: frozenset[str]) -> bool:
+    """Whether two ways of measuring differ in what is recorded of both, but for what is free."""
     base, other = dict(of_base), dict(of_other)
     return any(base[name] != other[name] for name in base.keys() & other.keys() if name not in free)
 
@@ -85,4 +86,4 @@ def method_differences(pair: Pair) -> str:
     )
     names = [name for name in sorted(base.keys() & other.keys() - pair.free) if base[name] != other[name]]
     said = "; ".join(f"{name} {base[name]} against {other[name]}" for name in names)
-    return f"{said}; gate barrier can measure both" if names == ["gate"] else said
+    return f'{said}; gate = "barrier" in the plan (or --gate barrier) measures both' if names == ["gate"] else said

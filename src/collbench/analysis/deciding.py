@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collbench.analysis.alike import alike
+from collbench.analysis.alike import alike, apart
 from collbench.analysis.compare import MARGIN, Comparison, compare
 from collbench.analysis.contended import undisturbed
 from collbench.analysis.estimate import FEWEST
@@ -18,7 +18,7 @@ from collbench.analysis.pair import Pair
 from collbench.analysis.pairs import opposed
 from collbench.schema.axes import AXES
 
-#: `impossible`: a side fails or is skipped in every block, or the sides cannot be compared. `hopeless`: too noisy.
+#: `impossible`: a side fails or is skipped in every block, or too few blocks can be compared. `hopeless`: too noisy.
 State = Literal["decided", "impossible", "hopeless", "open"]
 
 #: After so many blocks a side that was never measured is given up.
@@ -84,7 +84,7 @@ def still_open(found: Iterable[Standing]) -> Iterator[Cell]:
 def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> State:
     """What is known of a comparison after so many blocks of at most so many."""
     if comparison.verdict == "not comparable":
-        return "impossible" if blocks >= TRIED else "open"
+        return "open" if blocks < TRIED or _may_agree(comparison.pair, most - blocks) else "impossible"
     if comparison.verdict != "inconclusive":
         return "decided"
     both = alike(undisturbed(comparison.pair, True)[0], True)
@@ -92,3 +92,16 @@ def state_of(comparison: Comparison, blocks: int, most: int, margin: float) -> S
         return "open"
     logs = [math.log(b / a) for a, b in zip(both.base, both.other, strict=True)]
     return "open" if chance_of_verdict(logs, most - blocks, margin) >= LEAST_CHANCE else "hopeless"
+
+
+def _may_agree(pair: Pair, later: int) -> bool:
+    """Whether so many later blocks can give enough in which both sides are measured, and in one way."""
+    if pair.base.wrong or pair.other.wrong or not pair.base.medians or not pair.other.medians:
+        return False
+    both = alike(undisturbed(pair, True)[0], True)
+    if both.base and not both.refused:
+        return False  # something else is the reason
+    base, other = (dict(zip(cell.launches, cell.ways, strict=True)) for cell in (pair.base, pair.other))
+    agreed = sum(not apart(base[n], other[n], pair.free) for n in base.keys() & other.keys())
+    ways = any(not apart(of_base, of_other, pair.free) for of_base in pair.base.how for of_other in pair.other.how)
+    return ways and agreed + later >= FEWEST

@@ -42,7 +42,8 @@ class Cell:
     samples. `repeatable` has the values of figures that must come out equal; `by_figure` what the check measured, in
     each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
     `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
-    `until_decided`: its launches ended when its comparisons were decided. The counters count records.
+    `until_decided`: its launches ended when its comparisons were decided. `experiment` is the run whose launches form
+    blocks, and which can be given more; empty of others. The counters count records.
     """
 
     case: Case
@@ -53,6 +54,7 @@ class Cell:
     how: Set[How] = frozenset()
     clock_step: float = 0.0
     until_decided: bool = False
+    experiment: str = ""
     least: float = math.inf
     most: float = 0.0
     highest: int = -1
@@ -263,7 +265,7 @@ def gather(name: Path, folders: list[Path]) -> Observed:
         manifests.append(read_manifest(folder))
         stream, check = RecordStream(folder), SampleCheck(folder)
         where.append((first, folder))
-        first = collect(check.passing(stream), cells, first, measured_some(manifests[-1])) + 1
+        first = collect(check.passing(stream), cells, first, some_from(manifests[-1])) + 1
         samples.append(check.index)
         doubts += check.lines()
         if len(folders) > 1 and not check.passed:
@@ -272,6 +274,8 @@ def gather(name: Path, folders: list[Path]) -> Observed:
             truncated.append(folder)
     apply_manifests(cells.values(), manifests)
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
+    for cell in cells.values() if blocks else ():
+        cell.experiment = str(name)
     return Observed(
         str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, tuple(samples)
     )
@@ -280,22 +284,29 @@ def gather(name: Path, folders: list[Path]) -> Observed:
 def apply_manifests(cells: Collection[Cell], manifests: Sequence[Manifest]) -> None:
     """Note in every cell what its runs' manifests say: the clock's step, and whether launches ended when decided."""
     set_clock_step(cells, manifests)
-    if any(map(measured_some, manifests)):
+    if any(some_from(manifest) is not None for manifest in manifests):
         for cell in cells:
             cell.until_decided = True
 
 
-def measured_some(manifest: Manifest) -> bool:
-    """Whether launches of one cell measured different cases: those that were not decided."""
-    return manifest.experiment is not None and manifest.experiment.until == "decided"
+def some_from(manifest: Manifest) -> int | None:
+    """The launch from which on those of one cell measured different cases, what was not decided; None: there is none.
+
+    Of a run that was begun with a fixed number of launches, and then continued until decided, its plan has that number.
+    """
+    if manifest.experiment is None or manifest.experiment.until != "decided":
+        return None
+    plan = manifest.plan or {}
+    fixed = plan.get("launches") if plan.get("until") == "launches" else 0
+    return fixed if isinstance(fixed, int) else 0
 
 
 @without_collector()
-def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, some: bool = False) -> int:
+def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, some: int | None = None) -> int:
     """Add records to their cells, launch numbers moved up by `first`; returns the highest launch number.
 
-    A launch that fails before its end is recorded once, and has failed in all its cells of which there is no record. In
-    a run whose launches measured `some` of their cases it is recorded for each that it was to measure.
+    A launch that fails before its end is recorded once, and has failed in all its cells of which there is no record.
+    From the launch `some` on, where launches measured some of their cases, it is recorded for each of these.
     """
     last = first
     failures: dict[tuple[Where, int], Record] = {}
@@ -309,7 +320,7 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, 
         last = max(last, launch)
         if record.status != "ok":
             without_time.add((record.case, launch))
-            if record.status == "failed" and not some:
+            if record.status == "failed" and (some is None or record.launch < some):
                 failures[record.case.where, launch] = record
     places: dict[Where, list[Cell]] = {where: [] for where, _ in failures}
     for case, cell in cells.items():

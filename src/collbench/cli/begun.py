@@ -38,7 +38,7 @@ def begun_run(plan: LaunchPlan, where: Path) -> BegunRun:
     manifest = read_manifest(where)
     if manifest.experiment is None:
         raise RequestError(f"--resume {where}: was not written by collbench launch.")
-    before = _plan_in(manifest)
+    before = plan_in(manifest)
     if before is None:
         raise RequestError(f"--resume {where}: was made with another plan, which this collbench cannot read. "
                            "Begin a run with --out.")  # fmt: skip
@@ -68,12 +68,17 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
                 )
 
 
-def _plan_in(manifest: Manifest) -> LaunchPlan | None:
-    """The plan of a run, with defaults for keys that it does not have; None: this version cannot read it."""
+def plan_in(manifest: Manifest) -> LaunchPlan | None:
+    """The plan that a run has now, with defaults for keys that it does not have; None: this version cannot read it.
+
+    A run that was continued until decided has another end than the plan that it was begun with.
+    """
     try:
-        return _plain(manifest.plan)
+        plan = _plain(manifest.plan)
     except msgspec.ValidationError:
         return None
+    end = manifest.experiment
+    return plan if end is None else msgspec.structs.replace(plan, launches=end.launches, until=end.until)
 
 
 def _plain(plan: LaunchPlan | dict[str, Any] | None) -> LaunchPlan:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collbench.analysis.deciding import TRIED, Standing, questions, standing, still_open
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.next_block import Executed, next_block
-from collbench.analysis.observations import Cell, apply_manifests, collect
+from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
 from collbench.cli.duration import seconds_of_launch
 from collbench.launch.cells import LaunchCell, Part
 from collbench.launch.expansion import ExpandedPlan
@@ -17,7 +17,7 @@ from collbench.launch.keeping import placed
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
-from collbench.units import counted, format_long
+from collbench.units import counted, format_long, format_size
 from collbench.workloads.case import ProgramCase
 
 #: How many open comparisons are named.
@@ -50,10 +50,11 @@ class Decider:
         self._cells = cells_of(expanded)
         self._as_asked = {placed(case, cell): case for cell, cases in expanded.expected.items() for case in cases}
         self._begun, self._before, self._over = clock(), len(records), False
+        self._fixed = some_from(manifest) or 0
 
     def __call__(self, block: int) -> Mapping[LaunchCell, Part] | None:
         """What is executed in a block, by what is open. The records of the blocks before it decide alone."""
-        if block < TRIED:
+        if block < max(TRIED, self._fixed):
             return None
         found = self._standing(block)
         if not found:
@@ -68,7 +69,7 @@ class Decider:
 
     def _standing(self, block: int) -> list[Standing]:
         cells = {case: Cell(case) for case in self._cells}
-        collect((record for record in self._records if record.launch < block), cells, some=True)
+        collect((record for record in self._records if record.launch < block), cells, some=self._fixed)
         apply_manifests(cells.values(), [self._manifest])
         return standing(list(cells.values()), block, self._expanded.plan.launches)
 
@@ -80,17 +81,21 @@ class Decider:
             wanted |= set(sides.values()).difference(*compared)
         return {cell: _part(self._expanded, cell, open_) for cell, open_ in next_block(compared, wanted).items()}
 
-    def finish(self) -> None:
-        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be."""
+    def finish(self) -> int:
+        """Say how it ended, unless that was said when nothing was left; and what was measured of all that could be.
+
+        Returns how many comparisons more launches might have decided.
+        """
         most = self._expanded.plan.launches
         if not (found := self._standing(most)):
-            return
+            return 0
         if not self._over:
             self._say(f"in the end: {_said(found, most, ended=True)}", 0)
         launches = {(record.case.where, record.launch) for record in self._records}
         measured = {(record.case, record.launch) for record in self._records}
         of_launches, of_cases = len(self._expanded.order), most * len(self._cells)
         self._say(f"{len(launches)} of {of_launches} launches, {len(measured)} of {of_cases} measurements", 0)
+        return sum(one.state in ("open", "hopeless") for one in found)
 
     def _next(self, wanted: Mapping[LaunchCell, Part], more: int) -> str:
         if not wanted:
@@ -132,6 +137,18 @@ def _part(expanded: ExpandedPlan, cell: LaunchCell, found: Executed[Case]) -> Pa
     return Part(frozenset(measured), frozenset(brief))
 
 
+def _refused(found: Sequence[Standing]) -> str:
+    """` (bcast 64K, host > single strict: gate barrier against roundtime; and 2 more)`."""
+    refused = [one for one in found if one.state == "impossible"]
+    if not refused:
+        return ""
+    one = min(refused, key=lambda one: (one.pair.base.case.workload, one.pair.base.case["size"] or 0))
+    case, sides = one.pair.base.case, f"{one.pair.base_name} > {one.pair.other_name}"
+    size = f" {format_size(case['size'])}" if "size" in case.what else ""
+    more = f"; and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return f" ({case.workload}{size}, {sides}: {one.comparison.why}{more})"
+
+
 def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
     """`9 of 14 comparisons decided (5 same, 4 slower), 2 given up as too noisy for 20 launches, 3 open (...)`."""
     states = Counter(one.state for one in found)
@@ -142,7 +159,7 @@ def _said(found: Sequence[Standing], most: int, ended: bool = False) -> str:
     parts = {
         f"of {counted(len(found), 'comparison')} decided{listed}": states["decided"],
         f"given up as too noisy for {counted(most, 'launch', 'launches')}": 0 if ended else states["hopeless"],
-        "not comparable": states["impossible"],
+        f"not comparable{_refused(found)}": states["impossible"],
         f"open ({', '.join(list(names)[:_NAMED])}{more})": 0 if ended else states["open"],
         "not decided": states["open"] + states["hopeless"] if ended else 0,
     }

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from numpy.typing import NDArray
 
-from collbench.analysis.observations import Cell, apply_manifests, collect, measured_some
+from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
 from collbench.analysis.optional import stats
-from collbench.cli import plan_argument, until_option
+from collbench.cli import continuing, plan_argument, until_option
 from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
+from collbench.cli.continuing import Continued, continued
 from collbench.cli.deciding import Decider
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host, engine, placed_on, site
@@ -30,6 +32,7 @@ from collbench.launch.campaign import (
     run_campaign,
 )
 from collbench.launch.cells import Launch
+from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.folders.neighbours import disturbances
 from collbench.launch.shipped import find_plan
 from collbench.launch.stopping import StopCheck, Stopping
@@ -37,10 +40,10 @@ from collbench.report.launches import summary
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, load_launch_plan
 from collbench.schema.manifest import Manifest, Until
-from collbench.schema.more_hosts import add_hosts
 from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.plan import named_in_errors
 from collbench.schema.record import Record
+from collbench.schema.resumed import add_hosts, extend
 from collbench.schema.store import RunWriter
 from collbench.units import counted
 
@@ -92,17 +95,18 @@ class RunSink:
     type=click.Path(path_type=Path),
     default=None,
     metavar="DIR",
-    help="Resume the run in DIR: what is recorded is not repeated.",
+    help="Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.",
 )
 @until_option.until
+@until_option.launches
 @click.option("--dry-run", is_flag=True, help="Print every container as a command of its engine; start no rank.")
 @click.option("--sweep", "sweeping", is_flag=True, help="Remove what killed launches left.")
 @engine
 @site
 @docker_host
 def command(
-    plan: str | None, out: Path | None, resume: Path | None, until: Until | None, dry_run: bool, sweeping: bool,
-    engine: str | None, site: str | None, docker_host: str | None,
+    plan: str | None, out: Path | None, resume: Path | None, until: Until | None, launches: int | None, dry_run: bool,
+    sweeping: bool, engine: str | None, site: str | None, docker_host: str | None,
 ) -> None:  # fmt: skip
     """Start the ranks of PLAN on the host and in containers, and write one run.
 
@@ -118,36 +122,38 @@ def command(
     if plan is None:
         raise RequestError("launch: name a plan: a file, or one that collbench plan lists, such as quick (or --sweep).")
     path = find_plan(plan)
-    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until)
-    if loaded.until == "decided":  # it is needed after some blocks, and refused before the first
+    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site, docker_host), until, launches)
+    asked = Continued(loaded, loaded) if resume is None else continued(loaded, resume, until, launches)
+    if asked.plan.until == "decided":  # it is needed after some blocks, and refused before the first
         stats()
     stopping = Stopping()
     with stopping.listening(), named_in_errors(path):
         if dry_run:
-            show_commands(loaded, stopping.check)
+            show_commands(asked.plan, stopping.check)
             return
-        code = _launch(loaded, out or Path("results") / path.stem, resume, stopping.check)
+        code = _launch(asked, out or Path("results") / path.stem, resume, stopping.check)
     raise click.exceptions.Exit(code)
 
 
-def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) -> int:
-    expanded, begun = expand_and_check(plan), None
+def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) -> int:
+    expanded, begun = expand_and_check(asked.plan), None
     if resume is None:
         refuse_unusable(out)
     else:
-        begun = begun_run(plan, resume)
-    if begun is not None and len(finished(expanded, begun.writer.before)) == len(expanded.order):
-        click.echo(f"# {resume}: every launch of this plan is recorded, so nothing is started", err=True)
+        begun = begun_run(asked.before, resume)
+    if begun is not None and (why := _nothing_left(expanded, begun, asked.extends)):
+        click.echo(harmless(f"# {resume}: {why}"), err=True)
         records, manifest, writer = list(begun.writer.before), begun.manifest, begun.writer
         writer.close()
     else:
         with contextlib.ExitStack() as held:
             if begun is not None:
                 held.callback(begun.writer.close)
-            records, manifest, writer = _performed(prepare_expanded(expanded, check, held=held), out, begun, check)
+            prepared = prepare_expanded(expanded, check, held=held)
+            records, manifest, writer = _performed(prepared, out, begun, asked.extends, check)
     writer.verify()
     cells: dict[Case, Cell] = {}
-    collect(records, cells, some=measured_some(manifest))
+    collect(records, cells, some=some_from(manifest))
     apply_manifests(cells.values(), [manifest])
     click.echo(harmless(summary(cells)), nl=False)
     if records and all(record.status == "skipped" for record in records):
@@ -156,8 +162,18 @@ def _launch(plan: LaunchPlan, out: Path, resume: Path | None, check: StopCheck) 
     return 1 if any(cell.failed for cell in cells.values()) else 0
 
 
+def _nothing_left(expanded: ExpandedPlan, begun: BegunRun, extends: bool) -> str:
+    """Why no launch would be started; empty where one may be."""
+    before = begun.writer.before
+    if len(finished(expanded, before)) == len(expanded.order):
+        return "every launch of this plan is recorded, so nothing is started"
+    if extends:
+        return continuing.nothing_to_decide(expanded, begun.manifest, before)
+    return ""
+
+
 def _performed(
-    prepared: PreparedCampaign, out: Path, begun: BegunRun | None, check: StopCheck
+    prepared: PreparedCampaign, out: Path, begun: BegunRun | None, extends: bool, check: StopCheck
 ) -> tuple[list[Record], Manifest, RunWriter]:
     """All launches; their records, the manifest, and the run."""
     expanded = prepared.expanded
@@ -170,24 +186,29 @@ def _performed(
         if others := add_hosts(writer.directory, manifest.hosts):
             names = ", ".join(host.name for host in others)
             click.echo(harmless(f"# hosts that had no part in the run before: {names}"), err=True)
+        manifest = msgspec.structs.replace(manifest, plan=begun.manifest.plan)
     records = list(writer.before)
-    done = finished(expanded, writer.before)
+    done = finished(expanded, writer.before, some_from(manifest) or 0)
+    done |= continuing.closed(expanded, manifest, writer.before, extends)
     known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
     show_cells(expanded, (*prepared.stacks.differences, *disturbances(expanded.placements.values())))
     sink = RunSink(writer, len(expanded.order), len(done), records)
     decider = Decider(expanded, manifest, records, sink.say) if expanded.plan.until == "decided" else None
+    if extends:
+        sink.say("judged by bets from now on: what a fixed number of launches just decided may be open again", 0)
+        extend(writer.directory, expanded.plan.launches)
     try:
         run_campaign(prepared, sink, done, known, check, *([decider] if decider else []))
-        if decider:
-            decider.finish()
+        if decider and decider.finish():
+            more = continuing.command(writer.directory, until="decided", launches=2 * expanded.plan.launches)
+            sink.say(f"more launches: {more}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
         if writer.lost() is None and writer.count == 0:
-            error.add_note(f" Nothing was recorded yet; continue: --resume {writer.directory}")
+            error.add_note(f" Nothing was recorded yet; continue: {continuing.command(writer.directory)}")
         elif writer.lost() is None:
-            error.add_note(
-                f" {counted(writer.count, 'record is', 'records are')} in {writer.directory}; continue: --resume {writer.directory}"
-            )
+            there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
+            error.add_note(f" {there}; continue: {continuing.command(writer.directory)}")
         elif not isinstance(error, RunWriteError):  # its message says so
             error.add_note(f" {writer.standing()}")
         raise

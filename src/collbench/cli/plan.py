@@ -27,7 +27,10 @@ from collbench.units import counted
 @engine
 @site
 @until_option.until
-def command(plan: str | None, engine: str | None, site: str | None, until: Until | None) -> None:
+@until_option.launches
+def command(
+    plan: str | None, engine: str | None, site: str | None, until: Until | None, launches: int | None
+) -> None:  # fmt: skip
     """Print the cells of PLAN, where their ranks are placed here, the order of launches, and an estimated duration.
 
     Without PLAN, list the plans that come with collbench.
@@ -36,13 +39,13 @@ def command(plan: str | None, engine: str | None, site: str | None, until: Until
         _list()
         return
     path = find_plan(plan)
-    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site), until)
+    loaded = until_option.ending(placed_on(load_launch_plan(path, plan), engine, site), until, launches)
     with named_in_errors(path):
         expanded = expand(loaded)
         engines.get(loaded.engine).script(loaded, expanded.order, expanded.placements)
     title = in_one_line(loaded.title or path.stem)
-    launches = counted(loaded.launches, "launch", "launches")
-    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{launches} each, seed {loaded.seed}")
+    each = counted(loaded.launches, "launch", "launches")
+    click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{each} each, seed {loaded.seed}")
     _show_cells(expanded)
     _show_order(expanded)
     click.echo(about(expanded))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from collbench.analysis.observations import Cell, apply_manifests, collect, few_launches, measured_some
+from collbench.analysis.observations import Cell, apply_manifests, collect, few_launches, some_from
 from collbench.cli.terminal import harmless
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
@@ -26,7 +26,7 @@ def command(directory: Path, style: str) -> None:
     manifest, stream = read_manifest(directory), RecordStream(directory)
     if manifest.experiment is not None and style == "table":
         cells: dict[Case, Cell] = {}
-        collect(stream, cells, some=measured_some(manifest))
+        collect(stream, cells, some=some_from(manifest))
         apply_manifests(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
         printed = bool(cells)

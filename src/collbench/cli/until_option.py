@@ -1,4 +1,4 @@
-"""`--until`, the same for a launch and for the plan of one."""
+"""`--until` and `--launches`, the same for a launch and for the plan of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import get_args
 import click
 import msgspec
 
-from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
+from collbench.schema.launch_plan import MOST_LAUNCHES, LaunchPlan, check_launch_plan
 from collbench.schema.manifest import Until
 
 until = click.option(
@@ -18,10 +18,19 @@ until = click.option(
 )
 
 
-def ending(plan: LaunchPlan, until: Until | None) -> LaunchPlan:
-    """The plan with what the flag says in place of its own key.
+launches = click.option(
+    "--launches",
+    type=click.IntRange(1, MOST_LAUNCHES),
+    default=None,
+    help="Launches of each cell; until decided the most.  [default: the plan's]",
+)
+
+
+def ending(plan: LaunchPlan, until: Until | None, launches: int | None) -> LaunchPlan:
+    """The plan with what the flags say in place of its own keys.
 
     Raises:
-        PlanError: it has too few launches to decide anything.
+        PlanError: it has too few launches to decide anything, or too many starts.
     """
-    return plan if until is None else check_launch_plan(msgspec.structs.replace(plan, until=until))
+    keys = {name: value for name, value in (("until", until), ("launches", launches)) if value is not None}
+    return check_launch_plan(msgspec.structs.replace(plan, **keys)) if keys else plan

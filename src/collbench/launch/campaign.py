@@ -121,12 +121,11 @@ def run_campaign(
     """
     with cleaned(prepared.sessions):
         for block, launches in groupby(prepared.expanded.order, key=lambda launch: launch.number):
-            parts = wanted(block)
+            left = [launch for launch in launches if (launch.cell, launch.number) not in done]
+            parts = wanted(block) if left else None
             if parts is not None and not parts:
                 return
-            for launch in launches if parts is None else _of_some(prepared.expanded, launches, parts, known):
-                if (launch.cell, launch.number) in done:
-                    continue
+            for launch in left if parts is None else _of_some(prepared.expanded, left, parts, known):
                 perform(prepared, launch, sink, known, check)
 
 
@@ -194,10 +193,11 @@ def campaign_manifest(prepared: PreparedCampaign, command: tuple[str, ...]) -> M
     )  # fmt: skip
 
 
-def finished(expanded: ExpandedPlan, records: tuple[Record, ...]) -> frozenset[tuple[LaunchCell, int]]:
+def finished(expanded: ExpandedPlan, records: tuple[Record, ...], fixed: int = 0) -> frozenset[tuple[LaunchCell, int]]:
     """Launches that need not be repeated: every case is recorded, or the launch is recorded as failed and not lost.
 
-    Until decided a failed launch has a record of each case that it was to measure.
+    Until decided a failed launch has a record of each case that it was to measure, but for those of the first `fixed`
+    blocks, which were to measure all.
     """
     one_for_all = expanded.plan.until != "decided"
     statuses = {(record.case, record.launch): record.status for record in records if not record.lost}
@@ -205,6 +205,6 @@ def finished(expanded: ExpandedPlan, records: tuple[Record, ...]) -> frozenset[t
     for launch in expanded.order:
         expected = expanded.expected[launch.cell]
         recorded = [statuses.get((placed(case, launch.cell), launch.number)) for case in expected]
-        if None not in recorded or (one_for_all and "failed" in recorded):
+        if None not in recorded or ((one_for_all or launch.number < fixed) and "failed" in recorded):
             done.add((launch.cell, launch.number))
     return frozenset(done)

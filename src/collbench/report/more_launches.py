@@ -17,14 +17,32 @@ _FAR = 3
 
 _OVER = f"needs more than {MOST} more launches"
 
+#: What measures more of a run, and no longer what is decided.
+EXTEND = (
+    "more launches: collbench launch PLAN --resume RUN --until decided --launches N "
+    "(at most N blocks in all; what is too noisy is given up)"
+)
 
-#: What measures no longer what is decided.
-UNTIL = "collbench launch PLAN --until decided measures every cell until it is decided"
+#: Instead, of sides that were not measured by one launch plan.
+IN_TURNS = "more launches: measure both sides in turns, by one launch plan (collbench launch PLAN)"
 
 
-def can_tell(comparisons: Iterable[Comparison]) -> bool:
-    """Whether more launches would decide any of these."""
-    return any(one.launches_more is not None for one in comparisons)
+def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
+    """What measures more of those that more launches may decide; none where launches would decide nothing."""
+    open_ = [one for one in comparisons if one.verdict == "inconclusive" and _may_tell(one)]
+    in_one_run = [_in_one_run(one) for one in open_]
+    return [*([EXTEND] if any(in_one_run) else []), *([IN_TURNS] if not all(in_one_run) else [])]
+
+
+def _may_tell(comparison: Comparison) -> bool:
+    """A run until decided may always be given more launches; how many would tell is not known."""
+    judged_by_bets = comparison.blocks and comparison.pair.base.until_decided and comparison.ratio is not None
+    return comparison.launches_more is not None or judged_by_bets
+
+
+def _in_one_run(comparison: Comparison) -> bool:
+    base, other = comparison.pair.base.experiment, comparison.pair.other.experiment
+    return bool(base) and base == other
 
 
 def what_tells(comparisons: Sequence[Comparison]) -> str:

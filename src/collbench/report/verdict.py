@@ -18,7 +18,7 @@ from collbench.report.comparison import (
     what_differs,
 )
 from collbench.report.headings import heading
-from collbench.report.more_launches import UNTIL, can_tell, what_tells
+from collbench.report.more_launches import ways_to_tell, what_tells
 from collbench.report.tables import Table, without_empty
 from collbench.units import counted, format_duration, format_size
 
@@ -157,8 +157,7 @@ def _row(comparison: Comparison, label: str) -> tuple[str, ...]:
 def _of_open(comparisons: Sequence[Comparison]) -> list[str]:
     """What is open, said once, with what would tell."""
     found = [one for one in comparisons if one.verdict == "inconclusive"]
-    told = f" ({UNTIL})" if can_tell(found) else ""
-    return [f"{len(found)} open: {what_tells(found)}{told}"] if found else []
+    return [f"{len(found)} open: {what_tells(found)}", *ways_to_tell(found)] if found else []
 
 
 def _refused(comparisons: Sequence[Comparison]) -> list[str]:

@@ -46,7 +46,7 @@ class GateDecider:
         sides = []
         for number, records in enumerate(self._records):
             cells: dict[Case, Cell] = {cases[number]: Cell(cases[number]) for cases in self._plan.cells}
-            collect((record for record in records if record.launch < block), cells, some=True)
+            collect((record for record in records if record.launch < block), cells, some=0)
             apply_manifests(cells.values(), self._manifests)
             sides.append(cells)
         pairs = [Pair(sides[0][base], sides[1][other], *SIDES) for base, other in self._plan.cells]

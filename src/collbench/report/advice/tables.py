@@ -18,7 +18,7 @@ from collbench.report.advice.sizes import at
 from collbench.report.cells import digits, interval, times
 from collbench.report.comparison import dependent
 from collbench.report.misleading import misleading
-from collbench.report.more_launches import UNTIL, can_tell
+from collbench.report.more_launches import ways_to_tell
 from collbench.report.tables import Table
 from collbench.units import format_size
 
@@ -38,8 +38,7 @@ def brief(advices: Sequence[Advised], known: Sequence[str], whole: bool = False)
     Of what could mislead the gravest lines, all with `whole`.
     """
     answers = [Table(advised.title, (), (), tuple(answer(advised))) for advised in advices]
-    is_open = [one for one in _compared(advices) if one.verdict == "inconclusive"]
-    more = [UNTIL] if can_tell(is_open) else []
+    more = ways_to_tell(compared(advices))
     left = 0 if whole else len(known[MOST_MISLEADING:])
     shown = [*known[: len(known) - left], *([f"{left} more: --why"] if left else [])]
     told = (("what could mislead", shown), ("what would tell more", more))
@@ -50,11 +49,12 @@ def cautions(advices: Sequence[Advised], observed: Observed, also: Sequence[str]
     """What could mislead in any of the answers, the gravest first: of what was asked, and what is `also` known."""
     questions = [advised.advice.question for advised in advices]
     cells = {cell.case: cell for one in questions for of_size in one.cells.values() for cell in of_size.values()}
-    found = misleading(replace(observed, cells=cells), (*also, *dependent(_compared(advices))), whole=False)
+    found = misleading(replace(observed, cells=cells), (*also, *dependent(compared(advices))), whole=False)
     return [line.removesuffix(".") for line in found]
 
 
-def _compared(advices: Sequence[Advised]) -> list[Comparison]:
+def compared(advices: Sequence[Advised]) -> list[Comparison]:
+    """Every option with the fastest one, at every size."""
     return [one for advised in advices for at in advised.advice.sizes for one in at.others.values()]
 
 

@@ -12,7 +12,7 @@ from collbench.report.advice.chosen import chosen
 from collbench.report.advice.sentences import Advised
 from collbench.report.advice.sizes import at
 from collbench.report.cells import digits, times
-from collbench.report.more_launches import UNTIL
+from collbench.report.more_launches import ways_to_tell
 from collbench.report.page.drawing import BETTER, FAINT, INK, OPEN, PAPER, SERIES, WORSE, Figure, draw, mark
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ WIDTH, ROW, FRAME = 12.0, 0.25, 1.3
 _CAPTION = (
     "The time of every option over that of the fastest, on a logarithmic axis; whiskers: 95 % interval; grey band: the "
     "margin, ±{margin:g} %. {shaded} Diamond: the fastest measured; triangle: slower; square: as fast within "
-    "the margin; circle: undecided ({until})."
+    "the margin; circle: undecided{until}."
 )
 
 
@@ -66,7 +66,9 @@ def choices(advices: Sequence[Advised], margin: float, name: str) -> tuple[Figur
     title = f"What every option takes{where}"
     values = "; ".join(f"{panel.title}: {_told(panel, rows)}" for panel in panels)
     size = (WIDTH, FRAME + ROW * len(rows))
-    caption = _CAPTION.format(margin=margin * 100, until=UNTIL, shaded=_shaded(panels))
+    told = ways_to_tell(one for panel in panels for one in panel.at.others.values())
+    until = f" ({'; '.join(told)})" if told else ""
+    caption = _CAPTION.format(margin=margin * 100, until=until, shaded=_shaded(panels))
     return (draw(name, title, caption, lambda axes: _paint(axes, panels, rows, margin), size, values),)
 
 

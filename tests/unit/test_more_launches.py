@@ -1,0 +1,70 @@
+"""What would tell more of what is undecided: a command that gets more launches, or both sides measured in turns."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.conftest import Collbench
+from tests.unit.made_runs import Entry, experiment, made_case, write_run
+
+from collbench.cli.launch import command
+from collbench.report.more_launches import EXTEND, IN_TURNS
+from collbench.schema.case import Case
+from collbench.schema.manifest import Until
+
+HOST, SINGLE = made_case(image="openmpi"), made_case("single", "strict", image="openmpi")
+
+
+def undecided(seed: int, *cases: Case, launches: int = 9, apart: float = 0.06) -> dict[Case, list[Entry]]:
+    """The second case takes 6 % longer, and launches differ by as much."""
+    draw = np.random.default_rng(seed)
+    return {
+        case: [float(1e-5 * np.exp(draw.normal(apart * place, 0.06))) for _ in range(launches)]
+        for place, case in enumerate(cases)
+    }
+
+
+@pytest.mark.parametrize("until", ["launches", "decided"])
+def test_a_run_that_launch_made_is_extended(compare: Collbench, here: Collbench, tmp_path: Path, until: Until) -> None:
+    made = experiment(("openmpi",), launches=9, until=until)
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE), experiment=made)
+    said = compare(run, "--by", "policy").out.splitlines()
+    assert any(line.startswith("* 1 open: ") for line in said) and f"* {EXTEND}" in said, said
+    assert f"what would tell more\n* {EXTEND}" in here("advise", run).out
+    assert IN_TURNS not in "".join(said)
+
+
+def test_the_command_has_the_flags_of_launch() -> None:
+    known = {name for parameter in command.params for name in parameter.opts}
+    assert {"--resume", "--until", "--launches"} == set(re.findall(r"--[a-z]+", EXTEND)) <= known
+
+
+def test_two_runs_and_folders_of_runs_are_to_be_measured_in_turns(compare: Collbench, tmp_path: Path) -> None:
+    for name, case in (("a", HOST), ("b", HOST)):
+        apart = 0.0 if name == "a" else 0.06
+        write_run(tmp_path / name, {case: undecided(4, HOST, case, apart=apart)[case]})
+    found = compare(tmp_path / "a", tmp_path / "b").out
+    assert f"* {IN_TURNS}" in found and EXTEND not in found
+    declared = compare(tmp_path / "a", tmp_path / "b", "--in-blocks").out
+    assert EXTEND not in declared, "neither run alone has both sides"
+
+
+def test_runs_of_mpirun_in_a_folder_have_no_run_that_could_be_continued(here: Collbench, tmp_path: Path) -> None:
+    host = made_case()
+    for number in range(7):
+        cells = undecided(number, host, host.having(driver="python"), launches=1)
+        write_run(tmp_path / "all" / str(number), cells)
+    found = here("compare", tmp_path / "all", "--by", "driver").out
+    assert f"* {IN_TURNS}" in found and "--resume" not in found
+
+
+def test_where_launches_would_not_tell_none_are_asked_for(compare: Collbench, tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    cells: dict[Case, list[Entry]] = {
+        case: [float(1e-5 * np.exp(draw.normal(0, 2))) for _ in range(9)] for case in (HOST, SINGLE)
+    }
+    found = compare(write_run(tmp_path / "run", cells), "--by", "policy").out
+    assert "1 open: not even 1000 more launches would tell" in found and "more launches: " not in found
