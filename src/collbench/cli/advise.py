@@ -12,7 +12,7 @@ from collbench.analysis.models.step_costs import step_costs
 from collbench.analysis.models.steps import training_steps
 from collbench.analysis.options import differing, merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
-from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read, say, style
+from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import brief, cautions, each_by_itself, evidence, with_answers
@@ -48,7 +48,7 @@ def command(
 
     Several runs of one machine are taken together: the libraries in which they differ are choices.
     """
-    each = [read(run) for run in runs]
+    each = read_each(runs)
     for other in each[1:] if in_blocks else ():
         refuse_not_in_turns(each[0], other)
     observed = merged(each, names(ignored), in_blocks)
