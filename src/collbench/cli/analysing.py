@@ -14,13 +14,14 @@ from collbench.analysis.environment import unlike
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.options import FACTORS
 from collbench.analysis.same_launches import refuse_same
+from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.tables import FORMATS, Table
 
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
 
-RUN = click.Path(path_type=Path)
+RUN = PATH
 
 #: Styles for programs and for papers have every table, those for people begin with the answer.
 COMPLETE = ("csv", "latex")

@@ -45,7 +45,7 @@ def command(plan: str | None, engine: str | None, site: str | None, until: Until
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{launches} each, seed {loaded.seed}")
     _show_cells(expanded)
     _show_order(expanded)
-    click.echo(about(expanded))
+    click.echo(f"{about(expanded)} (estimated for an idle machine)")
     for sentence in (too_long(expanded), undecidable(expanded)):
         if sentence is not None:
             click.echo(sentence)
