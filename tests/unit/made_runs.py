@@ -9,6 +9,7 @@ its manifest says of every image what it and the environment beside it hold.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -58,8 +59,17 @@ def made_record(case: Case, launch: int, median: float, mean: float | None = Non
 
 
 def twin(run: Path) -> Path:
-    """A copy of a run: other data that says the same."""
-    return Path(shutil.copytree(run, run.with_name(f"{run.name}-twin"), dirs_exist_ok=True))
+    """Another run, or folder of runs, that measured the same: a copy, begun by commands of its own."""
+    path = Path(shutil.copytree(run, run.with_name(f"{run.name}-twin"), dirs_exist_ok=True))
+    for manifest in path.rglob("manifest.json"):
+        known = json.loads(manifest.read_text(encoding="utf-8"))
+        manifest.write_text(json.dumps({**known, "command": begun_by(manifest.parent)}), encoding="utf-8")
+    return path
+
+
+def begun_by(path: Path) -> tuple[str, ...]:
+    """The command that wrote a run there: no two runs have the same."""
+    return "collbench", "run", "--out", str(path)
 
 
 def sampled(record: Record, samples: NDArray[np.int64]) -> Record:
@@ -141,7 +151,8 @@ def write_run(path: Path, medians: Mapping[Case, Sequence[Entry]], **fields: Any
     names = dict.fromkeys(case.where.image for case in medians if case.where.image is not None)
     if names and "experiment" not in fields:
         fields["experiment"] = experiment(names, launches=max(map(len, medians.values())))
-    with patch("os.fsync"), RunWriter(path, made_manifest(**fields)) as writer:  # what is lost is made up again
+    manifest = made_manifest(**{"command": begun_by(path), **fields})
+    with patch("os.fsync"), RunWriter(path, manifest) as writer:  # what is lost is made up again
         for record in made_records(medians):
             writer.append(record)
     return path

@@ -67,7 +67,8 @@ class Maker:
 
     def write(self, records: Iterable[Record], name: str = "run", **manifest: Any) -> Path:
         """The run of these records."""
-        with RunWriter(self.folder / name, msgspec.structs.replace(self.manifest, **manifest)) as writer:
+        own = {"command": ("collbench", "run", name), **manifest}
+        with RunWriter(self.folder / name, msgspec.structs.replace(self.manifest, **own)) as writer:
             for record in records:
                 writer.append(record)
         return self.folder / name

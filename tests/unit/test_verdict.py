@@ -45,6 +45,8 @@ def test_the_verdict_is_one_sentence_and_the_losses_come_first(compare: Collbenc
     )
     assert "* not compared: multi strict: failed: died" in lines
     assert "* every cell, with its times: --all (3 more)" in lines
+    common = "allreduce sum float32, backend mpi, driver native, thread level single, 2 ranks"
+    assert f"what differs; in all of them: {common}" in lines, "what they have in common is not what differs"
     rows = [line.split() for line in lines if line.startswith(("slower", "faster", "same", "inconclusive"))]
     assert [row[0] for row in rows] == ["slower", "slower", "faster"]
     assert [size for row in rows for size in row if size in ("8", "64", "512")] == ["64", "8", "512"]

@@ -102,7 +102,7 @@ def load(path: Path) -> Observed:
         kept = decode_as(read_whole(path, LARGEST), Baseline)
     except OSError as error:
         raise RunReadError(f"{path}: {error.strerror}.") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunReadError(f"{path}: not a baseline that --save-baseline wrote: {error}") from error
     if kept.baseline != VERSION:
         raise RunReadError(f"{path}: a baseline of version {kept.baseline}; this collbench reads {VERSION}.")

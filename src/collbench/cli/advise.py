@@ -13,7 +13,7 @@ from collbench.analysis.models.steps import training_steps
 from collbench.analysis.options import differing, given_cells, merged, parse_given, questions
 from collbench.analysis.pairs import refuse_not_in_turns
 from collbench.analysis.planned import planned
-from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read, say, style
+from collbench.cli.analysing import COMPLETE, RUN, given, in_blocks, margin, names, read_each, say, style
 from collbench.report.advice.document import document
 from collbench.report.advice.sentences import complete
 from collbench.report.advice.tables import brief, cautions, evidence, with_answers
@@ -49,7 +49,7 @@ def command(
 
     Several runs of one machine are taken together: the libraries in which they differ are choices.
     """
-    each = [read(run) for run in runs]
+    each = read_each(runs)
     for other in each[1:] if in_blocks else ():
         refuse_not_in_turns(each[0], other)
     observed = merged(each, names(ignored), in_blocks)

@@ -13,13 +13,15 @@ import click
 from collbench.analysis.environment import unlike
 from collbench.analysis.observations import Observed, observe
 from collbench.analysis.options import FACTORS
+from collbench.analysis.same_launches import refuse_same
+from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.tables import FORMATS, Table
 
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,10})?)\s*(%?)")
 
-RUN = click.Path(path_type=Path)
+RUN = PATH
 
 #: Styles for programs and for papers have every table, those for people begin with the answer.
 COMPLETE = ("csv", "latex")
@@ -78,9 +80,10 @@ def read(path: Path) -> Observed:
 
     Raises:
         RunReadError: neither of them, or damaged.
-        RequestError: the runs in the folder measured different things, or hold no records.
+        RequestError: the runs in the folder measured different things, or the same launches, or hold no records.
     """
     observed = observe(path)
+    refuse_same([observed])
     apart = unlike(observed)
     if apart:
         listed = "".join(f"\n  {name}: {values}" for name, values in apart.items())
@@ -94,6 +97,17 @@ def read(path: Path) -> Observed:
         click.echo(f"collbench: {harmless(doubt)}.", err=True)
     if not observed.cells:
         raise RequestError(f"{path}: no records in it.")
+    return observed
+
+
+def read_each(paths: Sequence[Path]) -> list[Observed]:
+    """As `read`, of several.
+
+    Raises:
+        RequestError: also where two of them hold the same launches.
+    """
+    observed = [read(path) for path in paths]
+    refuse_same(observed)
     return observed
 
 

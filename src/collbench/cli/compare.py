@@ -17,7 +17,7 @@ from collbench.analysis.observations import Observed
 from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.pair import Pair
 from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_in_turns, within, without_partner
-from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, say, style
+from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
@@ -167,7 +167,10 @@ def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -
             f"compare: both sides are {runs[0]}, and a run does not differ from itself. Name two runs, or what the sides "
             f"of one differ in: --by {', '.join(FACTORS)}. For differences by chance: collbench selftest."
         )
-    return baselines.load(baseline) if baseline else read(runs[0]), read(runs[-1])
+    if baseline:
+        return baselines.load(baseline), read(runs[0])
+    base, other = read_each(runs)
+    return base, other
 
 
 def _between_runs(base: Observed, other: Observed, by: str | None, ignored: frozenset[str], in_blocks: bool) -> Pairing:

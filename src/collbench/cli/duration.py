@@ -20,9 +20,17 @@ MEETING = 2.6
 
 
 def about(expanded: ExpandedPlan) -> str:
-    """The estimated duration of an experiment; with a fixed number of samples, without those that tell no time."""
+    """The estimated duration of an experiment; with a fixed number of samples, without those that tell no time.
+
+    Nothing bounds it: on a machine that does other things, starts take several times as long as is estimated.
+    """
+    needed = ", if all launches are needed" if expanded.plan.until == "decided" else ""
+    return f"{_about(expanded)}{needed}"
+
+
+def _about(expanded: ExpandedPlan) -> str:
     plan = expanded.plan
-    estimate = f"{at_most(plan)}about {format_long(seconds_of(expanded))}"
+    estimate = f"about {format_long(seconds_of(expanded))}"
     cases = [case for cases in expanded.cases.values() for case in cases]
     untold = dict.fromkeys(_name(case) for case in cases if not _tells(case, plan))
     if not untold:
@@ -39,13 +47,12 @@ def too_long(expanded: ExpandedPlan) -> str | None:
     limit = engines.get(plan.engine).longest(plan)
     if limit is None or seconds <= limit:
         return None
-    taken = f"{at_most(plan)}about {format_long(seconds)}"
-    return (f"time {format_long(limit)} in the site file: all launches take {taken}. Raise it, or go on in another job "
-            "with launch --resume")  # fmt: skip
+    return (f"time {format_long(limit)} in the site file: all launches take about {format_long(seconds)}. Raise it, or "
+            "go on in another job with launch --resume")  # fmt: skip
 
 
 def at_most(plan: LaunchPlan) -> str:
-    """What stands before numbers of a plan that may end before its last launch."""
+    """What stands before the number of launches of a plan that may end before its last one."""
     return "at most " if plan.until == "decided" else ""
 
 

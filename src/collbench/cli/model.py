@@ -12,7 +12,7 @@ from collbench import collectives
 from collbench.analysis.models.predict import PredictionQuestion
 from collbench.analysis.models.run_models import Modelled, modelled
 from collbench.analysis.models.what_if import NetworkLink
-from collbench.cli.analysing import RUN, read, say, style
+from collbench.cli.analysing import RUN, read_each, say, style
 from collbench.errors import RequestError
 from collbench.report.models.document import document
 from collbench.report.models.tables import tables
@@ -65,7 +65,7 @@ def command(
     if over is not None and not questions:
         raise RequestError("--link needs a point to compute: add --predict ranks=64,bytes=1G.")
     names = frozenset(collectives.get(name).name for name in wanted)
-    results = [modelled(read(run), names, questions, over) for run in runs]
+    results = [modelled(observed, names, questions, over) for observed in read_each(runs)]
     say(_tables(results), {"runs": [document(result) for result in results]}, style)
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.schema.pack import Packed, pack
 from collbench.units import counted
 
 
 @click.command(name="pack")
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path), required=True)
+@click.argument("runs", nargs=-1, type=PATH, required=True)
 def command(runs: tuple[Path, ...]) -> None:
     """Pack the samples files of each of RUNS into its samples.zip. Every command reads the run as before."""
     for run in runs:

@@ -48,7 +48,7 @@ def command(
     click.echo(f"{title}: {counted(len(expanded.cells), 'cell')}, {at_most(loaded)}{each} each, seed {loaded.seed}")
     _show_cells(expanded)
     _show_order(expanded)
-    click.echo(about(expanded))
+    click.echo(f"{about(expanded)} (estimated for an idle machine)")
     for sentence in (too_long(expanded), undecidable(expanded)):
         if sentence is not None:
             click.echo(sentence)

@@ -9,7 +9,7 @@ import click
 
 from collbench import workloads
 from collbench.analysis.options import parse_given
-from collbench.cli.analysing import RUN, given, margin, read
+from collbench.cli.analysing import RUN, given, margin, read_each
 from collbench.cli.output_file import amount, refuse_folder, write
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
@@ -53,7 +53,7 @@ def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tu
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
     refuse_folder(output)
     published = paper(against) if against else None
-    observed = [read(run) for run in runs]
+    observed = read_each(runs)
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}

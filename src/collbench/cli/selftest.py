@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -21,12 +22,15 @@ from collbench.analysis.observations import observe
 from collbench.analysis.pairs import across
 from collbench.cli.analysing import RUN, margin, say, style
 from collbench.errors import LaunchFailed, RequestError, TimeOutError
-from collbench.launch import processes
+from collbench.launch import engines, processes
 from collbench.launch.folders.signature import FOLDER, sign
 from collbench.launch.log import Log
 from collbench.launch.stopping import StopCheck, Stopping
 from collbench.machine import launcher
+from collbench.report.remarks import OVERSUBSCRIBED
 from collbench.report.selftest import document, tables
+from collbench.schema.plan import load_plan
+from collbench.units import counted, format_long
 
 #: The two names.
 SIDES = ("one", "other")
@@ -90,12 +94,26 @@ def command(
         if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise RequestError(f"--out {out}: not empty. Name a directory that does not exist yet.")
         cores = len(os.sched_getaffinity(0))
-        _measure(folder, plan, ranks or min(max(cores, 2), 4), launches, seed, timeout, stopping.check)
+        ranks = ranks or min(max(cores, 2), 4)
+        load_plan(plan)
+        for line in _beforehand(ranks, cores, launches):
+            click.echo(f"collbench: selftest: {line}.", err=True)
+        _measure(folder, plan, ranks, launches, seed, timeout, stopping.check)
         comparisons = _compared(folder, margin)
         stopping.check()
     cells = [_paired(comparison) for comparison in comparisons]
     rate, least = false_positives(cells, margin), smallest(cells, margin)
     say(tables(comparisons, rate, least, launches), document(comparisons, rate, least, launches), style)
+
+
+def _beforehand(ranks: int, cores: int, launches: int) -> Iterator[str]:
+    """What begins now and how long that takes; that the ranks share cores, where they do."""
+    start, _ = engines.get("host").start_seconds
+    seconds = format_long(2 * launches * start * max(ranks / cores, 1))
+    started = f"{2 * launches} launches of {counted(ranks, 'rank')}"
+    yield f"{started}, {launches} under each name; to start them takes about {seconds} of an idle machine"
+    if ranks > cores:
+        yield f"{counted(ranks, 'rank')} on {counted(cores, 'core')}: {OVERSUBSCRIBED}"
 
 
 def _temporary(stack: ExitStack) -> Path:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import click
 
 from collbench.analysis.observations import Cell, apply_manifests, collect, few_launches, some_from
+from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
+from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
 from collbench.schema.case import Case
@@ -19,33 +22,32 @@ from collbench.schema.store import RecordStream, read_manifest
 
 
 @click.command(name="show")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=PATH)
 @click.option("--style", type=click.Choice(list(STYLES)), default="table", show_default=True, help="How to print it.")
 def command(directory: Path, style: str) -> None:
     """Print the run in DIRECTORY; one of several launches as the table that `launch` ends with."""
     manifest, stream = read_manifest(directory), RecordStream(directory)
+    records = iter(stream)
+    first = next(records, None)
+    if first is not None:
+        _print(directory, manifest, chain((first,), records), style)
+    if stream.truncated:
+        click.echo(harmless(f"collbench: {directory}: the last record was cut off and is left out."), err=True)
+    if first is None:
+        raise RequestError(f"{directory}: no records in it.")
+
+
+def _print(directory: Path, manifest: Manifest, records: Iterable[Record], style: str) -> None:
     if manifest.experiment is not None and style == "table":
         cells: dict[Case, Cell] = {}
-        collect(stream, cells, some=some_from(manifest))
+        collect(records, cells, some=some_from(manifest))
         apply_manifests(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
-        printed = bool(cells)
         if short := few_launches(cells.values(), manifest.experiment):
             click.echo(harmless(f"collbench: {directory}: {short}. Resume it: collbench launch --resume."), err=True)
-    else:
-        printed = _print(manifest, stream, style)
-    if not printed:
-        click.echo(f"collbench: {directory}: no records.", err=True)
-    if stream.truncated:
-        click.echo(f"collbench: {directory}: the last record was cut off and is left out.", err=True)
-
-
-def _print(manifest: Manifest, records: Iterable[Record], style: str) -> bool:
-    """Print the records; returns whether there were any."""
-    printer, printed = new_style(style), False
+        return
+    printer = new_style(style)
     sys.stdout.write(harmless(printer.begin(manifest)))
     for record in records:
-        printed = True
         sys.stdout.write(harmless(printer.add(record)))
     sys.stdout.write(harmless(printer.end()))
-    return printed

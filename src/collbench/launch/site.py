@@ -14,6 +14,7 @@ from collbench.errors import PlanError
 from collbench.launch import starters
 from collbench.machine.topology import Core, Topology, TopologyGpu
 from collbench.schema.plan_values import mistake_in
+from collbench.schema.untrusted import refuse_irregular
 from collbench.spelling import suggestion
 
 Described = TypeVar("Described", bound=msgspec.Struct)
@@ -47,6 +48,7 @@ def read_site(path: str, engine: str, kind: type[Described]) -> Described:
 
 def _document(path: str) -> dict[str, Any]:
     try:
+        refuse_irregular(Path(path))
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"site {path}: {error.strerror}.") from error

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.planning import MOST
-from collbench.units import counted
+from collbench.units import counted, format_size
 
 #: Reasons that are named, before the rest is counted.
 _MOST_REASONS = 2
@@ -46,18 +46,24 @@ def _in_one_run(comparison: Comparison) -> bool:
 
 
 def what_tells(comparisons: Sequence[Comparison]) -> str:
-    """How many launches would decide how many of these cells, or why launches would not."""
+    """How many launches would decide these cells, or why launches would not: first of the largest loss among them.
+
+    Cells need so different numbers that neither the least nor the most of these stands for the others.
+    """
     few = [one.launches_more for one in comparisons if one.launches_more and _few(one)]
-    if few:
+    counts = sorted(one.launches_more for one in comparisons if one.launches_more and not _few(one))
+    whys = sorted({_reason(one) for one in comparisons if one.launches_more is None})
+    over = sum(_reason(one) == _OVER for one in comparisons)
+    if len(few) == len(comparisons):
         return f"at least {counted(max(few), 'more launch', 'more launches')} needed"
-    counts = sorted(one.launches_more for one in comparisons if one.launches_more is not None)
-    why = sorted({_reason(one) for one in comparisons if one.launches_more is None})
     said = []
-    if counts:
-        said.append(_would_tell(counts, len(comparisons)))
-    elif _OVER in why:
+    if len(counts) == len(comparisons) and counts[0] * _FAR > counts[-1]:
+        said.append(f"about {counted(counts[-1], 'more launch', 'more launches')} would tell")
+    elif over == len(comparisons):
         said.append(f"not even {MOST} more launches would tell")
-    others = list({re.sub(r"[0-9.]+ %", "", text): text for text in why if text != _OVER}.values())
+    elif few or counts or over:
+        said += [_largest_loss(comparisons), _by_need(few, counts, over, len(comparisons))]
+    others = list({re.sub(r"[0-9.]+ %", "", text): text for text in whys if text != _OVER}.values())
     left = len(others) - _MOST_REASONS
     more = [counted(left, "other reason")] if left > 0 else []
     return "; ".join((*said, *others[:_MOST_REASONS], *more))
@@ -74,15 +80,26 @@ def tells_in_brief(comparisons: Sequence[Comparison]) -> str:
     return f"about {f'{least} to ' if least * _FAR <= most else ''}{number} would tell{some}"
 
 
-def _would_tell(counts: Sequence[int], cells: int) -> str:
-    """`about 5 more launches would tell for 1 of 15 cells, 794 for 8`: the fewest, and all that can be told."""
-    least, most = counts[0], counts[-1]
-    of = "" if len(counts) == cells else f" for {len(counts)} of {cells} cells"
-    if least * _FAR > most:
-        return f"about {counted(most, 'more launch', 'more launches')} would tell{of}"
-    first = sum(count < least * _FAR for count in counts)
-    number = counted(counts[first - 1], "more launch", "more launches")
-    return f"about {number} would tell for {first} of {cells} cells, {most} for {len(counts)}"
+def _largest_loss(comparisons: Sequence[Comparison]) -> str:
+    """`the largest loss among them, +46.0 % at 1M, needs about 22 more launches`: as it was measured."""
+    worst = max(comparisons, key=lambda one: 0.0 if one.ratio is None else one.ratio.value)
+    sizes = {one.pair.base.case.what.get("size") for one in comparisons}
+    size = worst.pair.base.case.what.get("size")
+    where = f" at {format_size(size)}" if len(sizes) > 1 and isinstance(size, int) else ""
+    percent, why = worst.percent or 0.0, _reason(worst)
+    what = "largest loss" if percent > 0 else "smallest gain"
+    return f"the {what} among them, {percent:+.1f} %{where}{',' if why.startswith('needs') else ':'} {why}"
+
+
+def _by_need(few: Sequence[int], counts: Sequence[int], over: int, cells: int) -> str:
+    """`7 of 15 need 841 or fewer, 8 more than 1000`."""
+    parts = [(len(counts), f"{counts[-1]} or fewer")] if counts else []
+    parts += [(over, f"more than {MOST}")] if over else []
+    parts += [(len(few), f"at least {max(few)} for an interval")] if few else []
+    (first, need), *others = parts
+    share = f"{first} of {cells}" if others or first < cells else f"all {cells}"
+    start = f"{share} need{'s' if first == 1 else ''} {need}"
+    return ", ".join((start, *(f"{number} {text}" for number, text in others)))
 
 
 def _few(comparison: Comparison) -> bool:

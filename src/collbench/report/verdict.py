@@ -25,6 +25,8 @@ from collbench.units import counted, format_duration, format_size
 #: More rows of what differs are counted, and so are more reasons.
 MOST_ROWS, MOST_REASONS = 20, 4
 
+_NOT_IN_TURNS = "the sides were not measured in turns"
+
 COLUMNS = ("verdict", "what", "image", "sides", "size (B)", "difference (%)", "difference 95 %", "base", "other",
            "launches")  # fmt: skip
 
@@ -47,31 +49,46 @@ def tables(comparisons: Sequence[Comparison], margin: float, every: bool = False
 def sentence(comparisons: Sequence[Comparison], margin: float) -> str:
     """`b against a: 2 of 14 cells are slower, worst +12.0 % (+10.1 .. +13.9) at 64K; 9 same within 2 %; 3 open`.
 
-    Of those that are open the largest loss that their intervals do not exclude: not significant is not no loss.
+    Of those that are open the largest loss that their intervals do not exclude: not significant is not no loss. Where
+    sides were not measured in turns the machine may be what differs: `2 of 14 cells are slower, or the machine was`.
     """
-    by_verdict = {name: [one for one in comparisons if one.verdict == name] for name in ("slower", "faster")}
-    slower, faster = by_verdict["slower"], by_verdict["faster"]
-    number = len(comparisons)
-    if slower:
-        first = f"{len(slower)} of {counted(number, 'cell')} {'is' if len(slower) == 1 else 'are'} slower, "
-        first += f"{'worst ' if len(slower) > 1 else ''}{_named(max(slower, key=_ratio), comparisons)}"
-    elif all(one.verdict in ("inconclusive", "not comparable") for one in comparisons):
-        first = f"Nothing is established of {counted(number, 'cell')}"
-    else:
-        first = f"None of {counted(number, 'cell')} is established to be slower"
-    parts = [first]
-    if faster:
-        parts.append(f"{len(faster)} faster, {'at most ' if len(faster) > 1 else ''}"
-                     f"{_named(min(faster, key=_ratio), comparisons)}")  # fmt: skip
+    slower, faster, open_, refused = (
+        [one for one in comparisons if one.verdict == name]
+        for name in ("slower", "faster", "inconclusive", "not comparable")
+    )
     equal = [one for one in comparisons if one.verdict in _EQUAL]
+    apart = any(not one.blocks for one in comparisons)
+    number = counted(len(comparisons), "cell")
+    if slower:
+        worst = _most("worst", slower, max(slower, key=_ratio), comparisons)
+        parts = [f"{len(slower)} of {number} {'is' if len(slower) == 1 else 'are'} slower{_by(apart)} {worst}"]
+    elif len(open_) + len(refused) == len(comparisons):
+        parts = [f"Nothing is established of {number}"]
+    else:
+        parts = [f"None of {number} is established to be slower"]
+    if faster:
+        best = _most("at most", faster, min(faster, key=_ratio), comparisons)
+        parts.append(f"{len(faster)} faster{_by(apart and not slower)} {best}")
+    parts += [_same(equal, margin, apart and not slower and not faster)] if equal else []
+    parts += [f"{len(open_)} open{_not_excluded(open_, comparisons)}"] if open_ else []
+    parts += [f"{len(refused)} not compared"] if refused else []
+    return f"{_against(comparisons)}{'; '.join(parts)}"
+
+
+def _by(apart: bool) -> str:
+    """What else may be the cause where sides were measured `apart`, or a comma."""
+    return f", or the machine was: {_NOT_IN_TURNS};" if apart else ","
+
+
+def _most(what: str, of: Sequence[Comparison], most: Comparison, among: Sequence[Comparison]) -> str:
+    return f"{f'{what} ' if len(of) > 1 else ''}{_named(most, among)}"
+
+
+def _same(equal: Sequence[Comparison], margin: float, apart: bool) -> str:
+    """`9 same within 2 %`, with what a median hides; and of sides measured `apart`, what the machine may hide."""
     unlike = sum(one.slow is not None for one in equal)
     tails = f" in the median, {unlike} of them with other numbers of slow launches" if unlike else ""
-    parts += [f"{len(equal)} same within {margin * 100:g} %{tails}"] if equal else []
-    open_ = [one for one in comparisons if one.verdict == "inconclusive"]
-    parts += [f"{len(open_)} open{_not_excluded(open_, comparisons)}"] if open_ else []
-    refused = sum(one.verdict == "not comparable" for one in comparisons)
-    parts += [f"{refused} not compared"] if refused else []
-    return f"{_against(comparisons)}{'; '.join(parts)}"
+    return f"{len(equal)} same within {margin * 100:g} %{tails}{f', but {_NOT_IN_TURNS}' if apart else ''}"
 
 
 def _not_excluded(open_: Sequence[Comparison], among: Sequence[Comparison]) -> str:
@@ -144,7 +161,7 @@ def _sides(comparison: Comparison) -> str:
 def _table(comparisons: Sequence[Comparison], shown: Sequence[Comparison]) -> Table:
     labels, shared = _labels(comparisons)
     rows = tuple(_row(one, labels[id(one)]) for one in shown)
-    title = f"what differs{f': {shared}' if shared else ''}"
+    title = f"what differs{f'; in all of them: {shared}' if shared else ''}"
     return without_empty(Table(title, COLUMNS, rows, (of_difference(shown[0].blocks),)))
 
 

@@ -104,7 +104,7 @@ def read_gate_plan(folder: Path) -> GatePlan:
         plan = decode_as(read_whole(path, LARGEST_MANIFEST), GatePlan)
     except OSError as error:
         raise RunReadError(f"{folder}: not written by collbench gate ({error.strerror}: {FILE}).") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _damaged(path, str(error)) from error
     if plan.gate != VERSION:
         raise RunReadError(f"{path}: version {plan.gate}; this collbench reads {VERSION}.")

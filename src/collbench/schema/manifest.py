@@ -175,5 +175,5 @@ def decode(text: bytes, what: str = "manifest.json") -> Manifest:
         if not isinstance(document, dict):
             raise RunReadError(f"{what}: not a manifest.")
         return msgspec.convert(migrate(document, what), Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunReadError(f"{what}: {error}") from error

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from collbench.errors import RequestError, WorldMismatch
+from collbench.schema.untrusted import refuse_irregular
 
 #: Set by a rank for the programs that it starts: the GPU that was planned for it (its UUID; empty: none).
 GPU = "COLLBENCH_GPU"
@@ -30,6 +31,7 @@ def read_places(file: Path) -> tuple[Place, ...]:
         RequestError: it cannot be read, or does not hold what a launcher writes.
     """
     try:
+        refuse_irregular(file)
         return msgspec.json.decode(file.read_bytes(), type=tuple[Place, ...])
     except OSError as error:
         raise RequestError(f"placement {file}: {error.strerror}. collbench launch writes such files.") from error

@@ -242,7 +242,7 @@ def decode(line: bytes, what: str = "record") -> Record:
         record = _decode_current(line, what) if line.rfind(_CURRENT) >= 0 and is_plain(line) else None
         if record is None or record.schema != SCHEMA:
             record = _decode_other(line, what)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunReadError(f"{what}: {error}") from error
     return _taken(record, what)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,19 @@ from collbench.characters import in_one_line
 from collbench.errors import RunReadError
 
 T = TypeVar("T")
+
+#: Instead of what Python says of it.
+TOO_DEEP = "nested too deeply"
+
+
+def refuse_irregular(path: Path) -> None:
+    """Look at the path before it is read: reading a pipe that nobody writes to never ends, and nothing is read twice.
+
+    Raises:
+        OSError: it is a pipe, a device or a socket. Folders, and what is not there, have messages of their own.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "not a regular file, but a pipe or a device. Name a file", str(path))
 
 
 def read_whole(path: Path, largest: int) -> bytes:
@@ -38,16 +52,22 @@ def decode_plain(content: bytes) -> Any:
     """A JSON document; control characters in its texts and keys are escaped.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: not JSON, or nested too deeply.
+        msgspec.DecodeError, UnicodeDecodeError: not JSON, or nested too deeply.
     """
-    document = msgspec.json.decode(content)
-    return document if is_plain(content) else _plain(document)
+    try:
+        document = msgspec.json.decode(content)
+        return document if is_plain(content) else _plain(document)
+    except RecursionError as error:
+        raise msgspec.DecodeError(TOO_DEEP) from error
 
 
 def decode_as(content: bytes, kind: type[T]) -> T:
     """A JSON document of this type, otherwise as `decode_plain`."""
     if is_plain(content):
-        return msgspec.json.decode(content, type=kind)
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except RecursionError as error:
+            raise msgspec.DecodeError(TOO_DEEP) from error
     return msgspec.convert(decode_plain(content), kind)
 
 

@@ -12,6 +12,7 @@ from collbench.analysis.environment import Side, side_of
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.observations import Cell, Observed, observe
 from collbench.analysis.options import given_cells, parse_given
+from collbench.analysis.same_launches import Source, refuse_same_sources, sources
 from collbench.analysis.ways import How
 from collbench.errors import RequestError, RunReadError
 from collbench.schema.case import Case, own_axes
@@ -66,17 +67,18 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
 
     Raises:
         RunReadError: there is no such folder.
-        RequestError: it is a run, or none of what it holds is one, or nothing is `given`.
+        RequestError: it is a run, or holds none, or two with the same launches, or nothing is `given`.
     """
     if not path.is_dir():
         raise RunReadError(f"{path}: not a folder.")
     if (path / "manifest.json").exists():
         raise RequestError(f"{path}: this is one run. Name the folder that holds it and the runs before it.")
-    runs, left_out, doubts, refused = [], list[str](), list[str](), list[str]()
+    runs, left_out, doubts, refused, read = [], list[str](), list[str](), list[str](), list[Source]()
     for folder in _folders(path, left_out):
         try:
             observed = observe(folder)
             run = _timed(folder.name, observed)
+            read += sources(observed)
         except (RunReadError, RequestError) as error:
             left_out.append(str(error).removesuffix("."))
             continue
@@ -89,6 +91,7 @@ def read_runs(path: Path, given: Sequence[str] = ()) -> RunsInTime:
     if not runs:
         why = f" Left out: {'; '.join(left_out[:3])}." if left_out else ""
         raise RequestError(refused[0] if refused else f"{path}: no run in it.{why}")
+    refuse_same_sources(read)
     runs.sort(key=lambda run: (run.started, run.name))
     return RunsInTime(str(path), tuple(runs), tuple(left_out), (*doubts, *_at_once(runs)))
 

@@ -10,6 +10,7 @@ from collbench.cli.gating.shared_object import HEADER, refuse_missing_needs, ref
 from collbench.errors import RequestError
 from collbench.schema.gate_plan import Side
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.untrusted import refuse_irregular
 from collbench.spelling import suggestion
 
 Values = dict[str, list[str]]
@@ -81,6 +82,7 @@ def _whole(path: str) -> str:
 
 def _hashed(flag: str, path: str) -> str:
     try:
+        refuse_irregular(Path(path))
         with Path(path).open("rb") as file:
             refuse_no_library(flag, path, file.read(HEADER))
             file.seek(0)

@@ -110,7 +110,13 @@ def _how_sure(advice: Advice) -> str:
         parts.append(f"{rivals} as fast{at_some(question, *(one.at.size for one in tied))}")
     if still:
         parts += [undecided(question, still), *_more(question, still)]
-    return f"{'How sure' if still else 'Sure'}: {'; '.join(parts)}."
+    return f"{'How sure' if still else 'Sure'}: {_unless(advice)}{'; '.join(parts)}."
+
+
+def _unless(advice: Advice) -> str:
+    """The condition of what is sure, where options were not measured in turns."""
+    apart = any(not other.blocks for one in advice.sizes for other in one.others.values())
+    return "unless the machine changed meanwhile (not measured in turns), " if apart else ""
 
 
 def _more(question: Question, still: Sequence[Chosen]) -> list[str]:

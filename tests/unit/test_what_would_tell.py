@@ -1,0 +1,53 @@
+"""How many launches would tell: first of the cell with the largest loss, never the least or most of all as of each."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.made_runs import made_case
+
+from collbench.analysis.compare import Comparison
+from collbench.analysis.estimate import Estimate
+from collbench.analysis.observations import Cell
+from collbench.analysis.pair import Pair
+from collbench.report.more_launches import what_tells
+
+OVER = "needs more than 1000 more launches"
+
+
+def undecided(ratio: float, more: int | None, why: str = "", size: int = 8) -> Comparison:
+    """A cell that needs so many more launches, or has no interval where `why` says so."""
+    pair = Pair(Cell(made_case(size=size)), Cell(made_case(size=size)), "a", "b")
+    interval = None if why.startswith("an interval") else (0.9 * ratio, 1.1 * ratio)
+    return Comparison(pair, None, None, Estimate(ratio, interval, 7), 0.2, 0.5, 3, None, "inconclusive",
+                      why or f"needs about {more} more launches", more, True, (7, 7))  # fmt: skip
+
+
+FEW = undecided(1.8, 2, "an interval needs at least 2 more launches")
+CLOCK = undecided(1.001, None, "the clock resolves these times to 4.2 % only")
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([undecided(1.009, 5), undecided(1.46, 22, size=1 << 20), undecided(0.9, None, OVER), undecided(0.97, 841)],
+         "the largest loss among them, +46.0 % at 1M, needs about 22 more launches; 3 of 4 need 841 or fewer, "
+         "1 more than 1000"),
+        ([FEW, undecided(3.065, None, OVER), undecided(1.01, 282)],
+         "the largest loss among them, +206.5 %, needs more than 1000 more launches; 1 of 3 needs 282 or fewer, "
+         "1 more than 1000, 1 at least 2 for an interval"),
+        ([FEW, undecided(1.1, 16)],
+         "the largest loss among them, +80.0 %: an interval needs at least 2 more launches; 1 of 2 needs 16 or fewer, "
+         "1 at least 2 for an interval"),
+        ([undecided(0.8, 5), undecided(0.9, 400)],
+         "the smallest gain among them, -10.0 %, needs about 400 more launches; all 2 need 400 or fewer"),
+        ([CLOCK, undecided(1.1, 16)],
+         "the largest loss among them, +10.0 %, needs about 16 more launches; 1 of 2 needs 16 or fewer; "
+         "the clock resolves these times to 4.2 % only"),
+        ([FEW], "at least 2 more launches needed"),
+        ([undecided(1.1, 5), undecided(1.2, 9)], "about 9 more launches would tell"),
+        ([undecided(1.1, None, OVER), undecided(1.2, None, OVER)], "not even 1000 more launches would tell"),
+        ([CLOCK], "the clock resolves these times to 4.2 % only"),
+    ],
+)  # fmt: skip
+def test_what_would_tell(cells: list[Comparison], said: str) -> None:
+    assert what_tells(cells) == said
