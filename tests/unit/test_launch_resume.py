@@ -130,9 +130,9 @@ def changed(run: Path, **fields: Any) -> None:
 
 
 def test_a_run_is_not_gone_on_with_by_another_plan(launch: Launch, begun: Path, tmp_path: Path) -> None:
-    (tmp_path / "plan.toml").write_text(TOML.replace("launches = 2", "launches = 3"))
+    (tmp_path / "plan.toml").write_text(TOML.replace('"5s"', '"6s"'))
     assert launch(leave, "--resume", str(begun)) == (
-        2, f"collbench: --resume {begun}: was made with another plan (launches: 2 then, 3 now). Use that plan, or "
+        2, f'collbench: --resume {begun}: was made with another plan (timeout: "5s" then, "6s" now). Use that plan, or '
         "begin a run with --out.\n"
     )  # fmt: skip
     changed(begun, plan={"never": "seen"})

@@ -158,7 +158,7 @@ def test_an_answer_leaves_numbers_of_comparisons_to_the_evidence_and_its_legend_
     assert (
         "comparisons" not in brief and "p adjusted" not in brief and " cells, " not in brief.partition("what could")[0]
     )
-    assert "* Slower by their own intervals, but not established: 11 options at 64K, 1M; about 1 to 708 more" in brief
+    assert "* Slower by their own intervals, but not established: 11 options at 64K, 1M; the largest loss" in brief
     assert "not established among 54 to 768 comparisons (p adjusted 0.062 to " in whole
-    assert "more launch would tell for 2 of 38 cells, 708 for 10.\n" in whole
+    assert "needs about 1 more launch; 10 of 38 need 708 or fewer, 28 more than 1000.\n" in whole
     assert whole.count("* 1.50x: 1.50 times the time of the fastest option at that size") == 1

@@ -11,6 +11,9 @@ from collbench.analysis.observations import Cell, methods
 from collbench.analysis.pair import Pair
 from collbench.analysis.ways import How
 
+#: After a difference of the gate alone: what would make it go.
+BARRIER = '; gate = "barrier" in the plan (or --gate barrier) measures both'
+
 
 class Alike(NamedTuple):
     """Medians (s) of the launches that count and their numbers; in blocks, entry i of both is of one block.
@@ -86,4 +89,4 @@ def method_differences(pair: Pair) -> str:
     )
     names = [name for name in sorted(base.keys() & other.keys() - pair.free) if base[name] != other[name]]
     said = "; ".join(f"{name} {base[name]} against {other[name]}" for name in names)
-    return f'{said}; gate = "barrier" in the plan (or --gate barrier) measures both' if names == ["gate"] else said
+    return f"{said}{BARRIER}" if names == ["gate"] else said

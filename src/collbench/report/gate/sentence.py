@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from collbench.analysis.alike import BARRIER
 from collbench.analysis.compare import needs
 from collbench.analysis.gate.answers import Answer, Judgement, ratio_of
 from collbench.report.comparison import difference
@@ -85,7 +86,9 @@ def reasons(answers: Sequence[Answer], form: _Form) -> str:
     counts = Counter(one.doubt.name for one in answers if one.doubt is not None)
     if len(counts) == 1 and (doubt := answers[0].doubt) is not None:
         same = all(one.doubt == doubt for one in answers)
-        return f"{doubt.name}: {form.text(doubt.why)}" if same else f"{doubt.name}{_more(answers)}"
+        return (
+            f"{doubt.name}: {form.text(doubt.why.removesuffix(BARRIER))}" if same else f"{doubt.name}{_more(answers)}"
+        )
     return f"{', '.join(f'{number} {name}' for name, number in counts.items())}{_more(answers)}"
 
 
