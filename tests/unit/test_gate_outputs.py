@@ -92,8 +92,8 @@ def test_what_limits_every_cell_is_said_without_a_number(tmp_path: Path) -> None
 def test_what_is_not_comparable_has_the_ratio_of_medians(tmp_path: Path) -> None:
     other: Medians = {SMALL: told(SMALL, spread(1.5e-6), gate="barrier"), LARGE: spread(1e-4)}
     assert said(judged(made_gate(tmp_path, fine(), other))) == (
-        "gate: no answer: 1 of 2 cells not answered (not comparable: gate roundtime against barrier); measured +50.0 % by "
-        "medians; 1 without a loss"
+        "gate: no answer: 1 of 2 cells not answered (not comparable: gate roundtime against barrier); measured "
+        "+50.0 % by medians; 1 without a loss"
     )
 
 

@@ -103,7 +103,7 @@ def in_numbers(advice: Advice) -> list[str]:
     """
     found = [comparison for one in advice.sizes for comparison in one.undecided.values()]
     alone = [comparison for one in advice.sizes for comparison in one.slower_alone.values()]
-    if not found or not alone and what_tells(found) == tells_in_brief(found):
+    if not found or (not alone and what_tells(found) == tells_in_brief(found)):
         return []
     number = counted(len(found), "comparison with the fastest is", "comparisons with the fastest are")
     which = "slower by its own interval" if len(alone) == 1 else "slower by their own intervals"
