@@ -50,6 +50,8 @@ def test_more_ranks_than_cores_are_measured(plan: Path) -> None:
     ended = finish([*SELFTEST, "--plan", str(plan), "--launches", "6", "-n", str(ranks), "--style", "json"])
     assert ended.code == 0, ended.err
     assert len(json.loads(ended.out)["cells"]) == 2
+    assert f"12 launches of {ranks} ranks, 6 under each name; to start them takes about " in ended.err
+    assert f"{ranks} ranks on {ranks - 1} core" in ended.err
 
 
 @pytest.mark.one_mpi

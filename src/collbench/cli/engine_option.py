@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from collbench.cli.path_argument import NAME
 from collbench.launch import engines
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -15,6 +16,7 @@ engine = click.option(
 
 site = click.option(
     "--site",
+    type=NAME,
     default=None,
     metavar="FILE",
     help="What slurm or k8s is to know of the cluster (docs/cluster.md).  [default: the plan's]",
@@ -22,6 +24,7 @@ site = click.option(
 
 docker_host = click.option(
     "--docker-host",
+    type=NAME,
     default=None,
     metavar="URL",
     help="Address of the engine.  [default: the plan's, DOCKER_HOST, or its usual socket]",

@@ -22,6 +22,7 @@ from collbench.cli.gating.asked import KINDS, side_of
 from collbench.cli.gating.plans import plan_for_gate, plan_of_side, watched_of
 from collbench.cli.gating.sides import Planned, cells_of, expanded_sides, named_side, perform_gate
 from collbench.cli.gating.writing import write_answer
+from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, Interrupted, NoAnswer, RequestError
 from collbench.launch.stopping import Stopping
@@ -79,9 +80,9 @@ other_side = click.option(
     default=None,
     help="A cell has an answer in spite of this. Can be repeated.",
 )
-@click.option("--out", type=click.Path(path_type=Path), default=None, metavar="DIR",
+@click.option("--out", type=PATH, default=None, metavar="DIR",
               help="Folder of both runs and of the answer.  [default: results/PLAN-gate]")  # fmt: skip
-@click.option("--resume", type=click.Path(path_type=Path), default=None, metavar="DIR",
+@click.option("--resume", type=PATH, default=None, metavar="DIR",
               help="Resume the gate in DIR: what is recorded is not repeated.")  # fmt: skip
 @click.option("--all", "every", is_flag=True, default=False, help="Every cell in the table.")
 @style

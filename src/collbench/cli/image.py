@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from collbench.cli.engine_option import docker_host
+from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.launch.engines.docker import images
@@ -39,14 +40,14 @@ def command() -> None:
 @click.option("--no-cache", is_flag=True, help="Build every step again.")
 @click.option(
     "--ca-bundle",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=None,
     metavar="FILE",
     help="Certificates to trust while building.",
 )
 @click.option(
     "--wheelhouse",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=None,
     metavar="DIR",
     help="Wheels to use before the package index.",

@@ -20,6 +20,7 @@ from collbench.cli.deciding import Decider
 from collbench.cli.dry_run import show_commands
 from collbench.cli.engine_option import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_cells
+from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch import engines
@@ -85,14 +86,14 @@ class RunSink:
 @plan_argument.optional_plan
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=None,
     metavar="DIR",
     help="Folder of the run.  [default: results/PLAN]",
 )
 @click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=None,
     metavar="DIR",
     help="Resume the run in DIR: what is recorded is not repeated. With more --launches, only until decided.",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from collbench.cli.path_argument import PATH
 from collbench.report import STYLES
 from collbench.schema.axes import AXES, choices_of
 from collbench.schema.case import CADENCES, GATES
@@ -43,8 +43,8 @@ DEVICE = (
 
 OUTPUT = (
     click.option("--style", type=click.Choice(list(STYLES)), default="table", show_default=True, help="How results are printed."),
-    click.option("--out", type=click.Path(path_type=Path), default=None, metavar="DIR", help="Keep the run: manifest, records, every sample."),
-    click.option("-J", "--output_file", type=click.Path(path_type=Path), default=None, metavar="FILE", help="Write the json document to FILE too."),
+    click.option("--out", type=PATH, default=None, metavar="DIR", help="Keep the run: manifest, records, every sample."),
+    click.option("-J", "--output_file", type=PATH, default=None, metavar="FILE", help="Write the json document to FILE too."),
 )  # fmt: skip
 
 WORLD = (

@@ -1,4 +1,4 @@
-"""Paths as arguments and options."""
+"""Arguments and options that name something. The empty text that scripts have for an unset variable names nothing."""
 
 from __future__ import annotations
 
@@ -9,16 +9,28 @@ from typing import Any
 import click
 
 
+class Name(click.ParamType):
+    """A text that is not empty."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("it is empty. Give it a value, or leave it out.", param, ctx)
+        return value
+
+
 class NamedPath(click.Path):
-    """A path that names something: the empty text, which a script has for an unset variable, is not this folder."""
+    """A path; the empty one would be this folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not os.fspath(value):
-            self.fail("the name is empty. For the folder that you are in write a dot.", param, ctx)
+            self.fail("it is empty. For the folder that you are in write a dot.", param, ctx)
         return super().convert(value, param, ctx)
 
 
+NAME = Name()
 PATH = NamedPath()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
+from collbench.cli.path_argument import NAME
 from collbench.launch.shipped import plans
 
 
@@ -14,5 +15,5 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
     return names or [CompletionItem(incomplete, type="file")]
 
 
-plan = click.argument("plan", shell_complete=_complete)
-optional_plan = click.argument("plan", required=False, shell_complete=_complete)
+plan = click.argument("plan", type=NAME, shell_complete=_complete)
+optional_plan = click.argument("plan", type=NAME, required=False, shell_complete=_complete)

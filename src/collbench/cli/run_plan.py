@@ -9,6 +9,7 @@ import click
 from collbench.cli import plan_argument
 from collbench.cli.measuring import carry_out
 from collbench.cli.options import OUTPUT, WORLD, flags
+from collbench.cli.path_argument import PATH
 from collbench.errors import RequestError
 from collbench.launch.shipped import find_plan
 from collbench.run.binding import bind
@@ -21,7 +22,7 @@ from collbench.schema.world_plan import load_world_plan
 @flags(OUTPUT, WORLD)
 @click.option(
     "--placement",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=None,
     metavar="FILE",
     help="Where each rank is planned to be: it takes these cores. A world that differs is refused.",
