@@ -9,15 +9,13 @@ from typing import Any
 import click
 
 
-class Name(click.ParamType):
+class Name(click.types.StringParamType):
     """A text that is not empty."""
 
-    name = "text"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value:
             self.fail("it is empty. Give it a value, or leave it out.", param, ctx)
-        return value
+        return super().convert(value, param, ctx)
 
 
 class NamedPath(click.Path):
