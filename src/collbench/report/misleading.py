@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.options import questions
 from collbench.report.cells import image_and_place, late_samples, often_late, unlike, waited
 from collbench.report.comparison import NOT_INTERLEAVED
 from collbench.report.remarks import OVERSUBSCRIBED
@@ -47,7 +48,7 @@ def _grave(observed: Observed, cells: list[Cell]) -> Iterator[str]:
 
 
 def _not_in_turns(observed: Observed, cells: list[Cell]) -> Iterator[str]:
-    if not observed.interleaved and len(cells) > 1:
+    if not observed.interleaved and any(len(question.options) > 1 for question in questions(observed, {})):
         yield f"{NOT_INTERLEAVED[:1].upper()}{NOT_INTERLEAVED[1:]}."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from statistics import median
 
 from collbench.analysis.advise import ESTABLISHED, Advice, AtSize, Range, slower_alone
 from collbench.analysis.compare import Comparison
@@ -19,7 +20,8 @@ from collbench.report.advice.phrases import some
 from collbench.report.advice.sizes import at, led
 from collbench.report.cells import times
 from collbench.report.headings import operation, variant
-from collbench.units import counted
+from collbench.report.parameters import is_program
+from collbench.units import counted, format_duration
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,21 @@ def without_answer(advice: Advice) -> str:
         cells = (cell for of_size in advice.question.cells.values() for cell in of_size.values())
         contended = any(cell.medians and cell.disturbed for cell in cells)
         return "No advice: tasks waited for a CPU in every launch." if contended else "Nothing was measured."
-    options = advice.question.options
-    return "" if len(options) > 1 else f"Only one option was measured: {advice.question.name(options[0])}."
+    return "" if len(advice.question.options) > 1 else _alone(advice.question)
+
+
+def _alone(question: Question) -> str:
+    """Say `Only one option was measured: Open MPI 5.0.11 (2.9 us at 8, 96.8 us at 512K; 1 launch)`.
+
+    Without times of programs, whose results may be other figures.
+    """
+    [option] = question.options
+    cells = {size: cell for size in question.sizes if (cell := question.cells[size][option]).medians}
+    ends = [] if any(is_program(cell.case) for cell in cells.values()) else [*list(cells)[:1], *list(cells)[1:][-1:]]
+    times = [f"{format_duration(median(cells[size].medians))}{at(question, size)}" for size in ends]
+    launches = max((len(cell.medians) for cell in cells.values()), default=0)
+    of = f" ({', '.join(times)}; {counted(launches, 'launch', 'launches')})" if times else ""
+    return f"Only one option was measured: {question.name(option)}{of}."
 
 
 def _led(advice: Advice, sizes: Range, text: str) -> str:

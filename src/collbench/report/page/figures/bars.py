@@ -72,7 +72,8 @@ def _of_place(questions: list[Question], size: int, place: Place, group: str | N
 
 def _draw(name: str, title: str, bars: list[Bar], axis: str) -> Figure:
     values = "; ".join(f"{bar.group} {bar.library} {format_us(bar.time.value)} us" for bar in bars)
-    caption = "Median of launch medians; whiskers: 95 % interval."
+    known = any(bar.time.interval for bar in bars)
+    caption = f"Median of launch medians{'; whiskers: 95 % interval' if known else ''}."
     width = max(4.8, 0.45 * len(bars) + 1.5)
     return draw(name, title, caption, lambda axes: _paint(axes, bars, axis), (min(width, 9.6), 3.3), values)
 
@@ -91,10 +92,7 @@ def _paint(axes: Axes, bars: list[Bar], axis: str) -> None:
                          hatch=HATCHES[number % len(HATCHES)], label=library, linewidth=0)  # fmt: skip
         for index, patch in enumerate(drawn):
             mark(patch, number * 1000 + index)
-        spans = [bar.time.interval or (bar.time.value, bar.time.value) for bar in own]
-        low = [max(height - span[0], 0.0) for height, span in zip(heights, spans, strict=True)]
-        high = [max(span[1] - height, 0.0) for height, span in zip(heights, spans, strict=True)]
-        axes.errorbar(at, heights, yerr=[low, high], fmt="none", ecolor=INK, elinewidth=0.8, capsize=2)
+        _whiskers(axes, [(place, bar.time) for place, bar in zip(at, own, strict=True)])
     axes.set_xticks(range(len(groups)), [group.replace(" ", "\n") for group in groups])
     axes.set_xlabel(axis)
     axes.grid(visible=False, axis="x")
@@ -102,3 +100,13 @@ def _paint(axes: Axes, bars: list[Bar], axis: str) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_duration(value)))
     axes.set_ylabel("time")
     legend(axes)
+
+
+def _whiskers(axes: Axes, times: list[tuple[float, Estimate]]) -> None:
+    """Of the times that have an interval."""
+    known = [(place, time.value, time.interval) for place, time in times if time.interval is not None]
+    if known:
+        low = [max(value - ends[0], 0.0) for _, value, ends in known]
+        high = [max(ends[1] - value, 0.0) for _, value, ends in known]
+        axes.errorbar([place for place, _, _ in known], [value for _, value, _ in known], yerr=[low, high], fmt="none",
+                      ecolor=INK, elinewidth=0.8, capsize=2)  # fmt: skip

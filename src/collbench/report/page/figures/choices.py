@@ -26,7 +26,7 @@ WIDTH, ROW, FRAME = 12.0, 0.25, 1.3
 _CAPTION = (
     "The time of every option over that of the fastest, on a logarithmic axis; whiskers: 95 % interval; grey band: the "
     "margin, ±{margin:g} %. {shaded} Diamond: the fastest measured; triangle: slower; square: as fast within "
-    "the margin; circle: undecided{until}."
+    "the margin; circle: undecided, also far from 1x where launches are too few or differ too much{until}."
 )
 
 

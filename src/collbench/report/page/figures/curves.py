@@ -23,7 +23,7 @@ Line = list[tuple[int, float, tuple[float, float] | None]]
 #: Sizes at most this many times apart are joined by a solid line.
 NEAR = 16
 
-_CAPTION = "Whiskers: 95 % interval; series are drawn side by side."
+_WHISKERS = " Whiskers: 95 % interval; series are drawn side by side."
 
 
 def curves(question: Question, name: str, title: str) -> list[Figure]:
@@ -37,7 +37,7 @@ def curves(question: Question, name: str, title: str) -> list[Figure]:
         chosen = {question.name(option): drawn[option] for option in group}
         figures.append(
             draw(f"{name}-time-{number}", f"{title}: time against size{part}",
-                 f"Median of launch medians; both axes logarithmic. {_CAPTION}{_dotted(chosen)}",
+                 f"Median of launch medians; both axes logarithmic.{_notes(chosen)}",
                  lambda axes, chosen=chosen: _times(axes, chosen))  # type: ignore[misc]
         )  # fmt: skip
         figures += _rate_figure(question, f"{name}-rate-{number}", title, part, chosen)
@@ -53,7 +53,7 @@ def _rate_figure(question: Question, name: str, title: str, part: str, chosen: d
         return []
     over = ("Bytes that move (the size asked for, rounded to whole blocks) times the bus factor, over the median"
             if kind == "bus bandwidth" else "The work of a sample over the median")  # fmt: skip
-    figure = draw(name, f"{title}: {kind} against size{part}", f"{over}; higher is better. {_CAPTION}{_dotted(chosen)}",
+    figure = draw(name, f"{title}: {kind} against size{part}", f"{over}; higher is better.{_notes(chosen)}",
                   lambda axes: _rates(axes, chosen, amounts, f"{kind} ({unit})"))  # fmt: skip
     return [figure]
 
@@ -90,9 +90,11 @@ def _points(question: Question, option: Option) -> Points:
     return points
 
 
-def _dotted(series: dict[str, Points]) -> str:
+def _notes(series: dict[str, Points]) -> str:
+    """What whiskers and dotted lines are, where there are any."""
+    whiskers = any(time.interval for points in series.values() for _, time in points)
     gaps = any(_far(size, following) for points in series.values() for (size, _), (following, _) in pairwise(points))
-    return " Dotted: no size was measured in between." if gaps else ""
+    return f"{_WHISKERS if whiskers else ''}{' Dotted: no size was measured in between.' if gaps else ''}"
 
 
 def _far(size: int, following: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collbench.report.page.drawing import INK, Figure, draw, mark, time_axis
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +25,8 @@ def strip(places: Mapping[str, Launches], size: int, name: str, title: str) -> F
     """A column for each place, with the launches from left to right; late samples are left out."""
     total = sum(len(values) for launches in places.values() for values in launches.values())
     caption = (
-        f"{total} samples of {sum(map(len, places.values()))} launches; neighbouring launches have different colours, "
-        "a bar marks the median of each launch."
+        f"{total} samples of {counted(sum(map(len, places.values())), 'launch', 'launches')}; neighbouring launches "
+        "have different colours, a bar marks the median of each launch."
     )
     width = min(max(4.8, 0.75 * len(places) + 1.2), 12.0)
     at = f" at {format_size(size)}" if size else ""
