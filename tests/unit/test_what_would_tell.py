@@ -47,6 +47,10 @@ CLOCK = undecided(1.001, None, "the clock resolves these times to 4.2 % only")
         ([undecided(1.1, 5), undecided(1.2, 9)], "about 9 more launches would tell"),
         ([undecided(1.1, None, OVER), undecided(1.2, None, OVER)], "not even 1000 more launches would tell"),
         ([CLOCK], "the clock resolves these times to 4.2 % only"),
+        ([undecided(1.1, None, f"not decided after {blocks} blocks") for blocks in (14, 9, 9)],
+         "not decided after 9 to 14 blocks"),
+        ([undecided(1.1, None, "not decided after 9 blocks"), CLOCK],
+         "not decided after 9 blocks; the clock resolves these times to 4.2 % only"),
     ],
 )  # fmt: skip
 def test_what_would_tell(cells: list[Comparison], said: str) -> None:

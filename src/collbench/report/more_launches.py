@@ -15,6 +15,9 @@ _MOST_REASONS = 2
 #: Numbers of launches that differ by less than this factor are told as the largest of them.
 _FAR = 3
 
+#: Of a run until decided.
+_BLOCKS = re.compile(r"not decided after ([0-9]+) blocks")
+
 _OVER = f"needs more than {MOST} more launches"
 
 #: What measures more of a run, and no longer what is decided.
@@ -63,10 +66,18 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
         said.append(f"not even {MOST} more launches would tell")
     elif few or counts or over:
         said += [_largest_loss(comparisons), _by_need(few, counts, over, len(comparisons))]
-    others = list({re.sub(r"[0-9.]+ %", "", text): text for text in whys if text != _OVER}.values())
+    others = _alike([text for text in whys if text != _OVER])
     left = len(others) - _MOST_REASONS
     more = [counted(left, "other reason")] if left > 0 else []
     return "; ".join((*said, *others[:_MOST_REASONS], *more))
+
+
+def _alike(whys: Sequence[str]) -> list[str]:
+    """One of those that differ in a percentage alone, and one for all numbers of blocks."""
+    blocks = sorted(int(match[1]) for why in whys if (match := _BLOCKS.fullmatch(why)))
+    others = list({re.sub(r"[0-9.]+ %", "", why): why for why in whys if not _BLOCKS.fullmatch(why)}.values())
+    after = f"{blocks[0]} to {blocks[-1]}" if len(blocks) > 1 else f"{blocks[0]}" if blocks else ""
+    return [*([f"not decided after {after} blocks"] if blocks else []), *others]
 
 
 def tells_in_brief(comparisons: Sequence[Comparison]) -> str:

@@ -1,0 +1,106 @@
+"""What `needs about k more launches` is worth: how many such cells have a verdict after k more launches.
+
+    python bench/more_launches.py
+
+Made-up comparisons of one cell, and of eight in which all differ alike, in ten blocks. Of the first cell, where it is
+undecided and a number of launches is suggested, so many blocks are added to all cells, and it is judged again. Needs
+NumPy, SciPy and collbench; times mean nothing here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from results import keep, table
+from sequential import NOISES, Draw, Noise
+
+from collbench.analysis.compare import MARGIN, verdict_on
+from collbench.analysis.estimate import ratio_in_blocks
+from collbench.analysis.planning import CHANCE, MOST, launches_more
+from collbench.analysis.significance import Launches, PValues, p_values
+
+FIRST = 10
+CELLS = (1, 8)
+ADDED = (0.0, 0.01, 0.03, 0.1, 0.5)
+SHOWN = ("lognormal 1 %", "lognormal 5 %", "lognormal 20 %", "a fifth of launches 30 % slower", "skewed",
+         "a tenth of launches far off", "Cauchy 1 %")  # fmt: skip
+
+
+def judged(logs: NDArray[np.float64]) -> tuple[str, PValues, Any]:
+    """The verdict on the first cell of [sides, blocks, cells], its p, and its ratio."""
+    values = [(base.tolist(), other.tolist()) for base, other in np.exp(logs).transpose(2, 0, 1)]
+    numbers = range(logs.shape[1])
+    found = p_values([Launches(*both, numbers, numbers) for both in values], in_blocks=True)[0]
+    assert found is not None
+    ratio = ratio_in_blocks(*reversed(values[0]))
+    return verdict_on(ratio, found.p_adjusted, MARGIN), found, ratio
+
+
+def one(noise: Noise, draw: Draw, cells: int, added: float) -> tuple[str, int]:
+    """What became of a cell, and how many launches were suggested."""
+    logs = noise(draw, FIRST + MOST, cells)
+    logs[1] += np.log1p(added)
+    verdict, p, ratio = judged(logs[:, :FIRST])
+    if verdict != "inconclusive":
+        return "decided at once", 0
+    more = launches_more(ratio, p, MARGIN)
+    if more is None:
+        return "more than the most", 0
+    later, *_ = judged(logs[:, : FIRST + more])
+    return ("still undecided" if later == "inconclusive" else "decided after"), more
+
+
+def measured(asked: argparse.Namespace) -> dict[str, Any]:
+    """By cells, noise and difference: how many cells became what, and the numbers that were suggested."""
+    draw = np.random.default_rng(asked.seed)
+    data: dict[str, Any] = {}
+    for cells in CELLS:
+        for name in SHOWN:
+            for added in ADDED:
+                found = [one(NOISES[name], draw, cells, added) for _ in range(asked.experiments)]
+                suggested = sorted(more for _, more in found if more)
+                data[f"{cells} cells, {name}, {added:.0%}"] = {
+                    **Counter(what for what, _ in found), "suggested": suggested,
+                }  # fmt: skip
+    return data
+
+
+def page(asked: argparse.Namespace, data: dict[str, Any]) -> str:
+    """A table for each number of cells, a column for each difference."""
+    parts = [
+        f"# What a suggested number of launches is worth\n\nOf {asked.experiments} comparisons in {FIRST} blocks, "
+        f"margin {MARGIN:.0%}: of the cells that are undecided and\nneed about k more launches, the share that has a "
+        f"verdict after k more (planned for: {CHANCE:.0%}); in brackets how many cells\nthat are, and the median of "
+        f"k. Fewer than ten: no share. The others were decided at once, or need more than {MOST}.\n"
+    ]
+    for cells in CELLS:
+        rows = [[name, *(_said(data[f"{cells} cells, {name}, {added:.0%}"]) for added in ADDED)] for name in SHOWN]
+        heading = "one cell alone" if cells == 1 else f"{cells} cells that differ alike"
+        heads = ("noise of launches", *(f"+{added:.0%}" if added else "no difference" for added in ADDED))
+        parts.append(f"## {heading.capitalize()}\n\n" + table(heads, rows))
+    return "\n".join(parts)
+
+
+def _said(found: dict[str, Any]) -> str:
+    suggested = found["suggested"]
+    if len(suggested) < 10:
+        return f"- ({len(suggested)})"
+    share = found.get("decided after", 0) / len(suggested)
+    return f"{share:.0%} ({len(suggested)}, {int(np.median(suggested))})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=300, help="comparisons of each combination [300]")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    data = measured(asked)
+    keep("more_launches", page(asked, data), {"seed": asked.seed, "experiments": asked.experiments, **data})
+
+
+if __name__ == "__main__":
+    main()
