@@ -71,7 +71,7 @@ def test_who_sees_another_rank_gone_waits_its_turn(
     naps: list[float] = []
     monkeypatch.setattr("collbench.run.failures.time", SimpleNamespace(sleep=naps.append))
     assert "3: collbench: rank 3: another rank is gone (no answer). " in said_of(capfd, OSError("no answer"), lost=True)
-    assert naps == [failures.TURN]
+    assert naps == [failures.TURN, failures.PRINTED]
     assert said_of(capfd, ValueError("what"), claims=False) == "aborted with 1: ", "somebody has spoken"
 
 
@@ -105,6 +105,21 @@ def test_what_was_held_back_is_printed_before_the_message(capfd: pytest.CaptureF
     with pytest.raises(SystemExit):
         abort_job(session(), ValueError("what"), voice, held)
     assert (did, capfd.readouterr().err) == (["rescued", "asked"], "")
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_launcher_has_time_to_read_what_any_rank_has_printed(monkeypatch: pytest.MonkeyPatch, claims: bool) -> None:
+    did: list[str] = []
+    monkeypatch.setattr(failures, "say", lambda text: did.append("said"))
+    nap = SimpleNamespace(sleep=lambda seconds: did.append(f"waited {seconds >= 0.1}"))
+    monkeypatch.setattr("collbench.run.failures.time", nap)
+    aborting: Any = SimpleNamespace(
+        world=world_of(), is_lost_rank=lambda error: False, abort=lambda code: did.append("aborted")
+    )
+    voice: Any = SimpleNamespace(claim=lambda: claims)
+    with pytest.raises(SystemExit):
+        abort_job(aborting, LibraryError("error 5"), voice, HELD)
+    assert did == [*(["said"] if claims else []), "waited True", "aborted"]
 
 
 def test_a_library_that_does_not_end_the_job_ends_this_rank() -> None:

@@ -25,8 +25,8 @@ from collbench.units import format_duration
 #: A rank that only sees that another one is gone waits so long before it reports (s).
 TURN = 0.5
 
-#: How long a launcher has to read what ranks have printed before one aborts (s). MPICH's reads no more then: of jobs that
-#: two ranks aborted at once, one in twenty lost its message.
+#: How long a launcher has to read what ranks have printed before one aborts (s). MPICH's reads no more then: of jobs
+#: that two ranks aborted at once, one in twenty lost its message.
 PRINTED = 0.2
 
 #: How long a library may take to give up a call (s); it may wait for the same lost rank itself.
