@@ -137,6 +137,21 @@ def test_one_option_of_three_that_was_not_compared_leaves_it_open(tmp_path: Path
     assert advice.ranges[0].sure == "undecided"
 
 
+@pytest.mark.parametrize("way", ["barrier", "roundtime"])
+def test_a_choice_has_no_cost_while_an_option_of_it_was_not_compared(tmp_path: Path, here: Collbench, way: str) -> None:
+    """On the host the library b may be as fast as a: that it is not in a container is not the cost of the library."""
+    case = made_case("host", image="b")
+    cells: dict[Case, list[Entry]] = {
+        made_case("host", image="a"): list(spread(10 * US)),
+        case: [made_record(case, n, time, gate=way) for n, time in enumerate(spread(15 * US))],
+        made_case("single", "strict", image="b"): list(spread(30 * US)),
+    }
+    out = here("advise", write_run(tmp_path / "run", cells), "--why").out
+    (row,) = (line.split() for line in out.splitlines() if line.startswith("library") and " b " in line)
+    assert row[2] == ("open" if way == "barrier" else "1.50x"), out
+    assert ("b: undecided" in out) == (way == "barrier"), out
+
+
 def test_the_side_that_is_never_slow_is_taken_of_two_with_one_median(tmp_path: Path) -> None:
     """The host is a little faster in the median, and twice as slow in every third launch."""
     steady = spread(10 * US, 60, 0.002)

@@ -16,6 +16,7 @@ from collbench.analysis.collector import without_collector
 from collbench.analysis.marks import joined
 from collbench.analysis.sample_check import SampleCheck
 from collbench.analysis.sample_index import SampleIndex
+from collbench.analysis.stopped_by_verdicts import refuse_together
 from collbench.analysis.ways import How, how, shortest_burst
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
@@ -252,6 +253,8 @@ def observe(path: Path) -> Observed:
     if not folders:
         raise RunReadError(f"{path}: neither a run nor a folder of runs (no manifest.json in it or in its folders).")
     observed = gather(path, folders)
+    if len(folders) > 1:
+        refuse_together((str(folder), manifest) for folder, manifest in zip(folders, observed.manifests, strict=True))
     strange = tuple(f"{child}: no manifest.json; it is left out" for child in inside if child not in folders)
     return replace(observed, doubts=observed.doubts + strange)
 

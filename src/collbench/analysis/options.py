@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from collbench.analysis import environment
 from collbench.analysis.factors import FACTORS as OF_COMPARE
 from collbench.analysis.observations import Cell, Observed
+from collbench.analysis.stopped_by_verdicts import refuse_together
 from collbench.errors import RequestError
 from collbench.schema.axes import AXES, STEPS, SYNONYMS, Axis, axis_of, step_order
 from collbench.schema.case import Case
@@ -228,11 +229,12 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
 
     Raises:
         RequestError: they were measured on different machines, or in different ways; or two runs whose launches are to
-            be paired measured the same thing.
+            be paired measured the same thing; or one ended when its own comparisons were decided.
     """
     first, *others = runs
     if not others:
         return first
+    refuse_together((run.name, manifest) for run in runs for manifest in run.manifests)
     for other in others:
         differing = environment.differences(
             environment.facts(first, first.cells), environment.facts(other, other.cells)

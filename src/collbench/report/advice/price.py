@@ -49,14 +49,18 @@ def price(advice: Advice, name: str, choice: Choice) -> Price:
 def cheapest(one: AtSize, options: Iterable[Option]) -> tuple[State, Comparison | None]:
     """What is known of a choice with these options, none of them the best, and the comparison that says it.
 
-    It is undecided where any of them may be as fast as the best, or where the cheapest is.
+    It is undecided where any of them may be as fast as the best, or where the cheapest is; without a comparison where
+    one was not compared of which nothing says that it is worse, because that one may be the cheapest.
     """
+    options = list(options)
     compared = [other for option in options if (other := one.others.get(option)) and other.ratio is not None]
     if not compared:
         return "not compared", None
     equal = [other for other in compared if other.verdict in (*EQUAL, "faster")]
     if equal:
         return "as fast", min(equal, key=_ratio)
+    if any(gap.open for option in options if (gap := one.unknown.get(option))):
+        return "undecided", None
     possible = [other for other in compared if other.verdict == "inconclusive" and not slower_alone(other)]
     least = min(possible or compared, key=_ratio)
     return ("undecided" if least.verdict == "inconclusive" else "slower"), least
@@ -67,7 +71,7 @@ def _state(known: Chosen, choice: Choice) -> tuple[State, Comparison | None]:
         return ("taken" if known.established else "fastest"), None
     if choice(known.at.best):  # and another one that is as fast is taken
         return "as fast", None
-    return cheapest(known.at, filter(choice, known.at.others))
+    return cheapest(known.at, filter(choice, (*known.at.others, *known.at.unknown)))
 
 
 def _ratio(comparison: Comparison) -> float:

@@ -143,12 +143,12 @@ def _value(option: Option, factor: str, question: Question) -> str:
 
 def _cheapest(question: Question, at: AtSize, factor: str, value: str) -> str:
     """The least cost at a size with this choice, whatever the other factors; `fastest` where the fastest has it."""
-    options = [option for option in (at.best, *at.others) if _value(option, factor, question) == value]
+    options = [option for option in (at.best, *at.others, *at.unknown) if _value(option, factor, question) == value]
     if at.best in options:
         return "fastest"
     state, comparison = cheapest(at, options)
     if comparison is None or comparison.ratio is None:
-        return "-"
+        return _STATES.get(state, "-")
     ratio = comparison.ratio
     return times(ratio) if state == "slower" else f"{_STATES[state]}{interval(ratio.interval, digits)}"
 
