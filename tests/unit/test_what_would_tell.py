@@ -39,7 +39,7 @@ CLOCK = undecided(1.001, None, "the clock resolves these times to 4.2 % only")
          "the largest loss among them, +80.0 %: an interval needs at least 2 more launches; 1 of 2 needs 16 or fewer, "
          "1 at least 2 for an interval"),
         ([undecided(0.8, 5), undecided(0.9, 400)],
-         "the smallest gain among them, -10.0 %, needs about 400 more launches; all 2 need 400 or fewer"),
+         "the slowest among them, -10.0 %, needs about 400 more launches; all 2 need 400 or fewer"),
         ([CLOCK, undecided(1.1, 16)],
          "the largest loss among them, +10.0 %, needs about 16 more launches; 1 of 2 needs 16 or fewer; "
          "the clock resolves these times to 4.2 % only"),

@@ -205,7 +205,7 @@ def judge(
     if verdict in ("same", "negligible"):
         return verdict, "the whole interval lies within the margin", None
     if verdict != "inconclusive":
-        return verdict, "the interval excludes no difference", None
+        return verdict, "the interval excludes equality", None
     if until_decided:
         return verdict, f"not decided after {counted(ratio.n, 'block')}", None
     more = launches_more(ratio, p, margin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from shlex import quote
 
 from collbench.analysis.compare import Comparison
 from collbench.analysis.planning import MOST
@@ -22,8 +23,8 @@ _OVER = f"needs more than {MOST} more launches"
 
 #: What measures more of a run, and no longer what is decided.
 EXTEND = (
-    "more launches: collbench launch PLAN --resume RUN --until decided --launches N "
-    "(at most N blocks in all; what is too noisy is given up)"
+    "more launches: collbench launch PLAN --resume {run} --until decided --launches {most} "
+    "(PLAN and other flags as it was begun; what is too noisy is given up)"
 )
 
 #: Instead, of sides that were not measured by one launch plan.
@@ -31,10 +32,18 @@ IN_TURNS = "more launches: measure both sides in turns, by one launch plan (coll
 
 
 def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
-    """What measures more of those that more launches may decide; none where launches would decide nothing."""
+    """What measures more of those that more launches may decide; none where launches would decide nothing.
+
+    Twice the launches that a run has are suggested.
+    """
     open_ = [one for one in comparisons if one.verdict == "inconclusive" and _may_tell(one)]
-    in_one_run = [_in_one_run(one) for one in open_]
-    return [*([EXTEND] if any(in_one_run) else []), *([IN_TURNS] if not all(in_one_run) else [])]
+    runs: dict[str, int] = {}
+    for one in open_:
+        if _in_one_run(one):
+            run = one.pair.base.experiment
+            runs[run] = max(runs.get(run, 0), 1 + one.pair.base.highest, 1 + one.pair.other.highest)
+    lines = [EXTEND.format(run=quote(run), most=2 * launches) for run, launches in runs.items()]
+    return [*lines, *([] if all(map(_in_one_run, open_)) else [IN_TURNS])]
 
 
 def _may_tell(comparison: Comparison) -> bool:
@@ -81,8 +90,13 @@ def _alike(whys: Sequence[str]) -> list[str]:
 
 
 def tells_in_brief(comparisons: Sequence[Comparison]) -> str:
-    """The first of it: `the largest loss among the undecided, +46.0 % at 1M, needs about 22 more launches`."""
-    return what_tells(comparisons).partition("; ")[0].replace("among them", "among the undecided")
+    """The first of it: `the largest loss among the undecided, +46.0 % at 1M, needs about 22 more launches`.
+
+    Where that is out of reach, the second as well: how many others are not.
+    """
+    first, _, others = what_tells(comparisons).partition("; ")
+    second = others.partition("; ")[0] if first.endswith(_OVER) else ""
+    return "; ".join(filter(None, (first.replace("among them", "among the undecided"), second)))
 
 
 def _largest_loss(comparisons: Sequence[Comparison]) -> str:
@@ -92,7 +106,7 @@ def _largest_loss(comparisons: Sequence[Comparison]) -> str:
     size = worst.pair.base.case.what.get("size")
     where = f" at {format_size(size)}" if len(sizes) > 1 and isinstance(size, int) else ""
     percent, why = worst.percent or 0.0, _reason(worst)
-    what = "largest loss" if percent > 0 else "smallest gain"
+    what = "largest loss" if percent > 0 else "slowest"
     return f"the {what} among them, {percent:+.1f} %{where}{',' if why.startswith('needs') else ':'} {why}"
 
 

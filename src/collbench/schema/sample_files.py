@@ -95,8 +95,8 @@ class SampleFiles:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and self._opened_archive() is not None:
                 return self.open_member(name, largest)
-            reason = error.strerror or error
-            raise RunReadError(f"{path}: {reason}; only a regular file inside {FOLDER}/ is read.") from error
+            rule = "" if isinstance(error, FileNotFoundError) else f"; only a regular file inside {FOLDER}/ is read"
+            raise RunReadError(f"{path}: {error.strerror or error}{rule}.") from error
         if (size := os.fstat(file.fileno()).st_size) > largest:
             file.close()
             raise RunReadError(f"{path}: {size} bytes; at most {largest} are read.")
