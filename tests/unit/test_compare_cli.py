@@ -340,7 +340,7 @@ def test_sides_of_a_run_are_not_compared_with_a_baseline(compare: Collbench, lau
     kept = tmp_path / "kept.json"
     whole = write_run(tmp_path / "whole", {HOST: spread(1e-6), MULTI: spread(1e-6)})
     assert compare(whole, "--save-baseline", kept).code == 0
-    refused = compare(whole, "--by", "policy", "--baseline", kept)
+    refused = compare(twin(whole), "--by", "policy", "--baseline", kept)
     assert refused.code == 2 and "{" not in refused.err.replace(HOSTILE, "")
     assert "several cells of one case, which differ in policy host and multi; isolation none and strict" in refused.err
     assert "collbench compare RUN --by policy, without a second run and without --baseline" in refused.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.processes import LIMIT
-from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled
+from tests.unit.made_runs import experiment, made_case, made_manifest, made_record, sampled, twin
 
 from collbench.schema.store import RunWriter
 
@@ -63,4 +64,5 @@ def test_a_report_is_written_without_unix(run: Path, tmp_path: Path, ending: str
 
 def test_a_baseline_is_kept_and_held_against_without_unix(run: Path, tmp_path: Path) -> None:
     assert "a baseline of 18 cells" in told("compare", run, "--save-baseline", tmp_path / "baseline.json")
-    assert "same" in told("compare", run, "--baseline", tmp_path / "baseline.json")
+    other = twin(Path(shutil.copytree(run, tmp_path / "other")))
+    assert "same" in told("compare", other, "--baseline", tmp_path / "baseline.json")

@@ -41,6 +41,14 @@ def test_a_copy_is_not_compared_with_its_original(here: Collbench, run: Path, tm
     assert here("compare", run, twin(run)).code == 0, "another run that measured the same"
 
 
+def test_a_run_is_not_compared_with_its_own_baseline(here: Collbench, run: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    assert here("compare", run, "--save-baseline", kept).code == 0
+    refuse(here, ("compare", run, "--baseline", kept), run, kept)
+    refuse(here, ("compare", shutil.copytree(run, tmp_path / "copy"), "--baseline", kept), kept)
+    assert here("compare", twin(run), "--baseline", kept).code == 0, "another run that measured the same"
+
+
 def test_a_folder_is_not_compared_with_a_run_in_it(here: Collbench, tmp_path: Path) -> None:
     folder = write_launches(tmp_path / "a", CASES)
     refuse(here, ("compare", folder, folder / "003"), f"{folder / '003'} (in {folder}) and {folder / '003'} hold")

@@ -62,3 +62,17 @@ def _refuse_equal_records(alike: Iterable[Source]) -> None:
                 f"{other} and {source} hold the same launches: one start, one command, one first measurement. Launches "
                 "that count twice look like evidence. Name each run once; for more evidence measure again."
             )
+
+
+def refuse_own_baseline(baseline: Observed, run: Observed) -> None:
+    """Raises RequestError where the baseline was saved of this run: same start, command, and times of a cell."""
+    begun = {(manifest.created, manifest.command) for manifest in baseline.manifests}
+    if not any((manifest.created, manifest.command) in begun for manifest in run.manifests):
+        return
+    for case, cell in baseline.cells.items():
+        own = run.cells.get(case)
+        if own is not None and cell.medians and own.medians[: len(cell.medians)] == cell.medians:
+            raise RequestError(
+                f"{baseline.name} was saved of {run.name}, so both hold the same launches, and nothing would be "
+                "compared. Name a run that was measured later."
+            )

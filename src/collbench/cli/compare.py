@@ -17,6 +17,7 @@ from collbench.analysis.observations import Observed
 from collbench.analysis.options import given_cells, parse_given
 from collbench.analysis.pair import Pair
 from collbench.analysis.pairs import METHODS, across, axes_by_name, refuse_not_in_turns, within, without_partner
+from collbench.analysis.same_launches import refuse_own_baseline
 from collbench.cli.analysing import COMPLETE, RUN, in_blocks, margin, names, read, read_each, say, style
 from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
@@ -168,7 +169,9 @@ def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -
             f"of one differ in: --by {', '.join(FACTORS)}. For differences by chance: collbench selftest."
         )
     if baseline:
-        return baselines.load(baseline), read(runs[0])
+        base, other = baselines.load(baseline), read(runs[0])
+        refuse_own_baseline(base, other)
+        return base, other
     base, other = read_each(runs)
     return base, other
 
