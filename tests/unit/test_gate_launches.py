@@ -164,6 +164,10 @@ WRONG_REQUESTS = {
     "no library": (("--other", "lib=/etc/hostname"), "is not an ELF file, so no shared library"),
     "no image of the plan": (("--other", "image=mpich=x"), "the plan's images are openmpi"),
     "ranks": (("-n", "2"), "a launch plan says itself"),
+    "a variable in Latin-1": (("--other", "env=A=\udce9"), "--other env=A=\\xe9: has bytes that are not UTF-8"),
+    "an image in Latin-1": (("--base", "image=\udce9"), "--base image=\\xe9: has bytes that are not UTF-8"),
+    "a library in Latin-1": (("--other", "lib=/\udce9.so"), "--other lib=/\\xe9.so: has bytes that are not UTF-8"),
+    "an engine in Latin-1": (("--docker-host", "\udce9"), "--docker-host \\xe9: has bytes that are not UTF-8"),
 }  # fmt: skip
 
 
@@ -174,6 +178,19 @@ def test_a_wrong_request_says_what_would_work(engine: Engine, here: Collbench, w
     assert (found.code, words in found.err) == (2, True), found
     assert engine.worlds == []
     assert not Path("results").exists()
+
+
+def test_a_plan_and_libraries_in_folders_that_are_not_utf8_are_refused(
+    engine: Engine, here: Collbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = here("gate", engine.path.rename(tmp_path / "\udce9.toml").name)
+    assert (found.code, "gate \\xe9.toml: has bytes that are not UTF-8" in found.err) == (2, True), found
+    (tmp_path / "\udce9").mkdir()
+    monkeypatch.chdir(tmp_path / "\udce9")
+    Path("plan.toml").write_text(TOML)
+    found = here("gate", "plan.toml", "--other", "preload=libx.so")
+    assert (found.code, "\\xe9/libx.so: has bytes that are not UTF-8" in found.err) == (2, True), found
+    assert [path.name for path in Path().iterdir()] == ["plan.toml"]
 
 
 def test_an_image_makes_no_difference_to_the_host(engine: Engine, here: Collbench) -> None:

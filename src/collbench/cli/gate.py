@@ -21,6 +21,7 @@ from collbench.cli.engine_option import docker_host, engine
 from collbench.cli.gating.asked import KINDS, side_of
 from collbench.cli.gating.plans import plan_for_gate, plan_of_side, watched_of
 from collbench.cli.gating.sides import Planned, cells_of, expanded_sides, named_side, perform_gate
+from collbench.cli.gating.utf8 import refuse_other_bytes
 from collbench.cli.gating.writing import write_answer
 from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
@@ -144,6 +145,8 @@ def _measured(
 ) -> Path:  # fmt: skip
     if resume is not None and out is not None:
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
+    for words in (f"gate {text}", f"--docker-host {docker_host}"):
+        refuse_other_bytes(words)
     keys = {"launches": launches, "until": until, "seed": seed, "engine": engine, "docker_host": docker_host}
     changes = {name: value for name, value in keys.items() if value is not None}
     path, plan = plan_for_gate(text, ranks, changes)
