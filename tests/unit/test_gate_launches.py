@@ -11,7 +11,7 @@ from tests.unit.conftest import Answer, Collbench
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
 from collbench.errors import RunWriteError
-from collbench.launch.engines.fake import FakeWorld
+from collbench.launch.engines.fake import CORES, FakeWorld
 from collbench.schema.case import Case
 from collbench.schema.store import RunWriter, read_run
 from collbench.timing import _loop
@@ -191,6 +191,22 @@ def test_a_plan_and_libraries_in_folders_that_are_not_utf8_are_refused(
     found = here("gate", "plan.toml", "--other", "preload=libx.so")
     assert (found.code, "\\xe9/libx.so: has bytes that are not UTF-8" in found.err) == (2, True), found
     assert [path.name for path in Path().iterdir()] == ["plan.toml"]
+
+
+def test_more_ranks_than_cores_cannot_pass_and_that_is_said_before_they_are_started(
+    engine: Engine, here: Collbench
+) -> None:
+    crowded = TOML.replace('["single", "multi"]', '["single"]') + f"ranks = [2, {CORES + 1}]\n"
+    engine.path.write_text(crowded)
+    refused = here("gate", "plan.toml")
+    assert (refused.code, "set oversubscribe = true" in refused.err, engine.worlds) == (2, True, [])
+    engine.path.write_text(crowded + "oversubscribe = true\n")
+    said = f"# more ranks than cores (openmpi single strict, {CORES + 1} ranks): such cells do not pass without"
+    engine.more = lambda opened, case: {"oversubscribed": False}
+    found = here("gate", "plan.toml", "--out", "kept")
+    assert (found.code, said in found.err) == (4, True), found
+    found = here("gate", "plan.toml", "--accept", "oversubscribed")
+    assert (found.code, "more ranks than cores (" in found.err) == (0, False), found
 
 
 def test_an_image_makes_no_difference_to_the_host(engine: Engine, here: Collbench) -> None:
