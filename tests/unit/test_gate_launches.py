@@ -81,7 +81,10 @@ def test_other_sides_do_not_go_on_with_a_gate(engine: Engine, here: Collbench) -
     here("gate", "plan.toml", *SIDES, "--out", "kept")
     engine.stop_at = None
     found = here("gate", "plan.toml", *SLOW, "--resume", "kept")
-    assert (found.code, "was begun with another plan or other sides" in found.err) == (2, True)
+    assert (
+        found.code,
+        "(base: env=SIDE=a then, the plan as it stands now; other: " in found.err,
+    ) == (2, True)
     assert here("gate", "plan.toml", *SIDES, "--resume", "kept", "--out", "x").code == 2
 
 
