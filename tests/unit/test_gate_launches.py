@@ -11,7 +11,7 @@ from tests.unit.conftest import Answer, Collbench
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
 from collbench.errors import RunWriteError
-from collbench.launch.engines.fake import CORES, FakeWorld
+from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngine, FakeSession, FakeWorld
 from collbench.schema.case import Case
 from collbench.schema.store import RunWriter, read_run
 from collbench.timing import _loop
@@ -137,6 +137,25 @@ def test_what_breaks_on_the_other_side_is_named_first(engine: Engine, here: Coll
     found = here("gate", "plan.toml", *SIDES)
     assert found.code == 4
     assert "2 of 4 cells not answered (broken: other alone: failed in 8 of 8 launches: wrong result)" in found.out
+
+
+def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell(
+    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f": MPI_Init: {'a component, of which there are several, was not found, ' * 5}"
+
+    def play(command: FakeCommand) -> int:
+        return 3 if command.world.stack.given.variables.get("SIDE") == "b" else engine.play(command)
+
+    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(play, remark=text))
+    found = here("gate", "plan.toml", *SIDES)
+    assert (found.code, len(engine.worlds)) == (4, 2)
+    assert "4 of 4 cells not answered (broken: other alone: failed in 1 of 1 launch: ended with" in found.out
+    assert (found.out.count(text), found.err.count(text)) == (1, 1)
+    assert found.out.count("MPI_Init") == 2  # in full, and shortened in the sentence
+    single, multi = (f"launch 0 (openmpi {policy} strict, 2 ranks)" for policy in ("single", "multi"))
+    assert any(f"other: {one} ended as {two} did" in found.err for one, two in ((single, multi), (multi, single)))
+    assert found.err.endswith("# stopped: other: everything failed\n")
 
 
 def test_a_library_that_no_rank_loads_ends_the_gate_after_its_first_block(

@@ -202,7 +202,7 @@ class _Watch:
             self._seen[side.name] = len(side.records)
             why = next(filter(None, (_in_vain(record, asked) for record in new)), "")
             if not why and new and all(record.status == "failed" for record in new):
-                why = f"everything failed ({new[0].reason})"
+                why = "everything failed"
             if why:
                 self._progress.say(f"# stopped: {side.name}: {why}")
                 return False
