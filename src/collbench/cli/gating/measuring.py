@@ -54,7 +54,7 @@ class MeasuredSide:
         self.records.append(self.writer.append(record, samples))
 
     def launched(self, launch: Launch, problem: str | None) -> None:
-        """A launch is over; a problem is printed, as long as it is only once, and the gate goes on."""
+        """A launch is over; a problem is printed, unless an earlier launch had the same, which is named then."""
         self.progress.bar.set_description(f"{self.name}: {launch.cell.title}", refresh=False)
         if problem is not None:
             title = f"launch {launch.number} ({launch.cell.title})"
