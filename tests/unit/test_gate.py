@@ -12,7 +12,7 @@ from tests.unit.made_gates import LARGE, SMALL, Medians, fine, made_gate, noisy,
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread
 
 from collbench.analysis.gate.answers import Judgement, judge
-from collbench.analysis.gate.doubts import ACCEPTABLE
+from collbench.analysis.gate.doubts import ACCEPTABLE, Doubt
 from collbench.analysis.gate.unfinished import Unfinished
 from collbench.analysis.observations import observe
 from collbench.errors import RunReadError
@@ -140,6 +140,16 @@ def test_every_launch_may_fail_on_both_sides(tmp_path: Path) -> None:
     broken: Medians = {SMALL: ["it hangs"] * 10, LARGE: ["it hangs"] * 10}
     found = judged(made_gate(tmp_path, broken, broken))
     assert (states(found), found.code) == (["no answer (failed)"] * 2, 4)
+
+
+def test_a_launch_that_fails_before_its_end_has_failed_in_cells_without_a_record_too(tmp_path: Path) -> None:
+    """It has one record, of the first of its cases; those in other places have nothing to do with it."""
+    elsewhere = made_case(image="mpich", size=8)
+    base: Medians = {SMALL: spread(1e-6), LARGE: spread(1e-4), elsewhere: spread(1e-6)}
+    found = judged(made_gate(tmp_path, base, {SMALL: failing(SMALL)[3:4], LARGE: (), elsewhere: ()}))
+    first, second, third = (one.doubt for one in found.answers)
+    assert first == second == Doubt("broken", "other alone: failed in 1 of 1 launch: no memory")
+    assert third == Doubt("missing", "other: no record of it")
 
 
 def test_slow_launches_of_the_other_side_alone_are_no_pass(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.gate_engine import SIDES, SLOW, Engine, connected, slow
 
 from collbench.cli.gating.writing import FILES
 from collbench.schema.store import read_run
+from collbench.timing import _loop
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench)
     engine.stop_at = 21
     stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")
     assert stopped.code == 4
-    assert "continue: --resume kept" in stopped.err
+    assert "42 records are in kept; continue: collbench gate plan.toml --base env=SIDE=a " in stopped.err
     first = "gate: incomplete: interrupted after 5 of 8 blocks; --resume kept goes on; 4 of 4 cells not answered"
     assert stopped.out.startswith(first)
     early = here("gate", "kept")
@@ -84,3 +86,57 @@ def test_a_folder_that_cannot_be_made_is_a_wrong_request(engine: Engine, here: C
     found = here("gate", "plan.toml", "--out", out)
     assert (found.code, engine.worlds) == (2, [])
     assert f"--out {out}: " in found.err and "Nothing was measured. Name another folder" in found.err
+
+
+def test_the_command_that_goes_on_can_be_typed(engine: Engine, here: Collbench) -> None:
+    engine.path, engine.stop_at = engine.path.rename("my plan.toml"), 13
+    typed = ("--launches", "16", "--until", "decided", "--seed", "3", "--accept", "late", "--accept", "drift", "--all")
+    stopped = here("gate", "my plan.toml", *SIDES, *typed, "--margin", "0.035", "--on", "fake", "--out", "G 4")
+    assert "; --resume 'G 4' goes on; " in stopped.out
+    assert "`--resume 'G 4'` goes on; " in Path("G 4/gate.md").read_text()
+    told = stopped.err[stopped.err.index("continue: ") :].splitlines()[0].removeprefix("continue: ")
+    for words in ("collbench gate 'my plan.toml' ", " --margin 3.5% ", " --engine fake ", " --all ", " --resume 'G 4'"):
+        assert words in told
+    engine.stop_at = None
+    ended = here(*shlex.split(told)[1:])
+    assert (ended.code, "accepted: drift, late" in ended.out) == (0, True), ended
+    assert "no loss beyond 3.5 % in 4 cells" in ended.out
+
+
+def test_a_folder_that_holds_a_gate_says_how_to_go_on_with_it(engine: Engine, here: Collbench) -> None:
+    engine.stop_at = 5
+    here("gate", "plan.toml", *SIDES, "--out", "G 4")
+    engine.stop_at = None
+    words = "--out G 4: is not empty. Name a directory that does not exist yet, or "
+    again = here("gate", "plan.toml", *SIDES, "--out", "G 4")
+    assert (again.code, f"{words}go on with it: --resume 'G 4'." in again.err) == (2, True), again
+    assert here("gate", "plan.toml", *SIDES, "--resume", "G 4").code == 0
+    ended = here("gate", "plan.toml", *SIDES, "--out", "G 4")
+    assert (ended.code, f"{words}judge it again: collbench gate 'G 4'." in ended.err) == (2, True), ended
+    Path("G 4/gate-plan.json").unlink()
+    assert f"{words[:-5]}.\n" in here("gate", "plan.toml", "--out", "G 4").err
+
+
+def test_what_differs_from_the_gate_that_is_gone_on_with_is_named(
+    engine: Engine, here: Collbench, tmp_path: Path
+) -> None:
+    library = tmp_path / "libours.so.1"
+    library.write_bytes(Path(_loop.__file__).read_bytes())
+    ours = ("--other", f"lib={library}")
+    engine.stop_at = 3
+    here("gate", "plan.toml", *ours, "--launches", "16", "--out", "kept")
+
+    def differing(plan: str, *words: str) -> str:
+        found = here("gate", plan, *words, "--resume", "kept")
+        assert found.code == 2, found
+        return found.err
+
+    assert "(launches: 16 then, 9 now)" in differing("plan.toml", *ours, "--launches", "9")
+    assert f"(other: lib={library} then, env=A=1 now)" in differing("plan.toml", "--other", "env=A=1")
+    text = engine.path.read_text()
+    engine.path.write_text(text.replace("64K", "32K"))
+    assert '(sizes: ["8","64K"] then, ["8","32K"] now)' in differing("plan.toml", *ours, "--launches", "16")
+    engine.path.with_name("b.toml").write_text(text)
+    assert "(plan: plan.toml then, b.toml now)" in differing("b.toml", *ours, "--launches", "16")
+    library.write_bytes(library.read_bytes() + b"\0")
+    assert f"(other: {library} has changed since)" in differing("plan.toml", *ours, "--launches", "16")

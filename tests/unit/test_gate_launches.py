@@ -11,7 +11,7 @@ from tests.unit.conftest import Answer, Collbench
 from tests.unit.gate_engine import QUIET, SIDES, SLOW, TOML, Engine, connected, slow
 
 from collbench.errors import RunWriteError
-from collbench.launch.engines.fake import FakeWorld
+from collbench.launch.engines.fake import CORES, FakeCommand, FakeEngine, FakeSession, FakeWorld
 from collbench.schema.case import Case
 from collbench.schema.store import RunWriter, read_run
 from collbench.timing import _loop
@@ -81,7 +81,10 @@ def test_other_sides_do_not_go_on_with_a_gate(engine: Engine, here: Collbench) -
     here("gate", "plan.toml", *SIDES, "--out", "kept")
     engine.stop_at = None
     found = here("gate", "plan.toml", *SLOW, "--resume", "kept")
-    assert (found.code, "was begun with another plan or other sides" in found.err) == (2, True)
+    assert (
+        found.code,
+        "(base: env=SIDE=a then, the plan as it stands now; other: " in found.err,
+    ) == (2, True)
     assert here("gate", "plan.toml", *SIDES, "--resume", "kept", "--out", "x").code == 2
 
 
@@ -136,6 +139,25 @@ def test_what_breaks_on_the_other_side_is_named_first(engine: Engine, here: Coll
     assert "2 of 4 cells not answered (broken: other alone: failed in 8 of 8 launches: wrong result)" in found.out
 
 
+def test_a_side_that_does_not_start_is_told_once_and_is_the_reason_of_every_cell(
+    engine: Engine, here: Collbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f": MPI_Init: {'a component, of which there are several, was not found, ' * 5}"
+
+    def play(command: FakeCommand) -> int:
+        return 3 if command.world.stack.given.variables.get("SIDE") == "b" else engine.play(command)
+
+    monkeypatch.setattr(FakeEngine, "connect", lambda *_: FakeSession(play, remark=text))
+    found = here("gate", "plan.toml", *SIDES)
+    assert (found.code, len(engine.worlds)) == (4, 2)
+    assert "4 of 4 cells not answered (broken: other alone: failed in 1 of 1 launch: ended with" in found.out
+    assert (found.out.count(text), found.err.count(text)) == (1, 1)
+    assert found.out.count("MPI_Init") == 2  # in full, and shortened in the sentence
+    single, multi = (f"launch 0 (openmpi {policy} strict, 2 ranks)" for policy in ("single", "multi"))
+    assert any(f"other: {one} ended as {two} did" in found.err for one, two in ((single, multi), (multi, single)))
+    assert found.err.endswith("# stopped: other: everything failed\n")
+
+
 def test_a_library_that_no_rank_loads_ends_the_gate_after_its_first_block(
     engine: Engine, here: Collbench, tmp_path: Path
 ) -> None:
@@ -164,6 +186,10 @@ WRONG_REQUESTS = {
     "no library": (("--other", "lib=/etc/hostname"), "is not an ELF file, so no shared library"),
     "no image of the plan": (("--other", "image=mpich=x"), "the plan's images are openmpi"),
     "ranks": (("-n", "2"), "a launch plan says itself"),
+    "a variable in Latin-1": (("--other", "env=A=\udce9"), "--other env=A=\\xe9: has bytes that are not UTF-8"),
+    "an image in Latin-1": (("--base", "image=\udce9"), "--base image=\\xe9: has bytes that are not UTF-8"),
+    "a library in Latin-1": (("--other", "lib=/\udce9.so"), "--other lib=/\\xe9.so: has bytes that are not UTF-8"),
+    "an engine in Latin-1": (("--docker-host", "\udce9"), "--docker-host \\xe9: has bytes that are not UTF-8"),
 }  # fmt: skip
 
 
@@ -174,6 +200,35 @@ def test_a_wrong_request_says_what_would_work(engine: Engine, here: Collbench, w
     assert (found.code, words in found.err) == (2, True), found
     assert engine.worlds == []
     assert not Path("results").exists()
+
+
+def test_a_plan_and_libraries_in_folders_that_are_not_utf8_are_refused(
+    engine: Engine, here: Collbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = here("gate", engine.path.rename(tmp_path / "\udce9.toml").name)
+    assert (found.code, "gate \\xe9.toml: has bytes that are not UTF-8" in found.err) == (2, True), found
+    (tmp_path / "\udce9").mkdir()
+    monkeypatch.chdir(tmp_path / "\udce9")
+    Path("plan.toml").write_text(TOML)
+    found = here("gate", "plan.toml", "--other", "preload=libx.so")
+    assert (found.code, "\\xe9/libx.so: has bytes that are not UTF-8" in found.err) == (2, True), found
+    assert [path.name for path in Path().iterdir()] == ["plan.toml"]
+
+
+def test_more_ranks_than_cores_cannot_pass_and_that_is_said_before_they_are_started(
+    engine: Engine, here: Collbench
+) -> None:
+    crowded = TOML.replace('["single", "multi"]', '["single"]') + f"ranks = [2, {CORES + 1}]\n"
+    engine.path.write_text(crowded)
+    refused = here("gate", "plan.toml")
+    assert (refused.code, "set oversubscribe = true" in refused.err, engine.worlds) == (2, True, [])
+    engine.path.write_text(crowded + "oversubscribe = true\n")
+    said = f"# more ranks than cores (openmpi single strict, {CORES + 1} ranks): such cells do not pass without"
+    engine.more = lambda opened, case: {"oversubscribed": False}
+    found = here("gate", "plan.toml", "--out", "kept")
+    assert (found.code, said in found.err) == (4, True), found
+    found = here("gate", "plan.toml", "--accept", "oversubscribed")
+    assert (found.code, "more ranks than cores (" in found.err) == (0, False), found
 
 
 def test_an_image_makes_no_difference_to_the_host(engine: Engine, here: Collbench) -> None:

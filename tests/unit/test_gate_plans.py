@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.conftest import Collbench
 
 from collbench.cli.gating import plans
 from collbench.cli.gating.asked import side_of
@@ -45,9 +46,25 @@ def test_both_sides_have_one_timing_gate_from_the_first_launch_on(plan: Path) ->
     assert plan_for_gate(str(plan), 2, {})[1].gate == "roundtime"
 
 
-def test_more_ranks_than_cores_are_allowed_and_said(plan: Path) -> None:
-    _, found = plan_for_gate(str(plan), 4, {"launches": 9, "seed": 3})
+def test_more_ranks_than_cores_are_refused_unless_they_are_accepted(
+    plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RequestError, match="4 ranks with 1 core each need 4 cores, and this machine offers 3: "):
+        plan_for_gate(str(plan), 4, {})
+    _, found = plan_for_gate(str(plan), 4, {"launches": 9, "seed": 3}, crowded=True)
     assert (found.ranks, found.oversubscribe, found.launches, found.seed) == ((4,), True, 9, 3)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    with pytest.raises(RequestError, match="--accept oversubscribed"):
+        plan_for_gate(str(plan), None, {})
+    plan.write_text('benchmarks = ["stream"]\n')  # no ranks of a library are started
+    assert plan_for_gate(str(plan), None, {})[1].ranks == ()
+
+
+def test_accepting_them_lets_a_gate_begin(plan: Path, here: Collbench) -> None:
+    plan.write_text('benchmarks = ["stream"]\n')
+    asked = ("gate", plan, "-n", "4", "--other", "env=A")  # which is refused after the ranks
+    assert "4 ranks with 1 core each need 4 cores" in here(*asked).err
+    assert "write env=A=VALUE" in here(*asked, "--accept", "oversubscribed").err
 
 
 def test_torch_starts_the_ranks_of_its_own_backends(plan: Path) -> None:

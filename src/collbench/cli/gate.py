@@ -19,8 +19,10 @@ from collbench.cli import plan_argument
 from collbench.cli.analysing import COMPLETE, margin, say, style
 from collbench.cli.engine_option import docker_host, engine
 from collbench.cli.gating.asked import KINDS, side_of
+from collbench.cli.gating.crowded import REASON, caution
 from collbench.cli.gating.plans import plan_for_gate, plan_of_side, watched_of
 from collbench.cli.gating.sides import Planned, cells_of, expanded_sides, named_side, perform_gate
+from collbench.cli.gating.utf8 import refuse_other_bytes
 from collbench.cli.gating.writing import write_answer
 from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
@@ -96,8 +98,9 @@ def command(plan: str, margin: float, accepted: tuple[str, ...], every: bool, st
     """
     stats()
     with _no_false_loss():
-        folder = _earlier(Path(plan), asked) if Path(plan).is_dir() else _measured(plan, margin, **asked)
-        judgement = _judged(folder, margin, tuple(_ACCEPTED[name] for name in accepted))
+        taken = tuple(_ACCEPTED[name] for name in accepted)
+        folder = _earlier(Path(plan), asked) if Path(plan).is_dir() else _measured(plan, margin, taken, **asked)
+        judgement = _judged(folder, margin, taken)
         names = names_of(judgement.answers)
         write_answer(folder, judgement, names)
         say(tables(judgement, names, every or style in COMPLETE, style in COMPLETE), document(judgement, names), style)
@@ -138,19 +141,23 @@ def _earlier(folder: Path, asked: dict[str, Any]) -> Path:
 
 
 def _measured(
-    text: str, margin: float, base: tuple[str, ...], other: tuple[str, ...], launches: int | None, until: Until | None,
-    seed: int | None, ranks: int | None, out: Path | None, resume: Path | None, engine: str | None,
-    docker_host: str | None,
+    text: str, margin: float, accepted: tuple[str, ...], base: tuple[str, ...], other: tuple[str, ...],
+    launches: int | None, until: Until | None, seed: int | None, ranks: int | None, out: Path | None,
+    resume: Path | None, engine: str | None, docker_host: str | None,
 ) -> Path:  # fmt: skip
     if resume is not None and out is not None:
         raise RequestError("gate: --resume writes to the folder of its gate; remove --out.")
+    for words in (f"gate {text}", f"--docker-host {docker_host}"):
+        refuse_other_bytes(words)
     keys = {"launches": launches, "until": until, "seed": seed, "engine": engine, "docker_host": docker_host}
     changes = {name: value for name, value in keys.items() if value is not None}
-    path, plan = plan_for_gate(text, ranks, changes)
+    path, plan = plan_for_gate(text, ranks, changes, REASON in accepted)
     folder = resume or out or Path("results") / f"{path.stem}-gate"
     stopping = Stopping()
     with _judged_nevertheless(folder), stopping.listening(), named_in_errors(path):
         planned = _planned(text, plan, (side_of("--base", base, plan), side_of("--other", other, plan)))
+        if crowded := caution(planned.expanded[0], accepted):
+            click.echo(harmless(f"# {crowded}"), err=True)
         perform_gate(planned, folder, resume is not None, margin, stopping.check)
     return folder
 

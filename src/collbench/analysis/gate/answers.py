@@ -9,6 +9,7 @@ from typing import Literal
 
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.gate.doubts import Doubt, depends, doubt_on
+from collbench.analysis.gate.planned import planned_cells
 from collbench.analysis.gate.unfinished import Unfinished, unfinished
 from collbench.analysis.gate.verified import alike, unverified
 from collbench.analysis.observations import Observed
@@ -99,17 +100,20 @@ def judge(
     verified = unverified(plan, base, other)
     refused = (*verified.refused, *_doubtful(base, other))
     software = tuple(text for text in verified.asked if not text.startswith("env:"))  # variables are in the titles
+    of_base, of_other = (
+        planned_cells(run, [cases[side] for cases in plan.cells]) for side, run in enumerate((base, other))
+    )
+    both = list(zip(of_base, of_other, strict=True))
     measured = {
-        cases: Pair(of_base, of_other, *SIDES, asked=software)
-        for cases in plan.cells
-        if (of_base := base.cells.get(cases[0])) and (of_other := other.cells.get(cases[1]))
+        cases: Pair(one, two, *SIDES, asked=software)
+        for cases, (one, two) in zip(plan.cells, both, strict=True)
+        if one is not None and two is not None
     }
     compared = dict(zip(measured, compare(list(measured.values()), margin, in_blocks=True), strict=True))
     drifting = depends(list(compared.values()))
     short = {name: incomplete(observed) for name, observed in zip(SIDES, (base, other), strict=True)}
     most = max((one.launches for one in map(_experiment, (base, other)) if one is not None), default=0)
     answers = []
-    both = [(base.cells.get(cases[0]), other.cells.get(cases[1])) for cases in plan.cells]
     for cases, cells in zip(plan.cells, both, strict=True):
         found = compared.get(cases)
         doubts = [one for one in doubt_on(plan, cells, found, short, drifting) if one.name not in accepted]

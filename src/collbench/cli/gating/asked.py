@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collbench.cli.gating.shared_object import HEADER, refuse_missing_needs, refuse_no_library
+from collbench.cli.gating.utf8 import refuse_other_bytes
 from collbench.errors import RequestError
 from collbench.schema.gate_plan import Side
 from collbench.schema.launch_plan import LaunchPlan
@@ -20,17 +21,21 @@ def side_of(flag: str, texts: Sequence[str], plan: LaunchPlan) -> Side:
     """A side as it was typed: `image=REF`, `env=NAME=VALUE`, `lib=PATH` and `preload=PATH`, each any number of times.
 
     Raises:
-        RequestError: none of them, an image that is not the plan's, a file that cannot be read or is no library, or
-            one that needs others which ranks on the host would not find.
+        RequestError: none of them, bytes that are not UTF-8, an image that is not the plan's, a file that cannot be
+            read or is no library, or one that needs others which ranks on the host would not find.
     """
     values: Values = {kind: [] for kind in KINDS}
     for text in texts:
+        refuse_other_bytes(f"{flag} {text}")
         kind, equals, value = text.partition("=")
         if kind not in KINDS or not equals or not value:
             hint = "" if kind in KINDS else f" {suggestion(kind, tuple(KINDS))}"
             raise RequestError(f"{flag} {text}: write {', '.join(KINDS.values())}.{hint}")
         values[kind].append(value)
-    files = {path: _hashed(flag, path) for path in map(_whole, (*values["lib"], *values["preload"]))}
+    paths = [_whole(path) for path in (*values["lib"], *values["preload"])]
+    for path in paths:
+        refuse_other_bytes(f"{flag}: {path}")
+    files = {path: _hashed(flag, path) for path in paths}
     variables = _variables(flag, values["env"])
     if "host" in plan.policies:
         refuse_missing_needs(flag, files, {**plan.variables, **variables})

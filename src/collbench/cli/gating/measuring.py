@@ -46,6 +46,7 @@ class MeasuredSide:
         self.name, self.prepared, self.writer, self.progress = name, prepared, writer, progress
         self.records = list(writer.before)
         self.done = finished(prepared.expanded, writer.before)
+        self.problems: dict[str, str] = {}  # by what was said of a launch, the first of which it was said
         self.known = frozenset((record.case, record.launch) for record in writer.before if not record.lost)
 
     def add(self, record: Record, samples: NDArray[Any] | None) -> None:
@@ -53,10 +54,14 @@ class MeasuredSide:
         self.records.append(self.writer.append(record, samples))
 
     def launched(self, launch: Launch, problem: str | None) -> None:
-        """A launch is over; a problem is printed, and the gate goes on."""
+        """A launch is over; a problem is printed, unless an earlier launch had the same, which is named then."""
         self.progress.bar.set_description(f"{self.name}: {launch.cell.title}", refresh=False)
         if problem is not None:
-            self.progress.say(f"collbench: {self.name}: launch {launch.number} ({launch.cell.title}) {problem}")
+            title = f"launch {launch.number} ({launch.cell.title})"
+            first = self.problems.setdefault(problem, title)
+            self.progress.say(
+                f"collbench: {self.name}: {title} {problem if first == title else f'ended as {first} did'}"
+            )
 
 
 class Turn(NamedTuple):

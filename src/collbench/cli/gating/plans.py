@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from collbench.analysis.estimate import FEWEST
+from collbench.cli.gating.crowded import refuse_crowded
 from collbench.errors import RequestError
 from collbench.launch.engines.host.environments import probe
 from collbench.launch.given import stem_of
@@ -20,14 +21,16 @@ from collbench.schema.loaded import WATCHED
 from collbench.schema.plan import Plan, load_plan, read_document
 
 
-def plan_for_gate(text: str, ranks: int | None, changes: dict[str, Any]) -> tuple[Path, LaunchPlan]:
+def plan_for_gate(
+    text: str, ranks: int | None, changes: dict[str, Any], crowded: bool = False
+) -> tuple[Path, LaunchPlan]:
     """The plan that PLAN names, with `changes`; one for a single world becomes one of ranks on the host.
 
     Where its timing gate is `auto`, it becomes `barrier`: launches that fall back to it, and others that do not,
-    could not be compared.
+    could not be compared. `crowded`: there may be more ranks than cores in such a world.
 
     Raises:
-        PlanError, RequestError: it cannot be read, or has fewer launches than a verdict takes.
+        PlanError, RequestError: it cannot be read, has fewer launches than a verdict takes, or more ranks than cores.
     """
     path = find_plan(text)
     if "images" in read_document(path):
@@ -35,7 +38,7 @@ def plan_for_gate(text: str, ranks: int | None, changes: dict[str, Any]) -> tupl
             raise RequestError(f"-n {ranks}: a launch plan says itself how many ranks there are: ranks = [{ranks}].")
         plan = load_launch_plan(path, text)
     else:
-        plan = _on_host(load_plan(path, text), ranks)
+        plan = _on_host(load_plan(path, text), ranks, crowded)
     changes = {**changes, "gate": "barrier"} if plan.gate == "auto" else changes
     plan = check_launch_plan(msgspec.structs.replace(plan, **changes))
     if plan.launches < FEWEST:
@@ -46,7 +49,7 @@ def plan_for_gate(text: str, ranks: int | None, changes: dict[str, Any]) -> tupl
     return path, plan
 
 
-def _on_host(plan: Plan, ranks: int | None) -> LaunchPlan:
+def _on_host(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
     """Ranks of this environment, started by its own launcher."""
     torch = bool(plan["backends"]) and all(name.startswith("torch") for name in plan["backends"])
     library = probe(Path(sys.prefix), "torch" if torch else "").vendor
@@ -57,10 +60,13 @@ def _on_host(plan: Plan, ranks: int | None) -> LaunchPlan:
         )
     cores = len(os.sched_getaffinity(0))
     number = ranks or min(max(cores, 2), 4)
+    starts = plan.collectives or ranks
+    if starts and not crowded:
+        refuse_crowded(number, cores)
     keys = {name: getattr(plan, name) for name in Plan.__struct_fields__ if name != "folder" or plan.folder}
     return LaunchPlan(
         **keys, images=(library or "host",), policies=("host",), environments={library or "host": sys.prefix},
-        ranks=(number,) if plan.collectives or ranks else (), oversubscribe=number > cores,
+        ranks=(number,) if starts else (), oversubscribe=number > cores,
     )  # fmt: skip
 
 

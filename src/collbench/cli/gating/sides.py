@@ -10,10 +10,11 @@ from pathlib import Path
 
 import click
 
-from collbench.cli.begun import BegunRun, begun_run, refuse_other_software
+from collbench.cli.begun import BegunRun, refuse_other_software
 from collbench.cli.duration import seconds_of
 from collbench.cli.gating.deciding import GateDecider
 from collbench.cli.gating.measuring import MeasuredSide, Progress, measure
+from collbench.cli.gating.resuming import begun_sides, command, refuse_unfree
 from collbench.cli.gating.writing import remove_answer
 from collbench.cli.launching import before_measuring
 from collbench.cli.terminal import harmless
@@ -30,13 +31,11 @@ from collbench.schema.gate_plan import (
     Side,
     mark_finished,
     mark_unfinished,
-    read_gate_plan,
     write_gate_plan,
 )
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.loaded import read
 from collbench.schema.manifest import Manifest
-from collbench.schema.new_folder import refuse_unusable
 from collbench.schema.record import Record
 from collbench.schema.store import RunWriter
 from collbench.units import counted, format_long
@@ -106,10 +105,11 @@ def perform_gate(planned: Planned, folder: Path, resumed: bool, margin: float, c
     Raises:
         CollbenchError: something does not exist, cannot be written, or a signal told to stop.
     """
-    begun: Begun = _begun(planned, folder) if resumed else (None, None)
+    plans = [one.plan for one in planned.expanded]
+    begun: Begun = begun_sides(planned.plan, plans, folder) if resumed else (None, None)
     if not resumed:
         with _nothing_measured():
-            refuse_unusable(folder)
+            refuse_unfree(folder)
     with contextlib.ExitStack() as held:
         for run in begun:
             if run is not None:
@@ -150,18 +150,6 @@ def _size(planned: Planned) -> str:
             f"{starts} starts, {most}about {format_long(seconds)}")  # fmt: skip
 
 
-def _begun(planned: Planned, folder: Path) -> tuple[BegunRun, BegunRun]:
-    before = read_gate_plan(folder)
-    if before != planned.plan:
-        raise RequestError(
-            f"--resume {folder}: was begun with another plan or other sides (base: {before.base.title}; other: "
-            f"{before.other.title}), or a file of theirs has changed. Begin a gate with --out."
-        )
-    plans = [expanded.plan for expanded in planned.expanded]
-    base, other = (begun_run(plan, folder / name) for name, plan in zip(SIDES, plans, strict=True))
-    return base, other
-
-
 def _measured(
     planned: Planned, prepared: Prepared, begun: Begun, folder: Path, margin: float, check: StopCheck,
     held: contextlib.ExitStack,
@@ -187,7 +175,7 @@ def _measured(
             side.writer.verify()
     except (CollbenchError, KeyboardInterrupt) as error:
         count = counted(sum(side.writer.count for side in both), "record is", "records are")
-        error.add_note(f" {count} in {folder}; continue: --resume {folder}")
+        error.add_note(f" {count} in {folder}; continue: {command(folder)}")
         raise
     finally:
         progress.bar.close()
@@ -214,7 +202,7 @@ class _Watch:
             self._seen[side.name] = len(side.records)
             why = next(filter(None, (_in_vain(record, asked) for record in new)), "")
             if not why and new and all(record.status == "failed" for record in new):
-                why = f"everything failed ({new[0].reason})"
+                why = "everything failed"
             if why:
                 self._progress.say(f"# stopped: {side.name}: {why}")
                 return False

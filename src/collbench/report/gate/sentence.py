@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from collbench.analysis.alike import BARRIER
 from collbench.analysis.compare import needs
 from collbench.analysis.gate.answers import Answer, Judgement, ratio_of
+from collbench.characters import in_one_line
 from collbench.report.comparison import difference
 from collbench.report.gate.limits import limits
 from collbench.report.gate.names import Names
@@ -77,7 +79,7 @@ def _interrupted(judgement: Judgement, form: _Form) -> str:
     if early is None:
         return ""
     most = f"{'at most ' * early.until_decided}{counted(early.most, 'block')}"
-    goes_on = form.quote(f"--resume {judgement.folder}")
+    goes_on = form.quote(f"--resume {shlex.quote(in_one_line(judgement.folder))}")
     return f"incomplete: interrupted after {early.blocks} of {most}; {goes_on} goes on"
 
 

@@ -34,10 +34,11 @@ def tables(judgement: Judgement, names: Names, every: bool = False, whole: bool 
     lines = [*notes(judgement), *([f"every cell: --all ({left_out} more)"] if left_out else [])]
     rows = tuple(row(one, names, None if whole else LONGEST) for one in shown)
     doubts = {one.doubt for one in shown if one.doubt is not None}
-    if len(doubts) == 1 and not every and all(doubt.why in first for doubt in doubts):
-        rows = tuple((*cells[:-1], "") for cells in rows)  # the sentence says it
-    table = without_empty(Table(names.shared, COLUMNS, rows))
     long = () if whole else long_reasons(judgement, MOST_REASONS)
+    told = all(doubt.why in first or f"{doubt.name}: {doubt.why}" in long for doubt in doubts)
+    if len(doubts) == 1 and not every and told:
+        rows = tuple((*cells[:-1], "") for cells in rows)  # the sentence says it, or a line below
+    table = without_empty(Table(names.shared, COLUMNS, rows))
     below = [Table("reasons in full", (), (), tuple(long))] if long else []
     return [Table(first, (), (), tuple(lines)), table, *below]
 
