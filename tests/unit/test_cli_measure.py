@@ -183,10 +183,11 @@ def test_an_experiment_that_was_stopped_is_shown_as_one(collbench: Collbench, tm
     host, multi = made_case(image="a"), made_case("multi", "strict", image="a")
     whole = write_run(tmp_path / "whole", {host: spread(1e-5), multi: spread(1e-5)})
     assert collbench("show", whole).stderr == ""
-    cut = write_run(tmp_path / "cut", {host: spread(1e-5), multi: spread(1e-5)[:-3]})
+    cut = write_run(tmp_path / "cut off", {host: spread(1e-5), multi: spread(1e-5)[:-3]})
     shown = collbench("show", cut)
     assert shown.returncode == 0
-    assert "fewer launches than its 10 in 1 cell. Resume it: collbench launch --resume." in shown.stderr
+    command = f"collbench launch PLAN --resume '{cut}'"
+    assert f"fewer launches than its 10 in 1 cell. Resume it: {command}\n" in shown.stderr
 
 
 def test_arguments_that_are_no_text_can_be_kept(collbench: Collbench, tmp_path: Path) -> None:

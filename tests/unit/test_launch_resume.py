@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from tests.unit.test_launch_campaign import first, held, leave
 
-from collbench.analysis.observations import few_launches, observe
+from collbench.analysis.observations import observe
+from collbench.analysis.unfinished import few_launches
 from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion

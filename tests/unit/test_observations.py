@@ -9,7 +9,8 @@ import pytest
 from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
 
 from collbench.analysis.clock import set_clock_step
-from collbench.analysis.observations import Cell, collect, few_launches, observe
+from collbench.analysis.observations import Cell, collect, observe
+from collbench.analysis.unfinished import few_launches
 from collbench.schema.case import Case
 from collbench.schema.record import ResultCheck
 

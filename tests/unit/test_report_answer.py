@@ -76,7 +76,7 @@ def test_advise_names_the_gravest_of_what_could_mislead_and_all_with_why(here: C
         made_case(): [*host], made_case("multi", "strict"): [*spread(9 * US, 8)],
         made_case("single", "strict"): ["died"] * 8,
     }  # fmt: skip
-    known = experiment(("openmpi",), left_out=("a step that is missing",), differences=("another Python",))
+    known = experiment(("openmpi",), launches=8, left_out=("a step that is missing",), differences=("another Python",))
     run = write_run(tmp_path / "run", cells, experiment=known)
     brief = here("advise", run).out
     below = brief.partition("what could mislead\n")[2]

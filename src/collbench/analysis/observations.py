@@ -17,13 +17,13 @@ from collbench.analysis.marks import joined
 from collbench.analysis.sample_check import SampleCheck
 from collbench.analysis.sample_index import SampleIndex
 from collbench.analysis.stopped_by_verdicts import refuse_together
+from collbench.analysis.unfinished import unfinished
 from collbench.analysis.ways import How, how, shortest_burst
 from collbench.errors import RunReadError
 from collbench.schema.case import Case, Where
-from collbench.schema.manifest import Experiment, Manifest
+from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record, ResultCheck, Work
 from collbench.schema.store import RecordStream, read_manifest
-from collbench.units import counted
 
 #: A time below a picosecond counts as 0: no clock resolves it.
 LEAST = 1e-12
@@ -227,7 +227,8 @@ class Observed:
 
     `manifests` has one entry for each run. `folders` are the runs, each with the number of its first launch here;
     `samples` has the samples files of each. `doubts` are samples files that cannot be read or do not agree with their
-    records. `interleaved`: launches of one number were measured close together, in random order.
+    records, `unfinished` says of a run that launches are missing. `interleaved`: launches of one number were measured
+    close together, in random order.
     """
 
     name: str
@@ -238,6 +239,7 @@ class Observed:
     doubts: tuple[str, ...] = ()
     interleaved: bool = False
     samples: tuple[SampleIndex, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
 
 def observe(path: Path) -> Observed:
@@ -279,9 +281,9 @@ def gather(name: Path, folders: list[Path]) -> Observed:
     blocks = len(manifests) == 1 and manifests[0].experiment is not None
     for cell in cells.values() if blocks else ():
         cell.experiment = str(name)
-    return Observed(
-        str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks, tuple(samples)
-    )
+    lacking = unfinished(folders[0], cells.values(), _planned(manifests[0])) if blocks else ()
+    return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks,
+                    tuple(samples), lacking)  # fmt: skip
 
 
 def apply_manifests(cells: Collection[Cell], manifests: Sequence[Manifest]) -> None:
@@ -302,6 +304,14 @@ def some_from(manifest: Manifest) -> int | None:
     plan = manifest.plan or {}
     fixed = plan.get("launches") if plan.get("until") == "launches" else 0
     return fixed if isinstance(fixed, int) else 0
+
+
+def _planned(manifest: Manifest) -> int:
+    """How many launches each cell was to have, whatever was decided; 0: not known."""
+    fixed = some_from(manifest)
+    if fixed is not None or manifest.experiment is None:
+        return fixed or 0
+    return manifest.experiment.launches
 
 
 @without_collector()
@@ -334,11 +344,3 @@ def collect(records: Iterable[Record], cells: dict[Case, Cell], first: int = 0, 
             if launch not in cell.launches and (cell.case, launch) not in without_time:
                 cell.not_measured(record, launch)
     return last
-
-
-def few_launches(cells: Iterable[Cell], experiment: Experiment) -> str:
-    """What an experiment that was stopped lacks; empty where every cell has all its launches, or may have fewer."""
-    if experiment.until == "decided":
-        return ""
-    short = sum(len(cell.medians) + cell.failed - len(cell.lost) + cell.skipped < experiment.launches for cell in cells)
-    return f"fewer launches than its {experiment.launches} in {counted(short, 'cell')}" if short else ""

@@ -260,7 +260,8 @@ def merged(runs: list[Observed], ignored: frozenset[str] = frozenset(), in_block
         moved += 1 + max((cell.highest for cell in run.cells.values()), default=0)
     names = " + ".join(run.name for run in runs)
     manifests = tuple(manifest for run in runs for manifest in run.manifests)
-    return Observed(names, manifests, cells, (), interleaved=in_blocks)
+    unfinished = tuple(line for run in runs for line in run.unfinished)
+    return Observed(names, manifests, cells, (), interleaved=in_blocks, unfinished=unfinished)
 
 
 def differing(runs: list[Observed]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from collbench.cli.failing import FAILING, failures
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report.comparison import document, tables
+from collbench.report.tables import Table
 from collbench.report.verdict import sentence
 from collbench.report.verdict import tables as of_verdict
 from collbench.schema.case import own_axes
@@ -107,24 +109,27 @@ def command(
         pairing = _between_runs(base, other, by, names(ignored), in_blocks)
     comparisons = compare(pairing.pairs, margin, pairing.in_blocks)
     found = document(comparisons, margin, pairing.doubts) | {"answer": sentence(comparisons, margin)}
+    found["notes"] = [*pairing.unfinished, *found["notes"]]
     if style in COMPLETE:
         shown = tables(comparisons)
     else:
         shown = [*of_verdict(comparisons, margin, every), *(tables(comparisons) if every else ())]
-    say(shown, found, style)
+    say(_first_of_all(pairing.unfinished, shown), found, style)
     return _exit_code(comparisons, fail_on, pairing)
 
 
 class Pairing(NamedTuple):
     """The pairs to compare, whether their launches are paired, and what makes a check fail.
 
-    `missing` are cells that only the base has, `doubts` records that do not agree with their samples.
+    `missing` are cells that only the base has, `doubts` records that do not agree with their samples, `unfinished` says
+    of a run that launches are missing.
     """
 
     pairs: list[Pair]
     in_blocks: bool
     missing: int
     doubts: tuple[str, ...]
+    unfinished: tuple[str, ...]
 
 
 def _given(observed: Observed, texts: tuple[str, ...]) -> Observed:
@@ -155,7 +160,7 @@ def _within_run(
     pairs = within(observed, factor, _known(ignored, observed), sides)
     alone = without_partner(observed, factor, pairs)
     _left_out(alone, "without a partner to compare with")
-    return Pairing(pairs, observed.interleaved or in_blocks, alone, _doubts(observed))
+    return Pairing(pairs, observed.interleaved or in_blocks, alone, _doubts(observed), observed.unfinished)
 
 
 def _two_sides(runs: tuple[Path, ...], baseline: Path | None, in_blocks: bool) -> tuple[Observed, Observed]:
@@ -185,7 +190,13 @@ def _between_runs(base: Observed, other: Observed, by: str | None, ignored: froz
     missing, more = len(base.cells) - len(pairs), len(other.cells) - len(pairs)
     _left_out(missing, f"that only {base.name} has")
     _left_out(more, f"that only {other.name} has")
-    return Pairing(pairs, in_blocks, missing, (*_doubts(base), *_doubts(other)))
+    unfinished = (*base.unfinished, *other.unfinished)
+    return Pairing(pairs, in_blocks, missing, (*_doubts(base), *_doubts(other)), unfinished)
+
+
+def _first_of_all(lines: tuple[str, ...], found: list[Table]) -> list[Table]:
+    """The tables with these notes before all others."""
+    return [replace(found[0], notes=(*lines, *found[0].notes)), *found[1:]] if found else found
 
 
 def _doubts(observed: Observed) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from collbench.analysis.observations import Cell, apply_manifests, collect, few_launches, some_from
+from collbench.analysis.observations import Cell, apply_manifests, collect, some_from
+from collbench.analysis.unfinished import few_launches, finishing
 from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
@@ -44,7 +45,7 @@ def _print(directory: Path, manifest: Manifest, records: Iterable[Record], style
         apply_manifests(cells.values(), [manifest])
         sys.stdout.write(harmless(summary(cells)))
         if short := few_launches(cells.values(), manifest.experiment):
-            click.echo(harmless(f"collbench: {directory}: {short}. Resume it: collbench launch --resume."), err=True)
+            click.echo(harmless(f"collbench: {directory}: {short}. Resume it: {finishing(directory)}"), err=True)
         return
     printer = new_style(style)
     sys.stdout.write(harmless(printer.begin(manifest)))
