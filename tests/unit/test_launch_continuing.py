@@ -70,6 +70,28 @@ def test_no_more_launches_than_there_are_are_refused(launch: Launch, run: Path, 
     assert f"has 7 launches of each cell, and at most {asked} are asked for. Ask for more: --launches 14" in err
 
 
+def test_of_a_run_that_was_stopped_it_is_not_said_that_it_has_them(launch: Launch, run: Path) -> None:
+    assert launch(noisy, toml=FIXED, stop_at=18)[0] == 130
+    code, err = launch(noisy, "--resume", str(run), "--until", "decided", toml=FIXED)
+    said = "7 launches of each cell are planned, and not all measured: finish it first with --resume"
+    assert (code, f"{said} {run} alone (without --until), or ask for more: --launches 14." in err) == (2, True), err
+    code, err = launch(noisy, "--resume", str(run), toml=f'{FIXED}until = "decided"\n')
+    assert (code, f"{said} {run} --until launches, or ask for more: --launches 14." in err) == (2, True), err
+    assert launch(noisy, "--resume", str(run), toml=FIXED)[0] == 0
+    code, err = launch(noisy, "--resume", str(run), "--until", "decided", toml=FIXED)
+    assert (code, "has 7 launches of each cell, and at most 7 are asked for" in err) == (2, True), err
+
+
+def test_of_a_run_with_more_launches_than_are_asked_for_its_number_is_said(launch: Launch, run: Path) -> None:
+    assert launch(clear, "--until", "decided", "--launches", "12", toml=FIXED)[0] == 0
+    for flags in (("--until", "decided"), ()):
+        code, err = launch(clear, "--resume", str(run), *flags, "--launches", "9", toml=FIXED)
+        assert (code, "another plan" in err) == (2, False), err
+        said = "the run has at most 12 launches of each cell. Ask for 12 or more, or leave out --launches."
+        assert f"--resume {run} --launches 9: {said}" in err
+    assert launch(clear, "--resume", str(run), "--launches", "12", toml=FIXED)[0] == 0
+
+
 def test_another_key_that_differs_is_another_plan(launch: Launch, run: Path) -> None:
     assert launch(noisy, toml=FIXED)[0] == 0
     other = FIXED.replace('"64K"', '"32K"')

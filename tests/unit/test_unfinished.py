@@ -1,4 +1,4 @@
-"""A run that was stopped before its launches: whoever answers from it says so first, with the command that finishes it."""
+"""A run that was stopped before its launches: whoever answers from it says so first, and what finishes it."""
 
 from __future__ import annotations
 

@@ -13,16 +13,18 @@ from pathlib import Path
 import click
 import msgspec
 
-from collbench.analysis.observations import some_from
+from collbench.analysis.observations import Cell, collect, some_from
+from collbench.analysis.unfinished import few_launches
 from collbench.cli.begun import plan_in
 from collbench.cli.deciding import Decider
 from collbench.errors import RequestError
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
+from collbench.schema.case import Case
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
 from collbench.schema.manifest import Manifest, Until
 from collbench.schema.record import Record
-from collbench.schema.store import read_manifest
+from collbench.schema.store import RecordStream, read_manifest
 
 #: Flags of `launch` without which a plan would be another one.
 _OF_PLAN = {
@@ -57,6 +59,7 @@ def continued(plan: LaunchPlan, where: Path, until: Until | None, launches: int 
     if run is None:
         return Continued(plan, plan)
     if run.until == "decided":
+        _refuse_fewer(where, run, until, launches)
         most = plan.launches if launches is not None else max(plan.launches, run.launches)
         plan = msgspec.structs.replace(plan, until=until or run.until, launches=most)
     if plan.until == "launches" and run.until == "launches" and plan.launches > run.launches:
@@ -66,14 +69,40 @@ def continued(plan: LaunchPlan, where: Path, until: Until | None, launches: int 
             "decided. Or begin a run with --out."
         )
     if plan.until == "decided" and run.until == "launches" and plan.launches <= run.launches:
-        raise RequestError(
-            f"--resume {where} --until decided: has {run.launches} launches of each cell, and at most {plan.launches} "
-            f"are asked for. Ask for more: --launches {2 * run.launches}."
-        )
+        raise RequestError(_no_more(where, run, plan.launches, until))
     if plan.until == "decided" and plan.launches > run.launches:
         begun = msgspec.structs.replace(plan, until=run.until, launches=run.launches)
         return Continued(check_launch_plan(plan), begun)
     return Continued(plan, plan)
+
+
+def _refuse_fewer(where: Path, run: LaunchPlan, until: Until | None, launches: int | None) -> None:
+    """Of a run until decided, a lower end than it has."""
+    if launches is not None and launches < run.launches and until != "launches":
+        raise RequestError(
+            f"--resume {where} --launches {launches}: the run has at most {run.launches} launches of each cell. Ask for "
+            f"{run.launches} or more, or leave out --launches."
+        )
+
+
+def _no_more(where: Path, run: LaunchPlan, most: int, until: Until | None) -> str:
+    """Why a run with a fixed number of launches cannot be continued until decided with at most so many."""
+    asked, more = f"--resume {where} --until decided", f"--launches {2 * run.launches}."
+    if not _is_short(where):
+        return (f"{asked}: has {run.launches} launches of each cell, and at most {most} are asked for. "
+                f"Ask for more: {more}")  # fmt: skip
+    same = f"--resume {shlex.quote(str(where))}"
+    finish = f"{same} alone (without --until)" if until else f"{same} --until launches"  # else the plan says decided
+    return (f"{asked}: {run.launches} launches of each cell are planned, and not all measured: finish it first with "
+            f"{finish}, or ask for more: {more}")  # fmt: skip
+
+
+def _is_short(where: Path) -> bool:
+    """Whether launches of a run with a fixed number are missing."""
+    experiment = read_manifest(where).experiment
+    cells: dict[Case, Cell] = {}
+    collect(RecordStream(where), cells)
+    return experiment is not None and bool(few_launches(cells.values(), experiment) or not cells)
 
 
 def extended(manifest: Manifest, plan: LaunchPlan) -> Manifest:
