@@ -178,7 +178,7 @@ def test_a_full_disk_under_out(bare_environment: dict[str, str], tmp_path: Path)
     assert done.returncode == 1
     records = read_run(run).records
     assert 2 <= len(records) < 20
-    assert f"The {len(records)} records written before are whole: collbench show {run}" in one_message(done)
+    assert f"The {len(records)} records written before are whole (collbench show {run})." in one_message(done)
     assert done.stdout.count("\n") >= len(records)
 
 

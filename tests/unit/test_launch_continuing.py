@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from tests.unit.decided_worlds import TOML, Launch, clear, launches_of, noisy
 
 from collbench.analysis.observations import observe
 from collbench.schema.case import Case
-from collbench.schema.store import read_manifest, read_run
+from collbench.schema.store import RunWriter, read_manifest, read_run
 
 FIXED = TOML.replace("launches = 12", "launches = 7").replace('until = "decided"\n', "")
 
@@ -90,6 +93,28 @@ def test_of_a_run_with_more_launches_than_are_asked_for_its_number_is_said(launc
         said = "the run has at most 12 launches of each cell. Ask for 12 or more, or leave out --launches."
         assert f"--resume {run} --launches 9: {said}" in err
     assert launch(clear, "--resume", str(run), "--launches", "12", toml=FIXED)[0] == 0
+
+
+def test_after_a_full_disk_what_is_there_and_what_continues_are_said_once(
+    launch: Launch, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, left = RunWriter.append, iter(range(5))
+
+    def full(writer: RunWriter, *record: Any) -> Any:
+        if next(left, None) is None:
+            monkeypatch.setattr(os, "fsync", no_space)
+        return append(writer, *record)
+
+    def no_space(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RunWriter, "append", full)
+    code, err = launch(clear, toml=FIXED)
+    continues = f"collbench launch {run.parent / 'plan.toml'} --resume {run}"
+    assert (code, err.splitlines()[-1]) == (
+        1, f"collbench: --out {run}: No space left on device. The 5 records written before are whole (collbench show "
+           f"{run}). To continue: {continues}"
+    )  # fmt: skip
 
 
 def test_another_key_that_differs_is_another_plan(launch: Launch, run: Path) -> None:

@@ -230,7 +230,7 @@ def test_what_a_reader_would_refuse_is_not_written(
         writer.append(record)
         message = refused(writer, msgspec.structs.replace(record, launch=1, **more))
         assert said in message
-        assert f"The 1 records written before are whole: collbench show {tmp_path / 'run'}" in message
+        assert f"The 1 records written before are whole (collbench show {tmp_path / 'run'})." in message
         writer.append(msgspec.structs.replace(record, launch=2))
     assert [one.launch for one in read_run(tmp_path / "run").records] == [0, 2]
 

@@ -56,7 +56,7 @@ def assert_whole(directory: Path, kept: int, said: str) -> None:
         assert samples is not None
         assert samples.shape == (4, 100)
     assert len(list((directory / "samples").iterdir())) == kept
-    assert f"The {kept} records written before are whole: collbench show {directory}" in said
+    assert f"The {kept} records written before are whole (collbench show {directory})." in said
     assert len(said.splitlines()) == 1
 
 

@@ -80,8 +80,8 @@ def _refuse_fewer(where: Path, run: LaunchPlan, until: Until | None, launches: i
     """Of a run until decided, a lower end than it has."""
     if launches is not None and launches < run.launches and until != "launches":
         raise RequestError(
-            f"--resume {where} --launches {launches}: the run has at most {run.launches} launches of each cell. Ask for "
-            f"{run.launches} or more, or leave out --launches."
+            f"--resume {where} --launches {launches}: the run has at most {run.launches} launches of each cell. Ask "
+            f"for {run.launches} or more, or leave out --launches."
         )
 
 

@@ -205,16 +205,21 @@ def _performed(
             sink.say(f"more launches: {more}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
-        if writer.lost() is None and writer.count == 0:
-            error.add_note(f" Nothing was recorded yet; continue: {continuing.command(writer.directory)}")
-        elif writer.lost() is None:
-            there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
-            error.add_note(f" {there}; continue: {continuing.command(writer.directory)}")
-        elif not isinstance(error, RunWriteError):  # its message says so
-            error.add_note(f" {writer.standing()}")
+        error.add_note(_left(writer, error))
         raise
     sink.close()
     return records, manifest, writer
+
+
+def _left(writer: RunWriter, error: BaseException) -> str:
+    """What there is of a run that ended with an error, and how to continue it; without what the error says itself."""
+    said = isinstance(error, RunWriteError)
+    if writer.lost() is not None:
+        return "" if said else f" {writer.standing()}"
+    if said:
+        return f" To continue: {continuing.command(writer.directory)}"
+    there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
+    return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {continuing.command(writer.directory)}"
 
 
 def _sweep(plan: LaunchPlan) -> None:

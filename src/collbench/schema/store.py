@@ -137,7 +137,7 @@ class RunWriter:
         """What there is of the run, in words."""
         if (lost := self.lost()) is not None:
             return f"{lost} while the run was written. Its {self.count} records cannot be read there any more."
-        return f"The {self.count} records written before are whole: collbench show {self.directory}"
+        return f"The {self.count} records written before are whole (collbench show {self.directory})."
 
     def lost(self) -> str | None:
         """What happened to the run, where what was written is not there any more; None where it is."""
