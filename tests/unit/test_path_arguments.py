@@ -43,6 +43,18 @@ def test_an_empty_name_is_not_this_folder(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [("launch PLAN --dry-run", "fake"), ("plan PLAN --on docker", "docker"), ("plan PLAN --on podman", "podman"),
+     ("launch --sweep --on fake", "fake")],
+)  # fmt: skip
+def test_a_site_file_that_the_engine_would_not_read_is_refused(
+    here: Collbench, plan: Path, tmp_path: Path, words: str, engine: str
+) -> None:
+    code, out, err = here(*words.replace("PLAN", str(plan)).split(), "--site", tmp_path / "nonexistent")
+    assert (code, out, err) == (2, "", f"collbench: --site is for slurm and k8s; the engine is {engine}.\n")
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "words",

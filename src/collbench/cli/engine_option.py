@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from collbench.cli.path_argument import NAME
+from collbench.errors import RequestError
 from collbench.launch import engines
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -36,8 +37,12 @@ def placed_on(plan: LaunchPlan, engine: str | None, site: str | None, docker_hos
 
     Raises:
         PlanError: there is no such engine, which is not the plan's mistake.
+        RequestError: a site file for an engine that reads none.
     """
     flags = {"engine": engine, "site": site, "docker_host": docker_host}
     if engine is not None:
         engines.get(engine)
-    return msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
+    placed = msgspec.structs.replace(plan, **{name: text for name, text in flags.items() if text is not None})
+    if site is not None and engines.get(placed.engine).address(placed) != site:
+        raise RequestError(f"--site is for slurm and k8s; the engine is {placed.engine}.")
+    return placed

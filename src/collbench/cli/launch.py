@@ -116,7 +116,7 @@ def command(
     if sweeping:
         if plan is not None or out is not None or resume is not None or dry_run:
             raise RequestError("launch --sweep: takes no plan, and no flags but --on, --site and --docker-host.")
-        _sweep(LaunchPlan(images=(), engine=engine or "docker", site=site or "", docker_host=docker_host or ""))
+        _sweep(placed_on(LaunchPlan(images=()), engine, site, docker_host))
         return
     if resume is not None and out is not None:
         raise RequestError("launch: --resume writes to the folder of its run; remove --out.")
