@@ -23,7 +23,7 @@ from collbench.analysis.ways import How
 from collbench.cli import run_command
 from collbench.cli.failing import failures
 from collbench.report.comparison import tables
-from collbench.report.launches import over_host
+from collbench.report.over_host import OverHost
 from collbench.schema import manifest as manifests
 from collbench.schema.case import Case
 from collbench.schema.manifest import Until
@@ -188,7 +188,7 @@ def test_the_table_of_launch_has_the_same_intervals_as_compare(tmp_path: Path, u
     cells = observe(tmp_path / "run").cells
     host, single = (cells[case.having(size=SIZES[0])] for case in (HOST, SINGLE))
     assert found is not None and found.interval is not None
-    assert over_host(single, host) == f"{found.value:.2f} ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"
+    assert OverHost()(single, host) == f"{found.value:.2f} ({found.interval[0]:.2f} .. {found.interval[1]:.2f})"
 
 
 def after_fallbacks(blocks: int, *fell_back: int) -> str:

@@ -16,7 +16,8 @@ from collbench.cli.deciding import Decider, cells_of
 from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.host import HostEngine
 from collbench.launch.expansion import expand
-from collbench.report.launches import over_host, summary
+from collbench.report.launches import summary
+from collbench.report.over_host import OverHost
 from collbench.schema.case import Case
 from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.store import read_run
@@ -199,7 +200,7 @@ def test_the_table_at_the_end_has_intervals_that_hold_at_any_time(
     assert max(len(cell.medians) for cell in cells) > 7
     for host in (cell for cell in cells if cell.case.where.on_host):
         single = next(cell for cell in cells if cell is not host and cell.case["size"] == host.case["size"])
-        assert over_host(single, host) in printed[0]
+        assert OverHost()(single, host) in printed[0]
 
 
 def wide(place: str, case: Case, noise: float) -> float:

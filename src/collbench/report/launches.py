@@ -7,15 +7,15 @@ The ratio is the median of the blocks' ratios with its interval (`analysis.estim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, zip_longest
 from statistics import median
 
 from collbench.analysis.collector import without_collector
-from collbench.analysis.estimate import FEWEST
 from collbench.analysis.observations import Cell
-from collbench.analysis.sequential import ratio_in_blocks_of
-from collbench.report.cells import cautions, heading_of, interval
+from collbench.report.cells import cautions, heading_of
 from collbench.report.headings import place_order, table_key
+from collbench.report.over_host import OverHost
 from collbench.report.parameters import is_program, varying
 from collbench.report.program_launches import program_table
 from collbench.report.style import format_us
@@ -34,33 +34,40 @@ def summary(cells: Mapping[Case, Cell]) -> str:
     keyed = [(table_key(case), case["size"], place_order(case), cell) for case, cell in cells.items()]
     for _, group in groupby(sorted(keyed, key=lambda entry: entry[:3]), key=lambda entry: entry[0]):
         rows = [cell for *_, cell in group]
-        program = is_program(rows[0].case)
-        text += _of_program(rows) if program else f"{heading_of(rows)}\n{_table(rows)}\n"
-        text += "".join(f"* {line}\n" for line in [*cautions(rows), *_about_hosts(rows)]) + "\n"
+        over_host = OverHost()
+        shown = _of_program if is_program(rows[0].case) else _of_collective
+        text += shown(rows, over_host)
+        text += "".join(f"* {line}\n" for line in [*cautions(rows), *over_host.notes(rows)]) + "\n"
     return text
 
 
-def _of_program(cells: list[Cell]) -> str:
-    table = program_launches(cells)
+def _of_program(cells: list[Cell], over_host: OverHost) -> str:
+    table = _program(cells, over_host)
     heads = tuple(name.replace(" (", "\n(") for name in table.columns)
     return f"{table.title}\n{_lined_up(heads, list(table.rows))}\n"
 
 
 def program_launches(cells: Sequence[Cell]) -> Table:
-    """The cells of one program as a table."""
+    """The cells of one program as a table, with what must be known of its ratios."""
+    over_host = OverHost()
+    return replace(_program(cells, over_host), notes=tuple(over_host.notes(cells)))
+
+
+def _program(cells: Sequence[Cell], over_host: OverHost) -> Table:
     common = cells[0].case.without(varying([cell.case for cell in cells]))
     return program_table(heading_of(cells, common), cells, over_host)
 
 
-def _table(cells: list[Cell]) -> str:
+def _of_collective(cells: list[Cell], over_host: OverHost) -> str:
     rows = []
     for _, same in groupby(cells, key=lambda cell: cell.case["size"]):
         sized = list(same)
         hosts = {(where.image, where.affinity): cell for cell in sized if (where := cell.case.where).on_host}
         for cell in sized:
             host = hosts.get((cell.case.where.image, cell.case.where.affinity))
-            rows.append(_row(cell, None if host is cell else host))
-    return _lined_up(_HEADERS, rows)
+            ratio = "" if host is None or host is cell or not cell.medians else over_host(cell, host)
+            rows.append(_row(cell, ratio))
+    return f"{heading_of(cells)}\n{_lined_up(_HEADERS, rows)}\n"
 
 
 def _lined_up(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -72,7 +79,7 @@ def _lined_up(headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join(line.format(*row).rstrip() for row in (*heads, rule, *rows))
 
 
-def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
+def _row(cell: Cell, ratio: str) -> tuple[str, ...]:
     where, medians = cell.case.where, cell.medians
     transports = ", ".join(sorted(cell.transports))
     size = format_size(cell.case["size"])
@@ -81,27 +88,4 @@ def _row(cell: Cell, host: Cell | None) -> tuple[str, ...]:
     if not medians:
         return (*start, "", "", "", transports)
     span = f"{format_us(min(medians))} .. {format_us(max(medians))}"
-    return (*start, format_us(median(medians)), span, "" if host is None else over_host(cell, host), transports)
-
-
-def over_host(cell: Cell, host: Cell) -> str:
-    """`1.72 (1.65 .. 1.80)`: the time over that of the host, in blocks that both have; empty where they have none."""
-    of_host, disturbed = host.by_launch, cell.disturbed | host.disturbed
-    times = {
-        launch: time for launch, time in zip(cell.launches, cell.medians, strict=True)
-        if time > 0.0 and launch not in disturbed and of_host.get(launch, 0.0) > 0.0
-    }  # fmt: skip
-    if not times:
-        return ""
-    steps, estimated = (cell.half_step, host.half_step), ratio_in_blocks_of(cell)
-    ratio = estimated([*times.values()], [of_host[launch] for launch in times], half_steps=steps)
-    return f"{ratio.value:.2f}{interval(ratio.interval, '{:.2f}'.format)}"
-
-
-def _about_hosts(cells: Sequence[Cell]) -> list[str]:
-    if len({cell.case.where.on_host for cell in cells if cell.medians}) < 2:
-        return []
-    few = any(len(cell.medians) < FEWEST for cell in cells)
-    hint = f"; an interval needs {FEWEST} blocks" if few else ""
-    quiet = " in which no task waited for a CPU" if any(cell.disturbed for cell in cells) else ""
-    return [f"over the host: the median of the ratios within each block of launches{quiet}{hint}"]
+    return (*start, format_us(median(medians)), span, ratio, transports)
