@@ -158,10 +158,11 @@ def test_what_is_refused_of_a_run_is_refused_before_an_engine_is_asked(
     code, err = launch(leave)
     assert (code, "already holds a run" in err) == (2, True), err
     code, err = launch(leave, "--out", "/proc/run")
-    assert (code, "--out /proc/run: " in err, "Nothing was measured" in err) == (1, True, True), err
+    said = "Nothing was measured. Name another folder: --out DIR."
+    assert (code, "--out /proc/run: " in err, said in err) == (1, True, True), err
     (tmp_path / "file").touch()
     code, err = launch(leave, "--out", str(tmp_path / "file" / "run"))
-    assert (code, "Not a directory" in err) == (1, True), err
+    assert (code, f"Not a directory. {said}" in err) == (1, True), err
     with RunWriter.resume(begun):
         code, err = launch(leave, "--resume", str(begun))
     assert (code, "another program is writing this run" in err) == (1, True), err

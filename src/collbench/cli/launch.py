@@ -139,7 +139,7 @@ def command(
 def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) -> int:
     expanded, begun = expand_and_check(asked.plan), None
     if resume is None:
-        refuse_unusable(out)
+        _refuse_unusable(out)
     else:
         begun = begun_run(asked.before, resume)
     if begun is not None and (why := _nothing_left(expanded, begun, asked.extends)):
@@ -161,6 +161,14 @@ def _launch(asked: Continued, out: Path, resume: Path | None, check: StopCheck) 
         reasons = dict.fromkeys(record.reason for record in records if record.reason)
         raise RequestError(f"nothing was measured: {'; '.join(reasons)}.")
     return 1 if any(cell.failed for cell in cells.values()) else 0
+
+
+def _refuse_unusable(out: Path) -> None:
+    try:
+        refuse_unusable(out)
+    except RunWriteError as error:
+        error.add_note(" Name another folder: --out DIR.")
+        raise
 
 
 def _nothing_left(expanded: ExpandedPlan, begun: BegunRun, extends: bool) -> str:
