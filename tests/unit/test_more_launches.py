@@ -44,6 +44,13 @@ def test_the_command_has_the_flags_of_launch() -> None:
     assert {"--resume", "--until", "--launches"} == set(re.findall(r"--[a-z]+", EXTEND)) <= known
 
 
+def test_of_a_run_that_ended_early_more_are_suggested_than_it_was_to_have(compare: Collbench, tmp_path: Path) -> None:
+    """Fewer would be refused."""
+    made = experiment(("openmpi",), launches=14, until="decided")
+    run = write_run(tmp_path / "run", undecided(4, HOST, SINGLE, launches=7), experiment=made)
+    assert f"* {EXTEND.format(run=run, most=28)}" in compare(run, "--by", "policy").out.splitlines()
+
+
 def test_two_runs_and_folders_of_runs_are_to_be_measured_in_turns(compare: Collbench, tmp_path: Path) -> None:
     for name, case in (("a", HOST), ("b", HOST)):
         apart = 0.0 if name == "a" else 0.06

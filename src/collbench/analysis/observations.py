@@ -44,7 +44,7 @@ class Cell:
     each launch. `messages` are the all-reduces of a training step (bytes), one sequence if all launches had the same.
     `lost` are launches that failed because their cluster took them away, with the reason, and were not measured since.
     `until_decided`: its launches ended when its comparisons were decided. `experiment` is the run whose launches form
-    blocks, and which can be given more; empty of others. The counters count records.
+    blocks, and which can be given more than the `planned` ones; empty of others. The counters count records.
     """
 
     case: Case
@@ -56,6 +56,7 @@ class Cell:
     clock_step: float = 0.0
     until_decided: bool = False
     experiment: str = ""
+    planned: int = 0
     least: float = math.inf
     most: float = 0.0
     highest: int = -1
@@ -278,9 +279,11 @@ def gather(name: Path, folders: list[Path]) -> Observed:
         if stream.truncated:
             truncated.append(folder)
     apply_manifests(cells.values(), manifests)
-    blocks = len(manifests) == 1 and manifests[0].experiment is not None
-    for cell in cells.values() if blocks else ():
-        cell.experiment = str(name)
+    experiment = manifests[0].experiment if len(manifests) == 1 else None
+    if experiment is not None:
+        for cell in cells.values():
+            cell.experiment, cell.planned = str(name), experiment.launches
+    blocks = experiment is not None
     lacking = unfinished(folders[0], cells.values(), _planned(manifests[0])) if blocks else ()
     return Observed(str(name), tuple(manifests), cells, tuple(where), tuple(truncated), tuple(doubts), blocks,
                     tuple(samples), lacking)  # fmt: skip

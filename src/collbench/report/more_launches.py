@@ -34,15 +34,11 @@ IN_TURNS = "more launches: measure both sides in turns, by one launch plan (coll
 def ways_to_tell(comparisons: Iterable[Comparison]) -> list[str]:
     """What measures more of those that more launches may decide; none where launches would decide nothing.
 
-    Twice the launches that a run has are suggested.
+    Twice the launches that a run was to have are suggested.
     """
     open_ = [one for one in comparisons if one.verdict == "inconclusive" and _may_tell(one)]
-    runs: dict[str, int] = {}
-    for one in open_:
-        if _in_one_run(one):
-            run = one.pair.base.experiment
-            runs[run] = max(runs.get(run, 0), 1 + one.pair.base.highest, 1 + one.pair.other.highest)
-    lines = [EXTEND.format(run=quote(run), most=2 * launches) for run, launches in runs.items()]
+    runs = {one.pair.base.experiment: one.pair.base.planned for one in open_ if _in_one_run(one)}
+    lines = [EXTEND.format(run=quote(run), most=2 * planned) for run, planned in runs.items()]
     return [*lines, *([] if all(map(_in_one_run, open_)) else [IN_TURNS])]
 
 
