@@ -55,16 +55,17 @@ def one(noise: Noise, draw: Draw, cells: int, added: float) -> tuple[str, int]:
 
 
 def measured(asked: argparse.Namespace) -> dict[str, Any]:
-    """By cells, noise and difference: how many cells became what, and the numbers that were suggested."""
+    """By cells, noise and difference: how many cells became what, and the median number that was suggested."""
     draw = np.random.default_rng(asked.seed)
     data: dict[str, Any] = {}
     for cells in CELLS:
         for name in SHOWN:
             for added in ADDED:
                 found = [one(NOISES[name], draw, cells, added) for _ in range(asked.experiments)]
-                suggested = sorted(more for _, more in found if more)
+                suggested = [more for _, more in found if more]
                 data[f"{cells} cells, {name}, {added:.0%}"] = {
-                    **Counter(what for what, _ in found), "suggested": suggested,
+                    **Counter(what for what, _ in found), "suggested": len(suggested),
+                    "median suggested": int(np.median(suggested)) if suggested else None,
                 }  # fmt: skip
     return data
 
@@ -87,10 +88,9 @@ def page(asked: argparse.Namespace, data: dict[str, Any]) -> str:
 
 def _said(found: dict[str, Any]) -> str:
     suggested = found["suggested"]
-    if len(suggested) < 10:
-        return f"- ({len(suggested)})"
-    share = found.get("decided after", 0) / len(suggested)
-    return f"{share:.0%} ({len(suggested)}, {int(np.median(suggested))})"
+    if suggested < 10:
+        return f"- ({suggested})"
+    return f"{found.get('decided after', 0) / suggested:.0%} ({suggested}, {found['median suggested']})"
 
 
 def main() -> None:
