@@ -58,12 +58,26 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
 
     Cells need so different numbers that neither the least nor the most of these stands for the others.
     """
+    return "; ".join(_told(comparisons))
+
+
+def tells_in_brief(comparisons: Sequence[Comparison]) -> str:
+    """The first of it: `the largest loss among the undecided, +46.0 % at 1M, needs about 22 more launches`.
+
+    Where that is out of reach, the second as well: how many others are not.
+    """
+    first, *others = _told(comparisons)
+    second = others[:1] if first.endswith(_OVER) else []
+    return "; ".join((first.replace("among them", "among the undecided"), *second))
+
+
+def _told(comparisons: Sequence[Comparison]) -> list[str]:
     few = [one.launches_more for one in comparisons if one.launches_more and _few(one)]
     counts = sorted(one.launches_more for one in comparisons if one.launches_more and not _few(one))
     whys = sorted({_reason(one) for one in comparisons if one.launches_more is None})
     over = sum(_reason(one) == _OVER for one in comparisons)
     if len(few) == len(comparisons):
-        return f"at least {counted(max(few), 'more launch', 'more launches')} needed"
+        return [f"at least {counted(max(few), 'more launch', 'more launches')} needed"]
     said = []
     if len(counts) == len(comparisons) and counts[0] * _FAR > counts[-1]:
         said.append(f"about {counted(counts[-1], 'more launch', 'more launches')} would tell")
@@ -73,8 +87,7 @@ def what_tells(comparisons: Sequence[Comparison]) -> str:
         said += [_largest_loss(comparisons), _by_need(few, counts, over, len(comparisons))]
     others = _alike([text for text in whys if text != _OVER])
     left = len(others) - _MOST_REASONS
-    more = [counted(left, "other reason")] if left > 0 else []
-    return "; ".join((*said, *others[:_MOST_REASONS], *more))
+    return [*said, *others[:_MOST_REASONS], *([counted(left, "other reason")] if left > 0 else [])]
 
 
 def _alike(whys: Sequence[str]) -> list[str]:
@@ -83,16 +96,6 @@ def _alike(whys: Sequence[str]) -> list[str]:
     others = list({re.sub(r"[0-9.]+ %", "", why): why for why in whys if not _BLOCKS.fullmatch(why)}.values())
     after = f"{blocks[0]} to {blocks[-1]}" if len(blocks) > 1 else f"{blocks[0]}" if blocks else ""
     return [*([f"not decided after {after} blocks"] if blocks else []), *others]
-
-
-def tells_in_brief(comparisons: Sequence[Comparison]) -> str:
-    """The first of it: `the largest loss among the undecided, +46.0 % at 1M, needs about 22 more launches`.
-
-    Where that is out of reach, the second as well: how many others are not.
-    """
-    first, _, others = what_tells(comparisons).partition("; ")
-    second = others.partition("; ")[0] if first.endswith(_OVER) else ""
-    return "; ".join(filter(None, (first.replace("among them", "among the undecided"), second)))
 
 
 def _largest_loss(comparisons: Sequence[Comparison]) -> str:
