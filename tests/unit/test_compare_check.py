@@ -131,7 +131,7 @@ def test_what_both_sides_skipped_fails_no_check(compare: Collbench, tmp_path: Pa
 def test_a_run_of_fewer_launches_than_it_was_to_have_fails_a_check(compare: Collbench, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {HOST: spread(1e-5, 8), MULTI: [*spread(1e-5, 8), None, None]})
     found = compare(run, "--by", "policy", "--fail-on", "slower", "--margin", "10%")
-    assert (found.code, "fewer launches than its 10 in 2 cells" in found.err) == (1, True)
+    assert (found.code, f"{run} was stopped before its 10 launches: 2 cells have fewer" in found.err) == (1, True)
 
 
 def test_a_launch_that_only_one_side_has_fails_a_check(compare: Collbench, tmp_path: Path) -> None:

@@ -202,16 +202,7 @@ def _first_of_all(lines: tuple[str, ...], found: list[Table]) -> list[Table]:
 def _doubts(observed: Observed) -> tuple[str, ...]:
     """What was read and is not reliable, and launches that the run lacks."""
     cut = tuple(f"{folder}: the last record was cut off" for folder in observed.truncated)
-    experiment = observed.manifests[0].experiment if len(observed.manifests) == 1 else None
-    if experiment is None or experiment.until == "decided":
-        return observed.doubts + cut
-    short = [cell for cell in observed.cells.values() if cell.medians and len(cell.medians) < experiment.launches]
-    lacking = (
-        (f"{observed.name}: fewer launches than its {experiment.launches} in {counted(len(short), 'cell')}",)
-        if short
-        else ()
-    )
-    return observed.doubts + cut + lacking
+    return observed.unfinished + observed.doubts + cut
 
 
 def _left_out(number: int, why: str) -> None:
