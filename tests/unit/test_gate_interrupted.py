@@ -25,7 +25,7 @@ def test_ctrl_c_leaves_what_resume_goes_on_with(engine: Engine, here: Collbench)
     engine.stop_at = 21
     stopped = here("gate", "plan.toml", *SIDES, "--out", "kept")
     assert stopped.code == 4
-    assert "42 records are in kept; continue: collbench gate plan.toml --base env=SIDE=a " in stopped.err
+    assert "42 records are in kept; continue: collbench gate plan.toml --resume kept --base env=SIDE=a " in stopped.err
     first = "gate: incomplete: interrupted after 5 of 8 blocks; --resume kept goes on; 4 of 4 cells not answered"
     assert stopped.out.startswith(first)
     early = here("gate", "kept")
@@ -95,7 +95,7 @@ def test_the_command_that_goes_on_can_be_typed(engine: Engine, here: Collbench) 
     assert "; --resume 'G 4' goes on; " in stopped.out
     assert "`--resume 'G 4'` goes on; " in Path("G 4/gate.md").read_text()
     told = stopped.err[stopped.err.index("continue: ") :].splitlines()[0].removeprefix("continue: ")
-    for words in ("collbench gate 'my plan.toml' ", " --margin 3.5% ", " --engine fake ", " --all ", " --resume 'G 4'"):
+    for words in ("collbench gate 'my plan.toml' ", " --margin 3.5% ", " --on fake", " --all", " --resume 'G 4'"):
         assert words in told
     engine.stop_at = None
     ended = here(*shlex.split(told)[1:])

@@ -10,7 +10,6 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import msgspec
 
 from collbench.analysis.observations import Cell, collect, some_from
@@ -25,15 +24,6 @@ from collbench.schema.launch_plan import LaunchPlan, check_launch_plan
 from collbench.schema.manifest import Manifest, Until
 from collbench.schema.record import Record
 from collbench.schema.store import RecordStream, read_manifest
-
-#: Flags of `launch` without which a plan would be another one.
-_OF_PLAN = {
-    "until": "--until",
-    "launches": "--launches",
-    "engine": "--on",
-    "site": "--site",
-    "docker_host": "--docker-host",
-}
 
 
 @dataclass(frozen=True)
@@ -140,11 +130,3 @@ def nothing_to_decide(expanded: ExpandedPlan, manifest: Manifest, records: tuple
     if wanted is None or wanted:
         return ""
     return f"{'; '.join(said)} with at most {most} launches, so nothing is started, and the run stays as it was"
-
-
-def command(directory: Path, **changed: str | int) -> str:
-    """The command that continues the run which this command measures, with its flags or those that are changed."""
-    given = click.get_current_context().params | changed
-    words = [(flag, str(given[name])) for name, flag in _OF_PLAN.items() if given.get(name) is not None]
-    flags = [word for pair in words for word in pair]
-    return shlex.join(["collbench", "launch", str(given["plan"]), "--resume", str(directory), *flags])

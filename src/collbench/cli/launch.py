@@ -22,6 +22,7 @@ from collbench.cli.engine_option import docker_host, engine, placed_on, site
 from collbench.cli.launching import show_cells
 from collbench.cli.path_argument import PATH
 from collbench.cli.terminal import harmless
+from collbench.cli.typed import resuming
 from collbench.errors import CollbenchError, RequestError, RunWriteError
 from collbench.launch import engines
 from collbench.launch.campaign import (
@@ -209,7 +210,7 @@ def _performed(
     try:
         run_campaign(prepared, sink, done, known, check, *([decider] if decider else []))
         if decider and decider.finish():
-            more = continuing.command(writer.directory, until="decided", launches=2 * expanded.plan.launches)
+            more = resuming(writer.directory, until="decided", launches=2 * expanded.plan.launches)
             sink.say(f"more launches: {more}", 0)
     except (CollbenchError, KeyboardInterrupt) as error:
         sink.close()
@@ -225,9 +226,9 @@ def _left(writer: RunWriter, error: BaseException) -> str:
     if writer.lost() is not None:
         return "" if said else f" {writer.standing()}"
     if said:
-        return f" To continue: {continuing.command(writer.directory)}"
+        return f" To continue: {resuming(writer.directory)}"
     there = f"{counted(writer.count, 'record is', 'records are')} in {writer.directory}"
-    return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {continuing.command(writer.directory)}"
+    return f" {there if writer.count else 'Nothing was recorded yet'}; continue: {resuming(writer.directory)}"
 
 
 def _sweep(plan: LaunchPlan) -> None:

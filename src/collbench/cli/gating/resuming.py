@@ -1,14 +1,10 @@
-"""`gate --resume`: the command that goes on with a gate, and whether a gate is the one that was begun."""
+"""`gate --resume`: where a gate can begin, and whether a gate is the one that was begun."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import click
-from click.core import ParameterSource
 
 from collbench.characters import in_one_line
 from collbench.cli.begun import BegunRun, begun_run
@@ -16,34 +12,6 @@ from collbench.errors import RequestError
 from collbench.schema.gate_plan import FILE, SIDES, GatePlan, is_unfinished, read_gate_plan
 from collbench.schema.launch_plan import LaunchPlan
 from collbench.schema.new_folder import refuse_unusable
-
-#: Options that say where, in place of which the command has `--resume`.
-_PLACES = ("out", "resume")
-
-
-def command(folder: Path) -> str:
-    """The command that goes on with the gate in a folder which this command measures, with all that was typed."""
-    context = click.get_current_context()
-    words = [word for option in context.command.params for word in _typed(context, option)]
-    return shlex.join(["collbench", "gate", str(context.params["plan"]), *words, "--resume", str(folder)])
-
-
-def _typed(context: click.Context, option: click.Parameter) -> Iterator[str]:
-    """The words of an option on the command line; none where it was left out."""
-    name = option.name or ""
-    given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    if not isinstance(option, click.Option) or name in _PLACES or not given:
-        return
-    value = context.params[name]
-    for one in value if option.multiple else (value,):
-        yield max(option.opts, key=len)
-        if not option.is_flag:
-            yield _written(one)
-
-
-def _written(value: Any) -> str:
-    """A value as it can be typed: a share, of a margin, as a percentage without an exponent."""
-    return f"{value * 100:.10f}".rstrip("0").rstrip(".") + "%" if isinstance(value, float) else str(value)
 
 
 def refuse_unfree(folder: Path) -> None:

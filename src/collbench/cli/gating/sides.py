@@ -14,10 +14,11 @@ from collbench.cli.begun import BegunRun, refuse_other_software
 from collbench.cli.duration import seconds_of
 from collbench.cli.gating.deciding import GateDecider
 from collbench.cli.gating.measuring import MeasuredSide, Progress, measure
-from collbench.cli.gating.resuming import begun_sides, command, refuse_unfree
+from collbench.cli.gating.resuming import begun_sides, refuse_unfree
 from collbench.cli.gating.writing import remove_answer
 from collbench.cli.launching import before_measuring
 from collbench.cli.terminal import harmless
+from collbench.cli.typed import resuming
 from collbench.errors import CollbenchError, Interrupted, RequestError, RunWriteError
 from collbench.launch import engines
 from collbench.launch.campaign import PreparedCampaign, campaign_manifest, expand_and_check, prepare_expanded
@@ -175,7 +176,7 @@ def _measured(
             side.writer.verify()
     except (CollbenchError, KeyboardInterrupt) as error:
         count = counted(sum(side.writer.count for side in both), "record is", "records are")
-        error.add_note(f" {count} in {folder}; continue: {command(folder)}")
+        error.add_note(f" {count} in {folder}; continue: {resuming(folder)}")
         raise
     finally:
         progress.bar.close()
