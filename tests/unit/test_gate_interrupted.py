@@ -51,6 +51,8 @@ def test_an_interrupted_gate_passes_and_loses_nothing(engine: Engine, here: Coll
     found = here("gate", "plan.toml", *SLOW, "--launches", "40", "--until", "decided", "--out", "kept")
     assert found.code == 4
     assert found.out.startswith("gate: incomplete: interrupted after 7 of at most 40 blocks; --resume kept goes on; ")
+    first = found.err.splitlines()[0]
+    assert "at most 40 times = 160 starts, about " in first and first.endswith(", if all are needed")
     engine.worlds.clear()
     engine.stop_at = 30
     lost = here("gate", "plan.toml", *SLOW, "--out", "fixed")

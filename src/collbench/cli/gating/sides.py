@@ -145,10 +145,10 @@ def _nothing_measured() -> Iterator[None]:
 def _size(planned: Planned) -> str:
     """`gate: 28 cells, both sides launched 8 times = 32 starts, about 2 min`."""
     base = planned.expanded[0]
-    starts, most = sum(len(one.order) for one in planned.expanded), "at most " * (base.plan.until == "decided")
-    seconds = sum(map(seconds_of, planned.expanded))
+    starts, seconds = sum(len(one.order) for one in planned.expanded), sum(map(seconds_of, planned.expanded))
+    most, needed = ("at most ", ", if all are needed") if base.plan.until == "decided" else ("", "")
     return (f"gate: {counted(len(planned.plan.cells), 'cell')}, both sides launched {most}{base.plan.launches} times = "
-            f"{starts} starts, {most}about {format_long(seconds)}")  # fmt: skip
+            f"{starts} starts, about {format_long(seconds)}{needed}")  # fmt: skip
 
 
 def _measured(
