@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_runs import Entry, made_case, made_failure, made_record, spread, write_launches, write_run
 
 from collbench.analysis.compare import Comparison, compare, judge
@@ -134,6 +135,14 @@ def test_the_papers_difference_is_of_means_and_negative_where_the_container_is_s
     found = in_one_run(tmp_path, host, multi)
     assert found.paper_diff == pytest.approx(-25.0)
     assert found.percent == pytest.approx(10.0)
+
+
+def test_the_papers_difference_of_a_rate_is_of_rates(tmp_path: Path) -> None:
+    """1000 events in 12 s and in 15 s are 83.3 and 66.7 events/s: (83.3 - 66.7) / 83.3."""
+    cases = [program_case(), program_case("multi", "strict")]
+    records = {case: [program_record(case, n, seconds) for n in range(6)] for case, seconds in zip(cases, (12, 15), strict=True)}
+    [found] = compare(within(observe(write_run(tmp_path / "run", records)), find_factor("policy"), frozenset()))
+    assert found.paper_diff == pytest.approx(20.0)
 
 
 def test_the_papers_difference_takes_the_mean_over_launches(tmp_path: Path) -> None:

@@ -144,6 +144,13 @@ def test_errors_are_relative_so_small_sizes_count_as_much_as_large() -> None:
     assert abs(absolute / ALPHA - 1) > 0.5
 
 
+def test_a_fit_is_judged_by_the_sum_of_squared_relative_errors() -> None:
+    points = made(costs(RING), ranks=(2, 4), noise=0.1).points
+    fitted, squares = solve(evidence(points, [RING]), RING, (0, 1))
+    errors = [fitted.seconds(point.ranks, point.moved) / point.seconds - 1 for point in points]
+    assert squares == pytest.approx(sum(error**2 for error in errors))
+
+
 def test_a_wrong_shape_is_judged_worse() -> None:
     series = made(costs(RING), noise=0.02)
     right = modelled(series)

@@ -95,6 +95,9 @@ UNANSWERED: dict[str, tuple[Any, Any, str, str]] = {
     "fewer launches": (spread(1e-6), spread(1e-6)[:9], "incomplete", "other: 9 of 10 launches"),
     "another gate": (spread(1e-6), told(SMALL, spread(1e-6), gate="barrier"), "not comparable", "gate"),
     "contended": (spread(1e-6), told(SMALL, spread(1e-6), contended=True), "contended", "10 of 10"),
+    "contended in half of them": (
+        spread(1e-6), [*told(SMALL, spread(1e-6)[:5], contended=True), *spread(1e-6)[5:]], "contended", "5 of 10",
+    ),
     "oversubscribed": (told(SMALL, spread(1e-6), oversubscribed=True), spread(1e-6), "oversubscribed", "base"),
     "late": (spread(1e-6), told(SMALL, spread(1e-6), samples=LATE), "late", "600 of 1000"),
     "unchecked": (spread(1e-6), told(SMALL, spread(1e-6), check=ResultCheck(wrong=None)), "unchecked", "not checked"),

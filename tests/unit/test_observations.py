@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.made_program_runs import program_case, program_record
 from tests.unit.made_runs import experiment, made_case, made_failure, made_record, write_run
 
 from collbench.analysis.clock import set_clock_step
@@ -77,6 +78,20 @@ def test_a_wrong_result_is_that_of_its_case_alone(tmp_path: Path) -> None:
     cells: dict[Case, Cell] = {}
     collect([made_record(small, 0, US), made_record(large, 0, US), wrong], cells)
     assert [(cells[case].failed, cells[case].wrong) for case in (small, large)] == [(1, 1), (1, 0)]
+
+
+def test_the_processor_time_of_an_execution_counts_its_warm_up_too() -> None:
+    """Nine samples and one warm-up took ten times half a second."""
+    found = Cell(program_case())
+    found.add(program_record(program_case(), 0, 1.0, cpu=0.5), 0)
+    assert found.cpu == {0: pytest.approx((0.5, 1.0))}
+
+
+@pytest.mark.parametrize("steps", [(1e-8, 4e-8), (4e-8, 1e-8)])
+def test_runs_together_have_the_coarser_clock(steps: tuple[float, float]) -> None:
+    one, other = (Cell(made_case(), clock_step=step) for step in steps)
+    one.absorb(other, 0)
+    assert one.clock_step == 4e-8
 
 
 def test_the_shortest_burst_decides_on_what_the_clock_leaves_open() -> None:
