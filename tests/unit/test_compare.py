@@ -140,7 +140,10 @@ def test_the_papers_difference_is_of_means_and_negative_where_the_container_is_s
 def test_the_papers_difference_of_a_rate_is_of_rates(tmp_path: Path) -> None:
     """1000 events in 12 s and in 15 s are 83.3 and 66.7 events/s: (83.3 - 66.7) / 83.3."""
     cases = [program_case(), program_case("multi", "strict")]
-    records = {case: [program_record(case, n, seconds) for n in range(6)] for case, seconds in zip(cases, (12, 15), strict=True)}
+    records = {
+        case: [program_record(case, n, seconds) for n in range(6)]
+        for case, seconds in zip(cases, (12, 15), strict=True)
+    }
     [found] = compare(within(observe(write_run(tmp_path / "run", records)), find_factor("policy"), frozenset()))
     assert found.paper_diff == pytest.approx(20.0)
 
