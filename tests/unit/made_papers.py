@@ -9,13 +9,13 @@ from typing import Any
 from tests.unit.made_runs import Entry, made_record, spread, write_run
 
 from collbench.analysis.observations import Observed, observe
-from collbench.analysis.paper.judgement import Judgement
-from collbench.analysis.paper.programs import Found, judge
-from collbench.analysis.paper.reference import ProgramsPaper
-from collbench.analysis.paper.sides import sides
+from collbench.analysis.paper.cells import kinds_of
+from collbench.analysis.paper.judge import Judgement, judge
 from collbench.report.paper import paper
 from collbench.schema.case import Case
 from collbench.schema.record import Work
+from collbench.workloads._deepbench_problems import Conv, Gemm, Rnn, problems
+from collbench.workloads.gpu_transpose import VARIANTS
 
 #: A program with its parameters, and how many times the host's time the container takes.
 Planted = tuple[str, dict[str, Any], float]
@@ -39,16 +39,21 @@ def fileio(ratio: float) -> Planted:
     return sysbench("fileio", ratio, storage="overlay")
 
 
-def gemm(ratio: float, problem: str = "1760x16x1760_NN") -> Planted:
-    return ("deepbench_gemm", {"problem": problem, "device": "cpu"}, ratio)
+def gemm(ratio: float, number: int = 81, skipped: int = 0) -> list[Planted]:
+    """So many problems of DeepBench; 81 are most of them."""
+    names = list(problems(Gemm))[skipped : skipped + number]
+    return [("deepbench_gemm", {"problem": name, "device": "cpu"}, ratio) for name in names]
 
 
-def conv(ratio: float) -> Planted:
-    return ("deepbench_conv", {"problem": "7x7x512_n8_k512_3x3_s1_p1", "device": "cpu", "measure": "forward"}, ratio)
+def conv(ratio: float, number: int = 46, measure: str = "forward") -> list[Planted]:
+    names = list(problems(Conv))[:number]
+    return [("deepbench_conv", {"problem": name, "device": "cpu", "measure": measure}, ratio) for name in names]
 
 
-def rnn(problem: str, ratio: float, device: str = "cpu") -> Planted:
-    return ("deepbench_rnn", {"problem": problem, "device": device, "measure": "forward"}, ratio)
+def rnn(kind: str, ratio: float, device: str = "cpu", number: int = 12) -> list[Planted]:
+    """So many problems of a kind: 12 are most of the LSTMs and of the GRUs, and all vanilla ones."""
+    names = [name for name in problems(Rnn) if name.startswith(f"{kind}_")][:number]
+    return [("deepbench_rnn", {"problem": name, "device": device, "measure": "forward"}, ratio) for name in names]
 
 
 def gpu_launch(measure: str, ratio: float) -> Planted:
@@ -59,13 +64,19 @@ def copy(measure: str, ratio: float, affinity: str = "near") -> Planted:
     return ("gpu_copy", {"measure": measure, "affinity": affinity}, ratio)
 
 
-def on_gpu(*ratios: float) -> list[Planted]:
-    """Of what Xu, Shi and Chu measured on GPUs, as many as there are ratios."""
-    values: list[tuple[str, dict[str, Any]]] = [
-        ("gpu_copy", {"measure": "h2d"}), ("gpu_convolution", {}), ("gpu_gemm", {}), ("gpu_histogram", {"bins": 64}),
-        ("gpu_histogram", {"bins": 256}), ("gpu_transpose", {}),
-    ]  # fmt: skip
-    return [(workload, own, ratio) for (workload, own), ratio in zip(values, ratios, strict=False)]
+#: What Xu, Shi and Chu measured on GPUs.
+ON_GPU: list[tuple[str, dict[str, Any]]] = [
+    *(("gpu_copy", {"measure": measure}) for measure in ("h2d", "d2h", "d2d")),
+    ("gpu_convolution", {}), ("gpu_gemm", {}),
+    *(("gpu_histogram", {"bins": bins}) for bins in (64, 256)),
+    *(("gpu_transpose", {"variant": variant}) for variant in VARIANTS),
+]  # fmt: skip
+
+
+def on_gpu(ratio: float, *first: float, number: int = len(ON_GPU)) -> list[Planted]:
+    """So many of them, with other ratios of the first ones."""
+    ratios = [*first, *[ratio] * (number - len(first))]
+    return [(workload, own, one) for (workload, own), one in zip(ON_GPU, ratios, strict=False)]
 
 
 def fathom(network: str, ratio: float) -> Planted:
@@ -110,13 +121,7 @@ def write(
     return observe(write_run(path, {**cells, **(more or {})}, **fields))
 
 
-def programs(reference: str) -> ProgramsPaper:
+def judged(reference: str, *observed: Observed) -> dict[int, Judgement]:
+    """The verdicts by the first kind of container of these runs."""
     published = paper(reference)
-    assert isinstance(published, ProgramsPaper)
-    return published
-
-
-def judged(reference: str, observed: Observed) -> dict[int, Judgement[Found]]:
-    published = programs(reference)
-    first = sides(observed, published.workloads)[0]
-    return {one.number: one for one in judge(published, first)}
+    return {one.conclusion.number: one for one in judge(published, kinds_of(observed, published)[0])}

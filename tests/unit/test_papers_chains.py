@@ -7,14 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.made_papers import conv, copy, gemm, gpu_launch, programs, rnn, write
+from tests.unit.made_papers import conv, copy, gemm, gpu_launch, judged, rnn, write
 from tests.unit.made_runs import Entry, made_record, write_run
 
-from collbench.analysis.observations import Observed, observe
-from collbench.analysis.paper.judgement import Judgement
-from collbench.analysis.paper.programs import Found, judge
+from collbench.analysis.observations import observe
+from collbench.analysis.paper.cells import kinds_of
 from collbench.analysis.paper.reference import Selector
-from collbench.analysis.paper.sides import sides
 from collbench.report.paper import beside, paper
 from collbench.schema.case import Case, case_of
 from collbench.schema.record import ResultCheck
@@ -26,37 +24,27 @@ PAPER = "siddaramanna2018"
 ALONE: dict[str, Any] = {"driver": None, "gate": None, "cadence": None}
 
 
-def judged(observed: Observed) -> dict[int, Judgement[Found]]:
-    published = programs(PAPER)
-    return {one.number: one for one in judge(published, sides(observed, published.workloads)[0])}
+def test_most_counts_the_problems_of_the_paper(tmp_path: Path) -> None:
+    """Of 160 products 81 decide, however few a run has; of the passes of a convolution most."""
+    passes = [*conv(1.0), *conv(1.0, measure="backward_data"), *conv(1.3, measure="backward_weights")]
+    most = judged(PAPER, write(tmp_path / "most", [*gemm(1.01), *gemm(1.3, 79, skipped=81), *passes]))[1]
+    assert most.finding == "confirmed"
+    counts = [(one.support, one.against, one.total, one.needed) for one in most.parts]
+    assert counts == [(81, 79, 160, 81), (46, 0, 90, 46)]
+    one = judged(PAPER, write(tmp_path / "one", [*gemm(1.0, 1), *conv(1.0)]))[1]
+    assert [part.finding for part in one.parts] == ["undecided", "confirmed"]
 
 
-def test_most_problems_decide_on_an_operation_and_how_many_is_said(tmp_path: Path) -> None:
-    planted = [gemm(1.0, "a"), gemm(1.01, "b"), gemm(1.3, "c"), conv(1.0)]
-    found = judged(write(tmp_path / "most", planted))[1]
-    assert (found.finding, found.why) == (
-        "confirmed", "2 of 2 cells support it; deepbench_gemm: 2 of 3 cells; deepbench_conv: 1 of 1 cell")  # fmt: skip
-    assert [one.finding for one in found.evidence] == ["confirmed", "confirmed", "refuted", "confirmed"]
-    half = judged(write(tmp_path / "half", [gemm(1.0, "a"), gemm(1.3, "b"), conv(1.0)]))[1]
-    assert half.finding == "refuted"
-
-
-def test_a_chain_without_a_link_says_which(tmp_path: Path) -> None:
+def test_a_chain_without_a_link_has_no_verdict(tmp_path: Path) -> None:
     """On a processor nothing is launched; what its layers did is shown beside."""
-    found = judged(write(tmp_path / "cpu", [rnn(GRU, 1.0), rnn(LSTM, 1.0)]))[3]
-    assert (found.finding, found.why) == (
-        "not measurable here",
-        "not measured: deepbench_rnn problem gru_* device cuda, gpu_launch measure issue, "
-        "gpu_launch measure issue_wait",
-    )
-    assert [(one.comparison.pair.base.case["problem"], one.finding) for one in found.evidence] == [
-        (LSTM, None), (GRU, None)]  # fmt: skip
-    gpu = judged(write(tmp_path / "gpu", [rnn(GRU, 1.1, "cuda"), gpu_launch("issue", 1.3)]))[3]
-    assert (gpu.finding, gpu.why) == (
-        "not measurable here",
-        "2 of 3 cells support it; deepbench_rnn problem gru_* device cuda: 1 of 1 cell; "
-        "not measured: gpu_launch measure issue_wait",
-    )
+    found = judged(PAPER, write(tmp_path / "cpu", [*rnn("gru", 1.0, number=1), *rnn("lstm", 1.0, number=1)]))[3]
+    assert found.finding == "not measurable here"
+    assert [[one.workload for one in part.absent] for part in found.parts] == [["deepbench_rnn"], ["gpu_launch"]]
+    assert sorted((one.sides[0].case["problem"][:3], one.finding) for one in found.evidence) == [
+        ("gru", None), ("lst", None)]  # fmt: skip
+    gpu = judged(PAPER, write(tmp_path / "gpu", [*rnn("gru", 1.1, "cuda"), gpu_launch("issue", 1.3)]))[3]
+    assert (gpu.finding, [part.finding for part in gpu.parts]) == ("undecided", ["confirmed", "undecided"])
+    assert gpu.parts[1].missing == {"measure": ("issue_wait",)}
 
 
 def test_the_number_of_kernels_stands_beside_the_cell(tmp_path: Path) -> None:
@@ -66,11 +54,12 @@ def test_the_number_of_kernels_stands_beside_the_cell(tmp_path: Path) -> None:
     more: dict[Case, list[Entry]] = {
         case: [made_record(case, launch, 0.1, check=check, **ALONE) for launch in range(10)] for case in (host, inside)
     }
-    observed = write(tmp_path / "run", [gemm(1.0)], more=more)
-    (one,) = judged(observed)[2].evidence
-    assert one.figures == "4,500 kernels"
-    _, tables = beside(observed, paper(PAPER))
-    assert f"deepbench_rnn forward, problem {LSTM}, 4,500 kernels" in [row[1] for row in tables[0].rows]
+    observed = write(tmp_path / "run", gemm(1.0, 1), more=more)
+    (one,) = judged(PAPER, observed)[2].evidence
+    assert one.figures == {"kernels": 4500.0}
+    (shown,) = beside([observed], paper(PAPER))
+    cells = next(table for table in shown.tables if table.title.startswith("cells"))
+    assert f"deepbench_rnn forward, problem {LSTM}, 4,500 kernels" in [row[1] for row in cells.rows]
 
 
 def test_near_and_far_are_compared_in_containers_alone(tmp_path: Path) -> None:
@@ -78,11 +67,11 @@ def test_near_and_far_are_compared_in_containers_alone(tmp_path: Path) -> None:
     planted = [copy(measure, ratio, affinity) for measure in ("h2d", "d2h", "d2d")
                for affinity, ratio in (("near", 1.0), ("far", 2.0))]  # fmt: skip
     observed = write(tmp_path / "run", planted)
-    near, far = sides(observed, ("gpu_copy",))
+    near, far = kinds_of([observed], paper(PAPER))
     assert (near.place, far.place) == ("multi strict", "multi strict far")
-    assert (len(near.far), len(near.comparisons), far.far) == (3, 3, ())
-    found = judged(observed)[4]
-    pairs = [(one.comparison.pair, one.diff) for one in found.evidence]
+    assert (len(near.far), len(near.beside_host), far.far) == (3, 3, ())
+    found = judged(PAPER, observed)[4]
+    pairs = [(one.comparison.pair, one.estimate) for one in found.evidence if one.comparison]
     shown = [(pair.base_name, pair.other_name, round(diff.value) if diff else None) for pair, diff in pairs]
     assert shown == [("near", "far", 50)] * 2 + [("host", "multi strict", 0)] * 2
 
@@ -91,7 +80,7 @@ def test_without_a_program_both_near_and_far_nothing_is_compared_by_affinity(tmp
     observed = write(tmp_path / "run", [copy("h2d", 1.0), gpu_launch("issue", 1.0)])
     other = write(tmp_path / "far", [("gpu_launch", {"measure": "issue_wait", "affinity": "far"}, 1.0)])
     observed.cells.update(other.cells)
-    assert all(one.far == () for one in sides(observed, ("gpu_copy", "gpu_launch")))
+    assert all(one.far == () for one in kinds_of([observed], paper(PAPER)))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +96,7 @@ def test_without_a_program_both_near_and_far_nothing_is_compared_by_affinity(tmp
 )
 def test_a_text_may_be_a_pattern(values: dict[str, Any], taken: bool) -> None:
     case = case_of("deepbench_rnn", {"problem": GRU, "threads": 2})
-    assert Selector(workload="deepbench_rnn", shown="time", values=values).takes(case) is taken
+    assert Selector(workload="deepbench_rnn", values=values).takes(case) is taken
 
 
 def test_figures_of_the_check_survive_several_launches_and_runs(tmp_path: Path) -> None:

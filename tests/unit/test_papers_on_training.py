@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.unit.made_papers import programs, sysbench, write
+from tests.unit.made_papers import judged, sysbench, write
 from tests.unit.made_runs import Entry, made_record, spread, write_run
 
-from collbench.analysis.compare import Comparison
 from collbench.analysis.observations import Observed, observe
-from collbench.analysis.paper.judgement import Judgement
-from collbench.analysis.paper.training import judge, way
-from collbench.report.paper import beside, paper, tally
+from collbench.analysis.paper.cells import Item, kinds_of
+from collbench.analysis.paper.judge import PartVerdict, judge
+from collbench.report.paper import beside, paper
 from collbench.schema.case import Case
 from collbench.schema.record import Work
 
@@ -45,8 +45,16 @@ def trained(path: Path, times: dict[Way, float], share: float = 0.001, seconds: 
     return observe(write_run(path, cells))
 
 
-def judged(observed: Observed) -> dict[int, Judgement[Comparison]]:
-    return {one.number: one for one in judge(programs("zhao2018"), observed)}
+def without_reasons(observed: Observed, number: int) -> tuple[PartVerdict, ...]:
+    """The parts of a conclusion, as if containers were not pinned."""
+    published = paper("zhao2018")
+    conclusions = [
+        msgspec.structs.replace(one, parts=tuple(msgspec.structs.replace(part, lacking="") for part in one.parts))
+        for one in published.conclusions
+    ]
+    published = msgspec.structs.replace(published, conclusions=tuple(conclusions))
+    found = {one.conclusion.number: one for one in judge(published, kinds_of([observed], published)[0])}
+    return found[number].parts
 
 
 def single(servers: int, workers: int, shard: str = "variable") -> Way:
@@ -59,52 +67,89 @@ def multi(servers: int, workers: int, shard: str = "variable") -> Way:
 
 ALONE = {ONE_PROCESS: 1.0}
 
+
+def grid(*policies: str, ratio: float = 1.2, shard: str = "variable") -> dict[Way, float]:
+    """Every cell of several servers takes so many times the time of one server."""
+    return {
+        (policy, servers, workers, shard): 1.0 if servers == 1 else ratio
+        for policy in policies for servers in (1, 2, 3) for workers in range(1, 25)
+    }  # fmt: skip
+
+
 #: Conclusion, times, how much they vary, verdict.
 CASES: list[tuple[int, dict[Way, float], float, str]] = [
-    (3, ALONE | {single(1, 2): 1.5, single(1, 4): 0.8, multi(1, 4): 0.7}, 0.001, "confirmed"),
-    (3, ALONE | {single(1, 2): 0.8, multi(1, 2): 1.2, multi(2, 2): 1.5}, 0.001, "refuted"),
-    (3, ALONE | {single(1, 2): 0.8, multi(1, 2): 0.95}, 0.3, "undecided"),
-    (3, ALONE | {single(1, 2): 0.8}, 0.001, "undecided"),
-    (3, {single(1, 2): 0.8, multi(1, 2): 0.7}, 0.001, "not measurable here"),
-    (3, ALONE | {single(1, 2, "even"): 0.8, multi(1, 2, "even"): 0.7}, 0.001, "not measurable here"),
-    (4, {single(1, 2): 1.0, multi(1, 2): 0.7, single(1, 4): 2.0, multi(1, 4): 1.5}, 0.001, "confirmed"),
-    (4, {single(1, 2): 1.0, multi(1, 2): 0.7, single(1, 4): 2.0, multi(1, 4): 2.0}, 0.001, "refuted"),
-    (4, {single(1, 2): 1.0, multi(1, 2): 0.95}, 0.3, "undecided"),
-    (4, {single(1, 2): 1.0, multi(1, 4): 0.7}, 0.001, "not measurable here"),
-    (5, {single(1, 2): 1.0, single(2, 2): 1.2, single(3, 2): 1.0}, 0.001, "confirmed"),
+    (3, ALONE | {single(1, 2): 1.5, single(1, 4): 0.8, multi(1, 4): 0.7}, 0.001, "not measurable here"),
+    (4, {single(1, 2): 1.0, multi(1, 2): 0.7}, 0.001, "not measurable here"),
+    (5, grid("single", "multi"), 0.001, "confirmed"),
+    (5, grid("single"), 0.001, "undecided"),
     (5, {single(1, 2): 1.0, single(2, 2): 1.2, single(3, 2): 0.9}, 0.001, "refuted"),
     (5, {single(1, 2): 1.0, single(2, 2): 1.05}, 0.3, "undecided"),
     (5, {single(1, 2): 1.0, single(2, 4): 0.5, multi(2, 2): 0.5}, 0.001, "not measurable here"),
-    (
-        5,
-        {single(1, 2): 1.0, single(2, 2): 1.2, single(1, 2, "even"): 1.0, single(2, 2, "even"): 0.5},
-        0.001,
-        "confirmed",
-    ),
-    (6, {multi(1, 2, "even"): 1.0, multi(2, 2, "even"): 1.2}, 0.001, "confirmed"),
+    (5, {single(1, 2): 1.0, single(2, 2): 1.2, single(1, 2, "even"): 1.0, single(2, 2, "even"): 0.5}, 0.001,
+     "undecided"),
+    (6, grid("single", "multi", shard="even"), 0.001, "confirmed"),
     (6, {multi(1, 2, "even"): 1.0, multi(2, 2, "even"): 0.6}, 0.001, "refuted"),
     (6, {multi(1, 2, "even"): 1.0, multi(2, 2, "even"): 0.95}, 0.3, "undecided"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("number", "times", "share", "finding"), CASES)
 def test_every_conclusion_comes_out_each_way(
     tmp_path: Path, number: int, times: dict[Way, float], share: float, finding: str
 ) -> None:
-    found = judged(trained(tmp_path / "run", times, share))[number]
-    assert found.finding == finding, found.why
+    found = judged("zhao2018", trained(tmp_path / "run", times, share))[number]
+    assert found.finding == finding, found
 
 
-def test_all_conclusions_on_training_are_tested_each_way() -> None:
-    decided = {(number, finding) for number, _, _, finding in CASES}
-    for one in programs("zhao2018").conclusions:
-        if one.claims:
-            assert {(one.number, word) for word in ("confirmed", "refuted", "undecided")} <= decided
+#: Of Docker Multiple and Docker CPU Affinity against Docker Single, if containers were not pinned.
+EXISTS: list[tuple[dict[Way, float], list[str]]] = [
+    ({single(1, 2): 1.5, single(1, 4): 0.8, multi(1, 4): 0.7}, ["confirmed", "confirmed"]),
+    ({single(1, 2): 1.5, single(1, 1): 1.5, multi(1, 2): 1.2}, ["undecided", "undecided"]),
+    ({single(1, 2): 0.8}, ["confirmed", "not measurable here"]),
+    ({single(1, 2, "even"): 0.8, multi(1, 2, "even"): 0.7}, ["not measurable here", "not measurable here"]),
+    (grid("single", "multi", ratio=1.5) | dict.fromkeys(
+        [(policy, 1, workers, "variable") for policy in ("single", "multi") for workers in range(1, 25)], 1.4),
+     ["refuted", "refuted"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("times", "findings"), EXISTS)
+def test_a_part_of_the_grid_does_not_refute_that_something_is_in_it(
+    tmp_path: Path, times: dict[Way, float], findings: list[str]
+) -> None:
+    found = without_reasons(trained(tmp_path / "run", ALONE | times), 3)
+    assert [one.finding for one in found] == findings
+
+
+def test_what_was_not_measured_of_the_grid_is_known(tmp_path: Path) -> None:
+    observed = trained(tmp_path / "run", ALONE | {single(1, 1): 1.5, single(1, 2): 1.5})
+    multiple, _ = without_reasons(observed, 3)
+    assert (multiple.finding, multiple.against, multiple.total) == ("undecided", 2, 72)
+    assert multiple.missing == {"servers": (2, 3), "workers": tuple(range(3, 25))}
+
+
+def test_pinned_containers_have_a_reason_and_no_verdict(tmp_path: Path) -> None:
+    found = judged("zhao2018", trained(tmp_path / "run", ALONE | {single(1, 2): 1.5, multi(1, 2): 1.5}))
+    for one in (found[3], found[4]):
+        assert one.finding == "not measurable here" and all(part.part.lacking for part in one.parts)
+        assert {evidence.finding for evidence in one.evidence} == {"not measurable here"}
+    assert len(found[3].evidence) == 2
+
+
+def test_more_ranks_than_cores_are_no_evidence_on_the_server(tmp_path: Path) -> None:
+    times = {single(1, 2): 1.0, multi(1, 2): 1.5}
+    (idle,) = without_reasons(trained(tmp_path / "idle", times), 4)
+    observed = trained(tmp_path / "crowded", times)
+    for cell in observed.cells.values():
+        cell.oversubscribed = LAUNCHES
+    (crowded,) = without_reasons(observed, 4)
+    assert (idle.finding, crowded.finding) == ("refuted", "not measurable here")
+    assert [one.reason for one in crowded.evidence] == ["crowded"]
 
 
 def test_the_host_is_no_part_of_a_claim(tmp_path: Path) -> None:
     observed = trained(tmp_path / "run", ALONE | {("host", 1, 2, "variable"): 0.5, ("host", 2, 2, "variable"): 0.2})
-    assert {one.finding for one in judged(observed).values()} == {"not measurable here"}
+    assert {one.finding for one in judged("zhao2018", observed).values()} == {"not measurable here"}
 
 
 def test_what_failed_decides_nothing(tmp_path: Path) -> None:
@@ -112,28 +157,19 @@ def test_what_failed_decides_nothing(tmp_path: Path) -> None:
         case(ONE_PROCESS): measured(ONE_PROCESS, [2.0] * 8),
         case(single(1, 2)): ["killed"] * 8,
     }
-    found = judged(observe(write_run(tmp_path / "run", cells)))[3]
-    assert found.finding == "not measurable here"
-    assert found.evidence[0].why == "single strict, 1 server, 2 workers: failed: killed"
-
-
-def test_reasons_count_the_cells(tmp_path: Path) -> None:
-    times = ALONE | {single(1, 1): 2.0, single(1, 2): 1.5, single(1, 4): 0.8}
-    assert judged(trained(tmp_path / "run", times))[3].why == (
-        "Docker Multiple against Docker Single: 1 of 3 cells is faster, 2 are not; "
-        "Docker CPU Affinity against Docker Single: "
-        "not measured: parameter_server with policy multi, servers 1, 2 or 3, shard variable")  # fmt: skip
+    found = without_reasons(observe(write_run(tmp_path / "run", cells)), 3)
+    assert found[0].finding == "not measurable here"
+    assert found[0].evidence[0].reason == "not comparable" and "killed" in found[0].evidence[0].detail[0]
 
 
 def test_a_run_that_lacks_one_side_of_every_claim_names_it_and_shows_its_times(tmp_path: Path) -> None:
     observed = trained(tmp_path / "run", {("host", 1, 2, "variable"): 1.0, multi(1, 2): 1.1, multi(1, 4): 1.2})
-    lines, tables = beside(observed, paper("zhao2018"))
-    assert "not measured: parameter_server with policy multi, servers 0, shard variable" in lines[2]
-    assert "parameter_server with policy single, servers 1, shard variable" in lines[3]
-    times = next(table for table in tables if table.title.startswith("times"))
+    found = judged("zhao2018", observed)
+    assert [one.values["servers"] for one in found[3].parts[1].absent] == [0]
+    assert [one.values["policy"] for one in found[4].parts[0].absent] == ["single"]
+    (shown,) = beside([observed], paper("zhao2018"))
+    times = next(table for table in shown.tables if table.title.startswith("times"))
     assert ("1", "2", "multi strict", "variable") in [row[:4] for row in times.rows]
-    apart = trained(tmp_path / "apart", {single(1, 2): 1.0, multi(1, 4): 1.1})
-    assert "not measured: both sides with the same servers and shard and workers" in judged(apart)[4].why
 
 
 @pytest.mark.parametrize(
@@ -145,25 +181,22 @@ def test_a_run_that_lacks_one_side_of_every_claim_names_it_and_shows_its_times(t
     ],
 )  # fmt: skip
 def test_a_way_is_named(place: Way, text: str) -> None:
-    assert way(case(place)) == text
+    assert Item(case(place)).name == text
 
 
 def test_times_stand_beside_those_of_the_paper(tmp_path: Path) -> None:
-    host: dict[Way, float] = {("host", 0, 1, "variable"): 1.1, ("host", 1, 1, "variable"): 2.2}
-    times = ALONE | host | {single(1, 7): 0.9, multi(1, 7): 0.8}
-    lines, tables = beside(trained(tmp_path / "run", times), paper("zhao2018"))
-    assert tally(lines) == "2 confirmed, 4 not measurable here"
-    assert [line.partition(",")[0] for line in lines] == [f"Conclusion {number}" for number in range(1, 7)]
-    rows = {row[:4]: row[4:] for row in next(table for table in tables if table.title.startswith("times")).rows}
-    assert rows["0", "1", "multi strict", "variable"] == ("22.52 s", "46.5 s", "2 s", "")
-    assert rows["1", "7", "single strict", "variable"][:3] == ("", "10.11 s, 0.22", "1.8 s")
-    assert rows["1", "7", "single strict", "variable"][3].startswith("0.90 (0.90 .. 0.90")
-    assert rows["1", "7", "multi strict", "variable"][:2] == ("18.46 s, 0.82", "7.07 s, 0.15")
-    assert rows["1", "1", "host", "variable"][3].startswith("2.00")
-    assert rows["1", "12", "single", "variable"] == ("17.12 s, 0.76", "", "not measured", "")
+    times = ALONE | {single(1, 7): 0.9, multi(1, 7): 0.8}
+    (shown,) = beside([trained(tmp_path / "run", times)], paper("zhao2018"))
+    rows = {row[:4]: row[4:] for row in next(one for one in shown.tables if one.title.startswith("times")).rows}
+    assert rows["0", "1", "multi strict", "variable"] == ("22.52 s", "46.5 s", "2 s")
+    assert rows["1", "7", "single strict", "variable"] == ("", "10.11 s, 0.22", "1.8 s, 0.90")
+    assert rows["1", "7", "multi strict", "variable"] == ("18.46 s, 0.82", "7.07 s, 0.15", "1.6 s, 0.80")
+    assert rows["1", "12", "single", "variable"] == ("17.12 s, 0.76", "", "not measured")
 
 
 def test_a_run_of_sysbench_has_no_tables_of_training(tmp_path: Path) -> None:
-    lines, tables = beside(write(tmp_path / "run", [sysbench("cpu", 1.01)]), paper("zhao2018"))
-    assert len(lines) == 6 and not any("training" in table.title for table in tables)
-    assert all("NOT MEASURABLE HERE" in line for line in lines[2:])
+    observed = write(tmp_path / "run", [sysbench("cpu", 1.01)])
+    (shown,) = beside([observed], paper("zhao2018"))
+    assert not any("training" in table.title for table in shown.tables)
+    found = judged("zhao2018", observed)
+    assert {found[number].finding for number in range(2, 7)} == {"not measurable here"}

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 import click
 
 from collbench.analysis.estimate import FEWEST
+from collbench.analysis.paper.cells import Item, library_name, representatives
+from collbench.analysis.paper.judge import Judgement, foreseen
+from collbench.analysis.paper.reference import Paper
 from collbench.characters import in_one_line
-from collbench.cli.deciding import decides
+from collbench.cli.analysing import known_paper
+from collbench.cli.deciding import cells_of, decides
 from collbench.cli.duration import about, at_most, too_long
 from collbench.cli.terminal import harmless
 from collbench.launch import engines
 from collbench.launch.cells import LaunchCell
 from collbench.launch.expansion import ExpandedPlan
 from collbench.launch.unused import unused
+from collbench.report.paper import decidable
 from collbench.units import counted
 
 
@@ -46,10 +51,30 @@ def comparisons(expanded: ExpandedPlan) -> int:
     )
 
 
+def of_paper(expanded: ExpandedPlan) -> tuple[Paper, list[Judgement]] | None:
+    """The plan's paper, and its conclusions as the plan can decide them; None: it belongs to no paper.
+
+    An image is taken to hold the MPI that is in its name.
+
+    Raises:
+        RequestError: no such paper.
+    """
+    if not expanded.plan.paper:
+        return None
+    items = []
+    for case, cell in cells_of(expanded).items():
+        names = "MPICH" if "mpich" in cell.image else "Open MPI" if "openmpi" in cell.image else ""
+        library = library_name(case["backend"], names) if case["backend"] else None
+        items.append(Item(case, library, expanded.placements[cell].crowded))
+    published = known_paper(expanded.plan.paper)
+    return published, foreseen(published, representatives(items))
+
+
 def before_measuring(expanded: ExpandedPlan) -> tuple[str, ...]:
-    """A line for each: keys without an effect, gates that may differ, and what is to know of the engine."""
+    """A line for each: the conclusions of a paper, keys without an effect, gates, and cautions of the engine."""
     engine = engines.get(expanded.plan.engine)
-    return (*unused(expanded), *_gates(expanded), *engine.cautions(engine.address(expanded.plan)))
+    papers = decidable(*judged) if (judged := of_paper(expanded)) else ()
+    return (*papers, *unused(expanded), *_gates(expanded), *engine.cautions(engine.address(expanded.plan)))
 
 
 def _gates(expanded: ExpandedPlan) -> Iterator[str]:

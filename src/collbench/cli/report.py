@@ -9,13 +9,13 @@ import click
 
 from collbench import workloads
 from collbench.analysis.options import parse_given
-from collbench.cli.analysing import RUN, given, margin, read_each
+from collbench.cli.analysing import RUN, given, known_paper, margin, read_each
 from collbench.cli.output_file import amount, refuse_folder, write
 from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report import tables
-from collbench.report.page.contents import Chapter, chapter
-from collbench.report.paper import paper
+from collbench.report.page.contents import Chapter, chapter, paper_chapter
+from collbench.report.paper import beside
 from collbench.schema.case import own_axes
 
 #: By the suffix of the file's name.
@@ -39,25 +39,28 @@ FORMATS: dict[str, Callable[[list[tables.Table]], str]] = {
     "--against",
     metavar="PAPER",
     default=None,
-    help="Put the run beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion.",
+    help="Put the runs beside the figures of this paper (choi2021, xu2017, ...), with a verdict on each conclusion by all of them.",
 )
 @given
 @margin
 def command(runs: tuple[Path, ...], output: Path, against: str | None, given: tuple[str, ...], margin: float) -> None:
     """Write a report on RUNS as one HTML file that needs no network; or its tables as Markdown, CSV or LaTeX.
 
-    Several runs have a chapter each and are not compared with each other: that does `collbench compare A B`.
+    Several runs have a chapter each and are not compared with each other: that does `collbench compare A B`. Beside a
+    paper they are judged together, in a chapter of its own.
     """
     kind = output.suffix.lower()
     if kind not in (".html", ".htm", *FORMATS):
         raise RequestError(f"-o {output}: unknown format. The name must end in .html, {', '.join(FORMATS)}.")
     refuse_folder(output)
-    published = paper(against) if against else None
+    published = known_paper(against) if against else None
     observed = read_each(runs)
     wanted = parse_given(given, own_axes([case for run in observed for case in run.cells]))
     pages = kind not in FORMATS
     suites = {name: suite for suite, names in workloads.suites().items() for name in names}
-    chapters = [chapter(run, wanted, margin, number, pages, published, suites) for number, run in enumerate(observed)]
+    judged = beside(observed, published, margin) if published else []
+    chapters = [paper_chapter(published.reference, one) for one in judged if published]
+    chapters += [chapter(run, wanted, margin, number, pages, suites) for number, run in enumerate(observed)]
     write(output, harmless(_html(chapters) if pages else FORMATS[kind](_tables(chapters))))
     click.echo(f"{harmless(str(output))}: {amount(output.stat().st_size)}")
 

@@ -94,7 +94,8 @@ class Launch:
 def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:
     """(ranks, parameter servers) of every world. W workers with S servers are W + S ranks.
 
-    Of a program with a parameter for its servers 0 is the world of one process alone.
+    Of a program with a parameter for its servers 0 is the world of one process alone. Collectives have no world of one
+    rank beside others: it is the same under every policy, and no ranks communicate.
     """
     if not plan.workers:
         alone = not all(workloads.get(name).distributed for name in plan.workloads)
@@ -105,6 +106,8 @@ def worlds_of(plan: LaunchPlan) -> tuple[tuple[int, int], ...]:
     numbers |= {0 for program in programs if not program.servers}
     with_servers = plan.servers if any(program.servers for program in programs) else ()
     worlds = [(workers + servers, servers) for workers in plan.workers for servers in sorted(numbers)]
+    if all(program.servers for program in programs):
+        worlds = [(ranks, servers) for ranks, servers in worlds if ranks > 1] or worlds
     worlds += [(workers + servers, servers) if servers else (1, 0)
                for workers in plan.workers for servers in with_servers]  # fmt: skip
     return tuple(dict.fromkeys(worlds))

@@ -1,21 +1,36 @@
-"""A run beside a paper: the papers that there are, and a verdict on each conclusion of one."""
+"""Runs beside a paper: the papers that there are, the verdicts on the conclusions of one, and the cells that decide."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from collbench.analysis.compare import MARGIN
 from collbench.analysis.observations import Observed
-from collbench.analysis.paper.judgement import FINDINGS
-from collbench.analysis.paper.reference import Paper, ProgramsPaper, decode
+from collbench.analysis.paper.cells import Apart, Kind, judged_together, kinds_of
+from collbench.analysis.paper.judge import FINDINGS, Evidence, Judgement, PartVerdict, judge
+from collbench.analysis.paper.reference import Bounds, Paper, Scalar, Selector, decode
 from collbench.errors import RequestError
-from collbench.report import paper_collectives, paper_programs
-from collbench.report.tables import Table
+from collbench.report.cells import cautions, times
+from collbench.report.comparison import of_launches
+from collbench.report.headings import variant
+from collbench.report.paper_figures import cell_text, figures, number_of, percent, published_diff
+from collbench.report.tables import Table, without_empty
 from collbench.spelling import nearest_and_all
+from collbench.units import counted
 
 _FOLDER = files("collbench.report") / "reference"
+
+#: More values or programs without a measurement are counted and not named.
+_MOST_NAMED = 6
+
+_DIFF = (
+    "Diff%: (host - container) / host x 100 in the quantity that the paper shows, here of medians, with the 95 % "
+    "interval: of a rate positive where the container is slower, of a time negative"
+)
+_RATIO = "ratio: of what the conclusion calls faster over the other; of a growth, both are growths of times"
 
 
 def papers() -> list[str]:
@@ -31,36 +46,253 @@ def paper(reference: str) -> Paper:
     """
     known = papers()
     if reference not in known:
-        raise RequestError(f"--against {reference}: no such paper. {nearest_and_all(reference, known)}")
+        raise RequestError(f"paper {reference}: no such paper. {nearest_and_all(reference, known)}")
     return decode((_FOLDER / f"{reference}.json").read_bytes())
 
 
-def beside(observed: Observed, published: Paper, margin: float = MARGIN) -> tuple[list[str], list[Table]]:
-    """The verdicts in lines, one for each conclusion, and the tables: conclusions, figures, assumptions.
+@dataclass(frozen=True)
+class Beside:
+    """Runs that are judged together: a line for each kind of container, and tables, that of verdicts first."""
 
-    The margin is for papers on collectives; other papers bound each conclusion.
+    runs: tuple[str, ...]
+    answer: tuple[str, ...]
+    tables: tuple[Table, ...]
+
+
+def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -> list[Beside]:
+    """Runs beside a paper, judged together unless they measured one cell on different machines.
+
+    The margin is for claims that one side is faster; conclusions on host and container have bounds of their own.
 
     Raises:
-        RequestError: nothing of the paper's experiment is in the run.
+        RequestError: nothing of the paper's experiment is in a group of runs.
     """
-    if isinstance(published, ProgramsPaper):
-        return paper_programs.beside(observed, published)
-    return paper_collectives.beside(observed, published, margin)
+    groups, apart = judged_together(runs, published)
+    lines = tuple(map(_apart, apart))
+    return [_beside(group, published, margin, lines) for group in groups]
 
 
-def tallies(observed: Observed, published: Paper, lines: Sequence[str], margin: float = MARGIN) -> str:
-    """How many conclusions have which verdict: of collectives at each step that was measured, else of the `lines`."""
-    if isinstance(published, ProgramsPaper):
-        return tally(lines)
-    numbers = {step: Counter(one.finding for one in judged)
-               for step, judged in paper_collectives.by_step(observed, margin).items()}  # fmt: skip
-    return "; ".join(
-        f"at step {step} {', '.join(f'{found[finding]} {finding}' for finding in FINDINGS if found[finding])}"
-        for step, found in numbers.items()
+def _beside(runs: Sequence[Observed], published: Paper, margin: float, apart: tuple[str, ...]) -> Beside:
+    kinds = kinds_of(runs, published)
+    judged = [judge(published, kind, margin) for kind in kinds]
+    if not any(map(_has_anything, kinds)):
+        raise RequestError(_nothing(runs, published))
+    several = len(runs) > 1
+    answer, tables = [], []
+    for number, (kind, verdicts) in enumerate(zip(kinds, judged, strict=True)):
+        shown = [one for one in verdicts if not number or one.evidence]
+        title = f" at {kind.title}" if kind.title else ""
+        answer.append(
+            f"Of the {len(published.conclusions)} conclusions of {published.reference}{title}: {tally(shown)}."
+        )
+        tables.append(_conclusions(published, kind, shown))
+    for kind, verdicts in zip(kinds, judged, strict=True):
+        if any(one.evidence for one in verdicts):
+            tables.append(_evidence(published, kind, verdicts, several))
+    tables += figures(published, kinds)
+    tables.append(Table(f"assumptions about {published.reference}", (), (), published.reading))
+    return Beside(tuple(run.name for run in runs), (*answer, *apart), tuple(tables))
+
+
+def _has_anything(kind: Kind) -> bool:
+    return bool(kind.beside_host or kind.items or kind.refused)
+
+
+def _nothing(runs: Sequence[Observed], published: Paper) -> str:
+    named = [one.workload for part in published.parts for one in part.selectors]
+    *more, last = dict.fromkeys([*published.programs, *named])
+    needs = f"{', '.join(more)} or {last}" if more else last
+    places = "under the policies single or multi"
+    if published.programs:
+        places = 'on the host and in a container, as collbench launch measures them under policies = ["host", "multi"]'
+    names = ", ".join(run.name for run in runs)
+    return f"{names}: nothing to compare with {published.reference}, which needs {needs} {places}."
+
+
+def _apart(apart: Apart) -> str:
+    first, second = apart.runs
+    return (f"{first} and {second} are judged apart: both measured {cell_text(apart.case)}, on different machines "
+            f"({apart.machines[0]}; {apart.machines[1]}).")  # fmt: skip
+
+
+def tally(judged: Iterable[Judgement]) -> str:
+    """`2 confirmed, 1 undecided`: how many conclusions have which verdict."""
+    numbers = Counter(one.finding for one in judged)
+    return ", ".join(f"{numbers[finding]} {finding}" for finding in FINDINGS if numbers[finding])
+
+
+def decidable(published: Paper, judged: Sequence[Judgement]) -> list[str]:
+    """What a plan can decide of a paper, in lines: `judged` are its conclusions as foreseen.
+
+    The first line has all conclusions; the others say what is lacking of those of which something is measured.
+    """
+    words = {(True, True): "can decide", (True, False): "can confirm but not refute",
+             (False, True): "can refute but not confirm", (False, False): "cannot decide"}  # fmt: skip
+    able: dict[str, list[str]] = {word: [] for word in words.values()}
+    for one in judged:
+        able[words[one.can_confirm, one.can_refute]].append(str(one.conclusion.number))
+    texts = [f"{word} {', '.join(numbers)}" for word, numbers in able.items() if numbers]
+    partly = [one for one in judged if any(part.open for part in one.parts)]
+    lines = [f"  conclusion {one.conclusion.number}: {why}" for one in partly if (why := _why_open(one))]
+    return [f"of the conclusions of {published.reference} this plan {'; '.join(texts)}", *lines]
+
+
+def _why_open(judgement: Judgement) -> str:
+    words = []
+    for part in judgement.parts:
+        if part.can_confirm and part.can_refute:
+            continue
+        enough = f"{part.open} of {counted(part.total, 'cell')}, {part.needed} needed to confirm it"
+        why = part.part.lacking or "; ".join(filter(None, (enough, _missing(part))))
+        words.append(f"{_part_name(part)}: {why}" if len(judgement.parts) > 1 else why)
+    return "; ".join(dict.fromkeys(words))
+
+
+def _conclusions(published: Paper, kind: Kind, judged: Iterable[Judgement]) -> Table:
+    """A row for each conclusion, and below it one for each of several parts."""
+    rows: list[tuple[str, ...]] = []
+    for one in judged:
+        conclusion, parts = one.conclusion, one.parts
+        first = parts[0] if len(parts) == 1 else None
+        rest = (_counts(first), _remark(first)) if first else ("", conclusion.lacking)
+        rows.append((str(conclusion.number), conclusion.text, one.finding, *rest))
+        if not first:
+            rows += [("", _part_name(part), part.finding, _counts(part), _remark(part)) for part in parts]
+    columns = ("number", "conclusion", "verdict", "cells of the paper", "why")
+    return without_empty(Table(_title("conclusions", published, kind), columns, tuple(rows)))
+
+
+def _title(what: str, published: Paper, kind: Kind) -> str:
+    return f"{what} of {published.reference}" + (f": {kind.title}" if kind.title else "")
+
+
+def _part_name(part: PartVerdict) -> str:
+    return part.part.text or part.part.of.workload
+
+
+def _counts(part: PartVerdict) -> str:
+    """`3 of 14 support it, 8 needed; 1 contradicts it, 2 undecided`."""
+    words = [f"{part.support} of {part.total} {'supports' if part.support == 1 else 'support'} it"]
+    if part.needed != part.total:
+        words.append(f"{part.needed} needed")
+    if part.against:
+        words.append(f"{part.against} {'contradicts' if part.against == 1 else 'contradict'} it")
+    if part.open:
+        words.append(f"{part.open} undecided")
+    return ", ".join(words)
+
+
+def _remark(part: PartVerdict) -> str:
+    """Why there is no verdict on all cells: what no run can show, what was not measured, or could not be compared."""
+    found = [one for one in part.evidence if one.finding == "not measurable here" and not part.part.lacking]
+    reasons = dict.fromkeys(map(_reason, found))
+    return "; ".join(filter(None, (part.part.lacking, *reasons, _missing(part))))
+
+
+def _missing(part: PartVerdict) -> str:
+    refused = [f"{workload} in {run}: the sides differ in {why}" for (run, workload), why in part.refused.items()]
+    known = {workload for _, workload in part.refused}
+    absent = [_selected(one) for one in part.absent if one.workload not in known]
+    words = [*refused, *([f"not measured: {'; '.join(absent)}"] if absent else [])]
+    if part.missing:
+        words.append(f"not measured: {'; '.join(_values(name, values) for name, values in part.missing.items())}")
+    measured = part.support + part.against + part.open
+    if not words and measured < part.total:
+        words.append(f"not measured: {part.total - measured} of the cells" if measured or not part.evidence else "")
+    return "; ".join(filter(None, words))
+
+
+def _selected(selector: Selector) -> str:
+    """`parameter_server with policy single, shard variable`."""
+    single = {name: value for name, value in selector.values.items() if not isinstance(value, tuple)}
+    values = ", ".join(_values(name, (value,)) for name, value in single.items())
+    return f"{selector.workload} with {values}" if values else selector.workload
+
+
+def _values(name: str, values: Sequence[Scalar]) -> str:
+    """`n 15000, 18000`, `workers 3 to 24`, `problem: 9 values`."""
+    name = name.removeprefix("than.")
+    whole = [value for value in values if isinstance(value, int)]
+    if len(whole) > 2 and len(whole) == len(values) and whole == list(range(whole[0], whole[0] + len(whole))):
+        return f"{name} {whole[0]} to {whole[-1]}"
+    if len(values) <= _MOST_NAMED:
+        return f"{name} {', '.join(str(value) for value in values)}"
+    return f"{name} {', '.join(str(value) for value in values[:3])} and {len(values) - 3} more"
+
+
+def _evidence(published: Paper, kind: Kind, judged: Iterable[Judgement], several: bool) -> Table:
+    """Every cell that bears on a conclusion; with its run where there are several."""
+    rows = dict.fromkeys(
+        _row(published, str(one.conclusion.number), evidence, several) for one in judged for evidence in one.evidence
     )
+    columns = ("conclusion", "cell", "run", "finding", "Diff%", "ratio", "Diff% of the paper")
+    table = without_empty(Table(_title("cells", published, kind), columns, tuple(rows)))
+    notes = [note for note, column in ((_DIFF, "Diff%"), (_RATIO, "ratio")) if column in table.columns]
+    return replace(table, notes=(*notes, *_notes(kind)))
 
 
-def tally(lines: Sequence[str]) -> str:
-    """How many conclusions have which verdict, of the lines of `beside`."""
-    numbers = {finding: sum(f" {finding.upper()}: " in line for line in lines) for finding in FINDINGS}
-    return ", ".join(f"{number} {finding}" for finding, number in numbers.items() if number)
+def _row(published: Paper, number: str, one: Evidence, several: bool) -> tuple[str, ...]:
+    slow = one.comparison.slow if one.comparison else None
+    why = "; ".join(word for word in (_reason(one), slow.text if slow else "") if word)
+    finding = ": ".join(word for word in (one.finding or "compared with", why) if word)
+    ratio = diff = beside = ""
+    if one.sides[0].case.workload in published.programs:
+        diff, beside = percent(one.estimate), published_diff(published, one.sides[0].case)
+    elif one.estimate is not None:
+        ratio = times(one.estimate)
+    return (number, _cell(one), one.run if several else "", finding, diff, ratio, beside)
+
+
+def _cell(one: Evidence) -> str:
+    """`dd write, bs 65536, count 16`; `ps_bcast, 4 workers: multi MPICH over single MPICH`."""
+    base, other, *few = one.sides
+    if few:
+        case = base.case
+        return (f"{case.workload}, {case.where.policy}, {few[0]['workers']} to {number_of(base)}: growth of "
+                f"{other.library} over that of {base.library}")  # fmt: skip
+    if base.case["backend"]:
+        return f"{base.case.workload}, {number_of(base)}: {other.name} over {base.name}"
+    if base.case.workload == "parameter_server":
+        return f"{other.name} over {base.name}"
+    figures_ = ", ".join(f"{value:,.10g} {name}" for name, value in one.figures.items())
+    far = "far over near" if one.sides[1].case["affinity"] != base.case["affinity"] else ""
+    return ", ".join(word for word in (cell_text(base.case), variant(base.case), figures_, far) if word)
+
+
+def _reason(one: Evidence) -> str:
+    """Why a cell has its finding, in words."""
+    if one.reason == "interval" and one.bounds is not None:
+        share = {"confirmed": "the whole", "refuted": "no part of the"}.get(one.finding or "", "a part of the")
+        return f"{share} interval lies {_bounds(one.bounds)}"
+    if one.reason == "references":
+        return {"confirmed": "more affected than all that it is compared with",
+                "refuted": "less affected than what it is compared with"}.get(
+                    one.finding or "", "its interval overlaps that of what it is compared with")  # fmt: skip
+    if one.reason == "devices":
+        return f"not known to be one device: {one.detail[0]} on the host, {one.detail[1]} in containers"
+    if one.reason == "verdict" and one.comparison is not None:
+        return one.comparison.verdict
+    return _REASONS.get(one.reason, "; ".join(one.detail) if one.reason in ("not comparable", "few launches") else "")
+
+
+_REASONS = {
+    "unknown references": "not all that it is compared with is known",
+    "not in turns": "host and container were not measured in turns",
+    "crowded": "more ranks than cores",
+}
+
+
+def _bounds(bounds: Bounds) -> str:
+    low, high = bounds
+    if low is None:
+        return f"below {high:g} %"
+    return f"above {low:g} %" if high is None else f"within {low:g} .. {high:g} %"
+
+
+def _notes(kind: Kind) -> Iterator[str]:
+    rows = [one.comparison for one in kind.beside_host]
+    cells = {id(cell): cell for row in rows for cell in (row.pair.base, row.pair.other)}
+    cells |= {id(item.cell): item.cell for item in kind.items if item.cell is not None and not item.case["backend"]}
+    if rows:
+        yield from of_launches([replace(row, launches_more=None) for row in rows])  # the advice is for compare's margin
+    yield from cautions(list(cells.values()))

@@ -51,7 +51,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     (of several, servers have the first to themselves);
     `site` is the file that describes them.
     `variables` are set for every rank; `libraries` and `preload` are library files that ranks find before others, by
-    LD_LIBRARY_PATH and LD_PRELOAD.
+    LD_LIBRARY_PATH and LD_PRELOAD. `paper` is the one whose conclusions the plan is to decide; empty: none.
     """
 
     images: tuple[str, ...]
@@ -80,6 +80,7 @@ class LaunchPlan(Plan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variables: dict[str, str] = {}  # noqa: RUF012
     libraries: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
+    paper: str = ""
 
     if TYPE_CHECKING:  # the keys of axes are known when the table has been read
 

@@ -1,1 +1,1 @@
-"""What a paper published (`reference`), and a run in the terms of the paper (`cells`, `conclusions`)."""
+"""What papers published (`reference`), what runs have of it (`cells`), and verdicts on conclusions (`judge`)."""

@@ -1,95 +1,279 @@
-"""A run in the terms of Choi et al. 2021: operation, policy, library, number of GPUs."""
+"""What runs have of a paper: cells with the axes of papers, and comparisons of each kind of container with the host."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from collbench.analysis.environment import software
+from collbench.analysis import beneath
+from collbench.analysis.compare import Comparison, compare
+from collbench.analysis.environment import facts, software
+from collbench.analysis.factors import FACTORS
 from collbench.analysis.observations import Cell, Observed
-from collbench.schema.axes import step_order
-from collbench.schema.case import Case
+from collbench.analysis.pair import Pair
+from collbench.analysis.pairs import within
+from collbench.analysis.paper.reference import Paper, matches
+from collbench.errors import RequestError
+from collbench.schema.axes import STORAGES, step_order
+from collbench.schema.case import Case, Where
+from collbench.schema.policy import policy_order
+from collbench.units import counted
 
-LIBRARIES = ("Open MPI", "MPICH", "CUDA-aware Open MPI", "NCCL")
 PARAMETER_SERVER = ("ps_bcast", "ps_gather")
-OPERATIONS = (*PARAMETER_SERVER, "allreduce")
-
-
-@dataclass(frozen=True, order=True)
-class At:
-    """A cell of the paper's experiment."""
-
-    operation: str
-    policy: str
-    library: str
-    gpus: int
-
-    @property
-    def name(self) -> str:
-        """`single MPICH`."""
-        return f"{self.policy} {self.library}"
-
-    def moved(self, policy: str) -> At:
-        return replace(self, policy=policy)
 
 
 @dataclass(frozen=True)
-class PaperCells:
-    """What a run has of the paper's cells, at one size asked for (bytes) and one step of isolation."""
+class Item:
+    """A cell of a run or of a plan (without `cell`), with two axes more: the paper's `library`, and `workers`.
 
-    places: dict[At, Cell]
-    size: int
-    step: str | None
-    in_blocks: bool
+    `crowded`: there were more ranks than cores. `in_blocks`: launches of its run that have one number were paired.
+    """
+
+    case: Case
+    library: str | None = None
+    crowded: bool = False
+    cell: Cell | None = None
+    run: str = ""
+    in_blocks: bool = True
+
+    def __getitem__(self, axis: str) -> Any:
+        if axis == "workers":
+            return workers(self.case)
+        return self.library if axis == "library" else self.case[axis]
 
     @property
-    def each(self) -> str:
-        """What the numbers of `At` count: GPUs, or without any the workers."""
-        return "worker" if all(cell.case["backend"] == "mpi" for cell in self.places.values()) else "GPU"
-
-    def gpus(self, operation: str, policy: str, library: str) -> set[int]:
-        """The numbers of GPUs (without: of workers) that a library was measured with."""
-        return {at.gpus for at in self.places if (at.operation, at.policy, at.library) == (operation, policy, library)}
-
-
-def steps(observed: Observed) -> list[str]:
-    """The steps of isolation that the run has, the most isolated first: Docker's default, if it was measured."""
-    names = {case.where.isolation for case in observed.cells if case.where.isolation is not None}
-    return sorted(names, key=lambda step: -step_order(step))
+    def name(self) -> str:
+        """`single MPICH`; `multi strict, one process`; `single strict, 2 servers (even), 4 workers`."""
+        case, servers = self.case, self.case["servers"]
+        if case["backend"]:
+            return f"{case.where.policy} {self.library}"
+        shard = f" ({case['shard']})" if case["shard"] != "variable" else ""
+        world = f"{counted(servers, 'server')}{shard}, {counted(workers(case), 'worker')}" if servers else "one process"
+        return f"{case.where.text}, {world}"
 
 
-def paper_cells(observed: Observed, step: str | None) -> PaperCells:
-    """The cells of policies `single` and `multi` at a step, at the largest size, native where it was measured."""
-    chosen = [cell for cell in observed.cells.values() if _belongs(cell, step)]
-    largest = max((cell.case["size"] for cell in chosen), default=0)
-    places: dict[At, Cell] = {}
-    for cell in sorted(chosen, key=lambda cell: (cell.case["driver"] != "native", cell.case["staging"] != "pinned")):
-        name = library_of(observed, cell.case)
-        if name is None or cell.case["size"] != largest:
-            continue
-        gpus = cell.case.where.ranks - (cell.case.workload in PARAMETER_SERVER)
-        at = At(cell.case.workload, cell.case.where.policy, name, gpus)
-        places.setdefault(at, cell)
-        if name.startswith("NCCL ("):
-            places.setdefault(replace(at, library="NCCL"), cell)
-    return PaperCells(places, largest, step, observed.interleaved)
+def workers(case: Case) -> int:
+    """Ranks without parameter servers; one process alone is its own worker."""
+    servers = 1 if case.workload in PARAMETER_SERVER else int(case["servers"] or 0)
+    return max(1, int(case["ranks"]) - servers)
 
 
-def _belongs(cell: Cell, step: str | None) -> bool:
-    case, where = cell.case, cell.case.where
-    measured = bool(cell.medians) and min(cell.medians) > 0
-    asked_for = case.workload in OPERATIONS and case["op"] in (None, "sum")
-    placed = where.policy in ("single", "multi") and where.isolation == step and where.affinity == "near"
-    return measured and asked_for and placed
-
-
-def library_of(observed: Observed, case: Case) -> str | None:
-    """The paper's name for the library of a case; None where the paper has none."""
-    names = software(observed.manifests[0], case.where.image, case.where.on_host)["library"]
+def library_name(backend: str, names: str) -> str | None:
+    """The paper's name of a library, from a backend and a text that names the MPI beside it; None: it has none."""
     mpi = next((name for name in ("Open MPI", "MPICH") if name in names), None)
-    if case["backend"] in ("mpi", "mpi-staged"):
+    if backend in ("mpi", "mpi-staged"):
         return mpi
-    if case["backend"] == "mpi-cuda" and mpi == "Open MPI":
+    if backend == "mpi-cuda" and mpi == "Open MPI":
         return "CUDA-aware Open MPI"
-    if case["backend"] == "nccl":
+    if backend == "nccl":
         return "NCCL" if mpi is None else f"NCCL ({mpi})"
     return None
+
+
+def items_of(run: Observed) -> list[Item]:
+    """The cells of a run that claims on placements and libraries may use; collectives without a time are none."""
+
+    def item(cell: Cell) -> Item:
+        case, library = cell.case, None
+        if case["backend"]:
+            names = software(run.manifests[0], case.where.image, case.where.on_host)["library"]
+            library = library_name(case["backend"], names)
+        return Item(case, library, cell.oversubscribed > 0, cell, run.name, run.interleaved)
+
+    cells = run.cells.values()
+    return representatives(item(one) for one in cells if not one.case["backend"] or min(one.medians, default=0) > 0)
+
+
+def representatives(items: Iterable[Item]) -> list[Item]:
+    """Of collectives the largest size, there one for each library and place: native and pinned before others."""
+    every = list(items)
+    collectives = [
+        one for one in every
+        if one.library is not None and one["op"] in (None, "sum") and one["affinity"] == "near"
+    ]  # fmt: skip
+    largest: dict[str | None, int] = {}
+    for item in collectives:
+        largest[item["isolation"]] = max(largest.get(item["isolation"], 0), item["size"])
+    first: dict[tuple[object, ...], Item] = {}
+    for item in sorted(collectives, key=lambda one: (one["driver"] != "native", one["staging"] != "pinned")):
+        if item["size"] == largest[item["isolation"]]:
+            axes = ("workload", "policy", "isolation", "library", "workers")
+            first.setdefault(tuple(item[name] for name in axes), item)
+    kept = set(map(id, first.values()))
+    return [one for one in every if not one.case["backend"] or id(one) in kept]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two cells of a run that are compared."""
+
+    run: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What runs measured with one kind of container, and with files on one storage (None: no files).
+
+    `beside_host` compares these containers with the host, `far` with the same ones far from their memory or GPU.
+    `items` are the cells of this step of isolation, empty where another kind of the same step comes first. `refused`
+    says by run and workload why sides are not compared.
+    """
+
+    place: str = ""
+    storage: str | None = None
+    step: str | None = None
+    beside_host: tuple[Compared, ...] = ()
+    far: tuple[Compared, ...] = ()
+    items: tuple[Item, ...] = ()
+    refused: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """`multi strict, files on overlay`; `step strict` of collectives and trainings alone."""
+        files = "" if self.storage is None else f"files on {self.storage}"
+        step = f"step {self.step}" if self.step and not self.place else ""
+        return ", ".join(word for word in (self.place, step, files) if word)
+
+
+def kinds_of(runs: Sequence[Observed], paper: Paper) -> list[Kind]:
+    """What runs have of a paper, the most isolated containers first, there the writable layer first; at least one.
+
+    Programs that need no files stand beside the first storage only.
+
+    Raises:
+        RequestError: SciPy is not installed.
+    """
+    refused: dict[tuple[str, str], str] = {}
+    beside: dict[Where, list[Compared]] = {}
+    far: dict[Where, list[Compared]] = {}
+    for run in runs:
+        pairs = [pair for pair in _pairs(run, paper.programs, refused) if pair.base.case.where.on_host]
+        for one in compare(pairs, in_blocks=run.interleaved) if pairs else ():
+            beside.setdefault(_place(one.pair.other.case.where), []).append(Compared(run.name, one))
+        for one in _far(run, paper.programs):
+            far.setdefault(_place(one.pair.base.case.where), []).append(Compared(run.name, one))
+    claimed = [one for part in paper.parts if part.than is not None for one in part.selectors]
+    items = [item for run in runs for item in items_of(run) if any(one.takes(item) for one in claimed)]
+    steps: dict[str | None, list[Item]] = {}
+    for item in items:
+        if not item.case.where.on_host:
+            steps.setdefault(item.case.where.isolation, []).append(item)
+    kinds = []
+    for where in sorted(beside, key=_order):
+        for storage, compared in _by_storage(beside[where]):
+            mine = tuple(steps.pop(where.isolation, ()))
+            kinds.append(
+                Kind(where.text, storage, where.isolation, tuple(compared), tuple(far.get(where, ())), mine, refused)
+            )
+    kinds += [Kind("", None, step, items=tuple(steps[step]), refused=refused)
+              for step in sorted(steps, key=lambda step: -step_order(step))]  # fmt: skip
+    return kinds or [Kind(refused=refused)]
+
+
+def _pairs(run: Observed, workloads: Iterable[str], refused: dict[tuple[str, str], str]) -> Iterator[Pair]:
+    """Those of host and containers; `refused` gets the programs whose sides differ in more than the place."""
+    for workload in workloads:
+        cells = {case: cell for case, cell in run.cells.items() if case.workload == workload}
+        if {case.where.on_host for case in cells} != {True, False}:
+            continue
+        try:
+            yield from within(replace(run, cells=cells), FACTORS["policy"], frozenset({beneath.NAME}))
+        except RequestError as error:
+            refused[run.name, workload] = _differences(error)
+
+
+def _far(run: Observed, workloads: Iterable[str]) -> list[Comparison]:
+    """What runs near its memory or GPU against the same far from it."""
+    wanted = set(workloads)
+    cells = {case: cell for case, cell in run.cells.items() if case.workload in wanted}
+    if {case.where.affinity for case in cells} != {"near", "far"}:
+        return []
+    try:
+        pairs = within(replace(run, cells=cells), FACTORS["affinity"], frozenset({beneath.NAME}), ("near", "far"))
+    except RequestError:  # no program of which there are both
+        return []
+    return compare(pairs, in_blocks=run.interleaved)
+
+
+def _differences(error: RequestError) -> str:
+    """The lines of a refusal that say what differs; all of it where it has none."""
+    lines = str(error).splitlines()
+    return "; ".join(line.strip() for line in lines if line.startswith("  ")) or " ".join(lines)
+
+
+def _place(where: Where) -> Where:
+    """The place alone: programs of one paper may need several images."""
+    return Where(engine=where.engine, policy=where.policy, isolation=where.isolation, affinity=where.affinity,
+                 seccomp=where.seccomp)  # fmt: skip
+
+
+def _order(where: Where) -> tuple[object, ...]:
+    return (where.affinity != "near", where.seccomp != "default", -step_order(where.isolation),
+            policy_order(where.policy), where.engine)  # fmt: skip
+
+
+def _by_storage(compared: Sequence[Compared]) -> Iterator[tuple[str | None, list[Compared]]]:
+    """By storage, in the order of the axis; what needs no files belongs to the first."""
+    storages = {one.comparison.pair.other.case.where.storage for one in compared}
+    known = sorted((one for one in storages if one is not None), key=_storage_order)
+    for number, storage in enumerate(known or [None]):
+        wanted = {storage, None} if number == 0 else {storage}
+        yield storage, [one for one in compared if one.comparison.pair.other.case.where.storage in wanted]
+
+
+def _storage_order(storage: str) -> tuple[int, str]:
+    return (STORAGES.index(storage) if storage in STORAGES else len(STORAGES), storage)
+
+
+def other_device(pair: Pair) -> tuple[str, str] | None:
+    """What lies under the files of both sides, where that is not known to be one device; None: it is, or no files."""
+    if pair.base.case.where.storage is None:
+        return None
+    base, other = _devices(pair.base), _devices(pair.other)
+    if len(base) == 1 and base == other and all("(" in device or device == "tmpfs" for device in base):
+        return None
+    return " and ".join(sorted(base)) or "unknown", " and ".join(sorted(other)) or "unknown"
+
+
+def _devices(cell: Cell) -> set[str]:
+    """`ext4 (vda)` of `overlay on ext4 (vda)`: what the files really lie on. All of it where two are named."""
+    return {text if ";" in text else text.rpartition(" on ")[2] for text in cell.transports}
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Two runs that measured one case on different machines, and the facts of these."""
+
+    runs: tuple[str, str]
+    case: Case
+    machines: tuple[str, str]
+
+
+def judged_together(runs: Sequence[Observed], paper: Paper) -> tuple[list[list[Observed]], list[Apart]]:
+    """Runs in groups that are judged together, in their order: none has a cell of the paper from two machines."""
+    named = {one.workload for part in paper.parts for one in part.selectors}
+    cells = [{case for case in run.cells if any(matches(case.workload, one) for one in named)} for run in runs]
+    machines = list(map(_machine, runs))
+    groups: list[list[int]] = []
+    apart: list[Apart] = []
+    for number, run in enumerate(runs):
+        for group in groups:
+            other = next(
+                (one for one in group if cells[one] & cells[number] and machines[one] != machines[number]), None
+            )
+            if other is None:
+                group.append(number)
+                break
+            case = min(cells[other] & cells[number], key=lambda one: (one.workload, one.key))
+            apart.append(Apart((runs[other].name, run.name), case, (machines[other], machines[number])))
+        else:
+            groups.append([number])
+    return [[runs[number] for number in group] for group in groups], apart
+
+
+def _machine(run: Observed) -> str:
+    """`node1, Xeon ..., 28`."""
+    known = facts(run, list(run.cells)[:1])
+    return ", ".join(known[name] for name in ("host", "cpu", "cores", "memory") if known.get(name))

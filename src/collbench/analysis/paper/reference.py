@@ -1,115 +1,146 @@
-"""What a paper published, as data: figures with units, ratios, conclusions, and how its gaps are read."""
+"""What a paper published, as data: figures with units, conclusions as tests of cells, and how its gaps are read."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from collbench.errors import RunReadError
-from collbench.schema.axes import Value
-from collbench.schema.case import Case
+from collbench.spelling import nearest_and_all
 
 #: The least and the largest Diff% (%); None: no bound.
 Bounds = tuple[float | None, float | None]
+Scalar = int | str | None
+Needs = Literal["all", "most", "some"]
+
+#: A name in `Part.grid` that begins so is an axis of the side that `than` selects.
+THAN = "than."
+
+#: Axes that cells of a paper have besides those of their cases.
+DERIVED = ("library", "workers")
 
 
-class PublishedFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published time: `gpus` are workers, a server is not among them."""
+class Axes(Protocol):
+    """A case, or what has the axes of one and more."""
 
-    operation: str
-    policy: str
-    library: str
-    gpus: int
-    seconds: float
-    note: str = ""
+    def __getitem__(self, axis: str, /) -> Any: ...
 
 
-class PublishedPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A side of a published ratio. `NCCL (MPICH)` is NCCL with the host's legs over MPICH."""
-
-    policy: str
-    library: str
-    gpus: int
+class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands in a paper's file."""
 
 
-class Ratio(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published ratio of times: `of` over `over`."""
+class Selector(_Data, frozen=True, kw_only=True):
+    """Cells of a run: those of a workload with these values on their axes.
 
-    operation: str
-    text: str
-    ratio: float
-    of: PublishedPlace
-    over: PublishedPlace
-    reading: str = ""
-
-
-class Conclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sentence of the paper that a reproduction confirms or refutes."""
-
-    number: int
-    text: str
-
-
-class CollectivesPaper(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="about", tag="collectives"
-):
-    """A paper on collectives. Times in seconds for `bytes` bytes; `reading` are assumptions on what it does not say."""
-
-    reference: str
-    title: str
-    authors: tuple[str, ...]
-    source: str
-    setup: dict[str, str]
-    reading: tuple[str, ...]
-    unit: str
-    bytes: int
-    figures: tuple[PublishedFigure, ...]
-    ratios: tuple[Ratio, ...]
-    conclusions: tuple[Conclusion, ...]
-
-
-class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Cells of a run that stand for one experiment of a paper: those of a program with these values.
-
-    Of several values a cell has one; a text may be a pattern, as of files: `gru_*`. `shown` is the quantity that the
-    paper prints, and so that of its Diff%. `needs`: all of these cells must show what is said of them, or most. What is
-    compared `by` policy is host and container, by affinity containers near and far from their memory or GPU.
-    `diff_percent` are bounds of its own. `figures` of the check are shown beside.
+    Of several values a cell has one; a text may be a pattern, such as `gru_*`. `shown` is the quantity that the paper
+    prints, and so that of its Diff%. `figures` of the check are shown beside a cell.
     """
 
     workload: str
-    shown: Literal["time", "rate"]
-    values: dict[str, int | str | tuple[int | str, ...]] = {}
-    needs: Literal["all", "most"] = "all"
-    by: Literal["policy", "affinity"] = "policy"
-    diff_percent: Bounds | None = None
+    values: dict[str, Scalar | tuple[Scalar, ...]] = {}
+    shown: Literal["time", "rate"] = "time"
     figures: tuple[str, ...] = ()
 
-    def takes(self, case: Case) -> bool:
-        return case.workload == self.workload and all(
-            any(_is(case[name], one) for one in (value if isinstance(value, tuple) else (value,)))
+    def takes(self, cell: Axes) -> bool:
+        return matches(cell["workload"], self.workload) and all(
+            any(matches(cell[name], one) for one in (value if isinstance(value, tuple) else (value,)))
             for name, value in self.values.items()
         )
 
-    @property
-    def text(self) -> str:
-        """`dd bs 65536 count 16`; without what may have several values."""
-        single = (f"{name} {value}" for name, value in self.values.items() if not isinstance(value, tuple))
-        far = ("near and far",) if self.by == "affinity" else ()
-        return " ".join((self.workload, *single, *far))
 
-
-def _is(value: Value, wanted: int | str) -> bool:
+def matches(value: Any, wanted: Scalar) -> bool:
+    """Whether a value is the one that is wanted; of texts, fits its pattern."""
     texts = isinstance(value, str) and isinstance(wanted, str)
-    return fnmatchcase(str(value), str(wanted)) if texts else value == wanted
+    return fnmatchcase(str(value), str(wanted)) if texts else bool(value == wanted)
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A published result on the host and in Docker; None where it is not given. `bound_percent`: |Diff%| is below.
+class Part(_Data, frozen=True, kw_only=True):
+    """A statement on some cells of a paper: exactly one of `diff_percent`, `more_than` and `than` is the test.
 
-    `cell` says what of a run stands beside it; None where no benchmark measures it.
+    `grid` spans the paper's cells: by axis the values, or how many there are where any will do. What a run has beside
+    the grid is no evidence. `needs`: all of these cells must pass, most of them, or some.
+
+    Host and container are compared `by` policy, or containers near and far from their memory by affinity: their Diff%
+    lies between the bounds of `diff_percent`, or further from 0 than that of each of `more_than`.
+
+    Cells `of` are faster than those of `than` that are equal on the axes `at`, or are not if not `faster`. With
+    `growth` the time of the first grows less than that of the others between these two numbers of workers. Cells with
+    more ranks than cores are no evidence if not `crowded`. `lacking` says why no run can show this part.
+    """
+
+    of: Selector
+    text: str = ""
+    grid: dict[str, tuple[Scalar, ...] | int] = {}
+    needs: Needs = "all"
+    by: Literal["policy", "affinity"] = "policy"
+    diff_percent: Bounds | None = None
+    more_than: tuple[Selector, ...] = ()
+    than: Selector | None = None
+    at: tuple[str, ...] = ()
+    faster: bool = True
+    growth: tuple[int, int] | None = None
+    crowded: bool = True
+    lacking: str = ""
+
+    def __post_init__(self) -> None:
+        if sum((self.diff_percent is not None, bool(self.more_than), self.than is not None)) != 1:
+            raise ValueError(f"{self.of.workload}: exactly one of diff_percent, more_than, than")
+        if self.growth is not None and not (self.faster and self.than is not None and "workers" in self.at):
+            raise ValueError(f"{self.of.workload}: growth needs than, and workers among the axes at")
+
+    @property
+    def total(self) -> int:
+        """How many cells the paper has."""
+        return math.prod(size if isinstance(size, int) else len(size) for size in self.grid.values())
+
+    def cell(self, of: Axes, than: Axes | None = None) -> tuple[Scalar, ...] | None:
+        """The values on the axes of the grid: which cell of the paper this is. None: none of them."""
+        found: list[Scalar] = []
+        for name, values in self.grid.items():
+            value = than[name.removeprefix(THAN)] if than is not None and name.startswith(THAN) else of[name]
+            if isinstance(values, int):
+                found.append(value)
+                continue
+            fitting = [one for one in values if matches(value, one)]
+            if not fitting:
+                return None
+            found.append(fitting[0])
+        return tuple(found)
+
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        return (self.of, *self.more_than, *((self.than,) if self.than else ()))
+
+
+class Conclusion(_Data, frozen=True, kw_only=True):
+    """A sentence of a paper, in its words, which holds if all its parts do.
+
+    Of a `chain`, such as "slower, because launches are", no verdict is possible without one of its parts. Cells
+    `beside` are shown and decide nothing. Without parts `lacking` says why no run can show it.
+    """
+
+    number: int
+    text: str
+    parts: tuple[Part, ...] = ()
+    chain: bool = False
+    beside: tuple[Selector, ...] = ()
+    lacking: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.parts) == bool(self.lacking):
+            raise ValueError(f"conclusion {self.number}: either parts, or why it has none")
+
+
+class Published(_Data, frozen=True, kw_only=True):
+    """A published result on the host and in Docker; None where it is not given.
+
+    `bound_percent` is the most that |Diff%| may be. `cell` says what of a run stands beside it; None where no benchmark
+    measures it.
     """
 
     experiment: str
@@ -133,21 +164,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return (self.host - self.docker) / self.host * 100
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A way to place a training, `faster` than another, in `cells`: in some of those that were measured, all, or none.
-
-    Each cell is compared with those of the other way that are equal in the axes `at`, of which `workers` are ranks
-    without servers.
-    """
-
-    text: str
-    faster: Selector
-    than: Selector
-    cells: Literal["some", "all", "none"]
-    at: tuple[Literal["policy", "servers", "shard", "workers"], ...] = ()
-
-
-class PublishedTraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PublishedTraining(_Data, frozen=True, kw_only=True):
     """A published time of a training with parameter servers (s); `cell` says where it was placed."""
 
     machine: str
@@ -156,40 +173,38 @@ class PublishedTraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     cell: Selector
 
 
-class ProgramConclusion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sentence of a paper on host and container, and what a run must show for it.
+class PublishedPlace(_Data, frozen=True, kw_only=True):
+    """A side of a published ratio: `gpus` are workers, a server is not among them.
 
-    The Diff% of every one of `cells` lies between the two bounds of `diff_percent`, of which None is none; or it is
-    further from 0 than that of each of `more_than`. `needs`: all cells must show it, or most of them; of a `chain` all,
-    and without one of its links it cannot be told. Cells `beside` are shown and decide nothing. A conclusion on
-    trainings with parameter servers consists of `claims`. Without any `lacking` says why no run can show it.
+    `NCCL (MPICH)` is NCCL with the host's legs over MPICH.
     """
 
-    number: int
+    policy: str
+    library: str
+    gpus: int
+
+
+class PublishedFigure(PublishedPlace, frozen=True, kw_only=True):
+    """A published time of a collective."""
+
+    operation: str
+    seconds: float
+    note: str = ""
+
+
+class Ratio(_Data, frozen=True, kw_only=True):
+    """A published ratio of times: `of` over `over`."""
+
+    operation: str
     text: str
-    cells: tuple[Selector, ...] = ()
-    diff_percent: Bounds | None = None
-    more_than: tuple[Selector, ...] = ()
-    needs: Literal["all", "most", "chain"] = "all"
-    beside: tuple[Selector, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    lacking: str = ""
-
-    def __post_init__(self) -> None:
-        if sum((self.diff_percent is not None, bool(self.more_than), bool(self.claims), bool(self.lacking))) != 1:
-            raise ValueError(f"conclusion {self.number}: one of diff_percent, more_than, claims, lacking")
-        if bool(self.cells) == bool(self.claims or self.lacking):
-            raise ValueError(f"conclusion {self.number}: either cells, or claims, or why it has none")
-
-    @property
-    def selectors(self) -> tuple[Selector, ...]:
-        return (*self.cells, *self.more_than, *self.beside)
+    ratio: float
+    of: PublishedPlace
+    over: PublishedPlace
+    reading: str = ""
 
 
-class ProgramsPaper(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="about", tag="programs"
-):
-    """A paper on single machines: host against containers. `reading` are assumptions on what it does not say."""
+class Paper(_Data, frozen=True, kw_only=True):
+    """A paper. `reading` are assumptions on what it does not say; `figures` are times in seconds for `bytes` bytes."""
 
     reference: str
     title: str
@@ -198,19 +213,24 @@ class ProgramsPaper(
     setup: dict[str, str]
     reading: tuple[str, ...]
     unit: str
-    experiments: tuple[Published, ...]
-    conclusions: tuple[ProgramConclusion, ...]
+    conclusions: tuple[Conclusion, ...]
+    bytes: int = 0
+    figures: tuple[PublishedFigure, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    experiments: tuple[Published, ...] = ()
     training: tuple[PublishedTraining, ...] = ()
 
     @property
-    def workloads(self) -> tuple[str, ...]:
-        """The programs that its conclusions and figures are about, of those that collbench measures."""
-        selectors = [one for conclusion in self.conclusions for one in conclusion.selectors]
+    def parts(self) -> Iterator[Part]:
+        return (part for one in self.conclusions for part in one.parts)
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The workloads that are compared between host and container."""
+        selectors = [one for part in self.parts if part.than is None for one in part.selectors]
+        selectors += [one for conclusion in self.conclusions for one in conclusion.beside]
         selectors += [figure.cell for figure in self.experiments if figure.cell is not None]
         return tuple(dict.fromkeys(selector.workload for selector in selectors))
-
-
-Paper = CollectivesPaper | ProgramsPaper
 
 
 def decode(text: bytes) -> Paper:
@@ -220,7 +240,36 @@ def decode(text: bytes) -> Paper:
         RunReadError: not such a file.
     """
     try:
-        paper: Paper = msgspec.json.decode(text, type=Paper)
+        return msgspec.json.decode(text, type=Paper)
     except msgspec.DecodeError as error:
         raise RunReadError(f"the paper's figures cannot be read: {error}") from error
-    return paper
+
+
+def refuse_unknown(paper: Paper, known: Mapping[str, Collection[str]]) -> None:
+    """Refuse a workload or an axis that there is not; `known` are the axes of each workload, without derived ones.
+
+    Raises:
+        RunReadError: names the first, with the nearest that there is.
+    """
+    for workload, axes in _named(paper):
+        fitting = [name for name in known if matches(name, workload)]
+        if not fitting:
+            hint = nearest_and_all(workload, sorted(known))
+            raise RunReadError(f"paper {paper.reference}: there is no workload {workload}. {hint}")
+        there = set.intersection(*(set(known[name]) for name in fitting)).union(DERIVED, ("workload",))
+        for axis in axes:
+            if axis not in there:
+                hint = nearest_and_all(axis, sorted(there))
+                raise RunReadError(f"paper {paper.reference}: {workload} has no axis {axis}. {hint}")
+
+
+def _named(paper: Paper) -> Iterator[tuple[str, Iterable[str]]]:
+    """The workloads that a paper names, with axes of each."""
+    for part in paper.parts:
+        yield part.of.workload, (*part.at, *(name for name in part.grid if not name.startswith(THAN)))
+        if part.than is not None:
+            yield part.than.workload, [name.removeprefix(THAN) for name in part.grid if name.startswith(THAN)]
+    selectors = [one for part in paper.parts for one in part.selectors]
+    selectors += [one for conclusion in paper.conclusions for one in conclusion.beside]
+    selectors += [one.cell for one in (*paper.experiments, *paper.training) if one.cell is not None]
+    yield from ((one.workload, one.values) for one in selectors)

@@ -13,7 +13,6 @@ from collbench.analysis.models.step_costs import step_costs
 from collbench.analysis.models.steps import training_steps
 from collbench.analysis.observations import Observed
 from collbench.analysis.options import Question, questions
-from collbench.analysis.paper.reference import Paper
 from collbench.analysis.planned import compared as of_all_factors
 from collbench.analysis.planned import of_collectives, of_programs
 from collbench.report.advice.answer import answer as of_operation
@@ -34,7 +33,7 @@ from collbench.report.page.programs import cells_asked, programs
 from collbench.report.page.samples import StoredSamples
 from collbench.report.page.section import Section
 from collbench.report.page.strips import strips
-from collbench.report.paper import beside, tallies
+from collbench.report.paper import Beside
 from collbench.report.parameters import is_program
 from collbench.report.tables import Table
 from collbench.report.verdict import sentence
@@ -62,10 +61,9 @@ def chapter(
     margin: float,
     number: int = 0,
     figures: bool = True,
-    against: Paper | None = None,
     suite_of: Mapping[str, str] = MappingProxyType({}),
 ) -> Chapter:
-    """A run as a chapter; without `figures` for formats that have none; beside a paper's figures with `against`.
+    """A run as a chapter; without `figures` for formats that have none.
 
     `suite_of` names the suite of benchmarks that are installed here.
 
@@ -89,11 +87,6 @@ def chapter(
         measured = programs(observed, of_program, suite_of, margin, stored if figures else None, f"c{number}")
     sections = [*measured.sections, *sections]
     lines = (*measured.answer, *_cost_of_isolation(compared, margin), *answer(advices, bool(measured.answer)))
-    if against is not None:
-        conclusions, paper_tables = beside(observed, against, margin)
-        sections.insert(0, Section(f"Beside {against.reference}", tuple(conclusions), tuple(paper_tables)))
-        verdicts = tallies(observed, against, conclusions, margin)
-        lines = (f"Of the {len(conclusions)} conclusions of {against.reference}: {verdicts}.", *lines)
     sections += [_verdicts(name, of_factor) for name, of_factor in compared.items()]
     if guidelines := check(collectives, margin):
         sections.append(Section("Performance guidelines", tables=tuple(guideline_tables(guidelines))))
@@ -104,6 +97,12 @@ def chapter(
     title = observed.manifests[0].title or observed.name
     return Chapter(observed.name, title, lines, misleading(observed), tuple(sections), about(observed),
                    measured.picture or _picture(advices, margin, figures, number))  # fmt: skip
+
+
+def paper_chapter(reference: str, judged: Beside) -> Chapter:
+    """Runs that are judged together beside a paper, as a chapter before those of the runs."""
+    section = Section("Conclusions, the cells that decide them, and figures", tables=judged.tables)
+    return Chapter(", ".join(judged.runs), f"Beside {reference}", judged.answer, (), (section,))
 
 
 def _picture(advices: Sequence[Advised], margin: float, figures: bool, number: int) -> tuple[Figure, ...]:
