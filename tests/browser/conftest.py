@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from collbench.analysis.observations import observe
-from collbench.report.page.contents import chapter
+from collbench.report.page.contents import chapter, paper_chapter
 from collbench.report.page.render import html
-from collbench.report.paper import paper
+from collbench.report.paper import beside, paper
 from tests.processes import LIMIT, unmarked
 
 if TYPE_CHECKING:
@@ -52,10 +52,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of measured runs beside the 2021 paper, every kind of plot in it."""
-    chapters = [
-        chapter(observe(RESULTS / name), {}, 0.02, number, against=paper("choi2021") if "choi" in name else None)
-        for number, name in enumerate(("ladder", "choi2021-cpu", "demo-openmpi"))
-    ]
+    runs = [observe(RESULTS / name) for name in ("ladder", "choi2021-cpu", "demo-openmpi")]
+    chapters = [chapter(run, {}, 0.02, number) for number, run in enumerate(runs)]
+    chapters += [paper_chapter("choi2021", one) for one in beside(runs[1:2], paper("choi2021"))]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html(chapters), encoding="utf-8")
     return path

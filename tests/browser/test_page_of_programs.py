@@ -9,9 +9,9 @@ import pytest
 
 from collbench import workloads
 from collbench.analysis.observations import observe
-from collbench.report.page.contents import chapter
+from collbench.report.page.contents import chapter, paper_chapter
 from collbench.report.page.render import html
-from collbench.report.paper import paper
+from collbench.report.paper import beside, paper
 from tests.browser.conftest import RESULTS, opened
 from tests.browser.test_page import COLOURS, HIDDEN, HINTS, MARKS, Scheme
 
@@ -30,10 +30,9 @@ FIRST = """() => {
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Measured runs on the host and in a container, one of them beside its paper."""
     suite_of = {name: suite for suite, names in workloads.suites().items() for name in names}
-    chapters = [
-        chapter(observe(RESULTS / name), {}, 0.02, number, against=against, suite_of=suite_of)
-        for number, (name, against) in enumerate((("xu2017-cpu-io", paper("xu2017")), ("zhao2018-sysbench", None)))
-    ]
+    runs = [observe(RESULTS / name) for name in ("xu2017-cpu-io", "zhao2018-sysbench")]
+    chapters = [chapter(run, {}, 0.02, number, suite_of=suite_of) for number, run in enumerate(runs)]
+    chapters += [paper_chapter("xu2017", one) for one in beside(runs[:1], paper("xu2017"))]
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html(chapters), encoding="utf-8")
     return path

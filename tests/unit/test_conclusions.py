@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.made_runs import Entry, experiment, image, library, made_case, spread, write_run
 
@@ -67,9 +68,17 @@ def test_a_world_like_the_papers_confirms_all_five(tmp_path: Path) -> None:
 
 
 def test_one_rank_in_one_container_is_no_evidence_on_placement(tmp_path: Path) -> None:
+    """Neither as the paper's cells are, nor if it had all-reduce of one GPU among them."""
     alone = {("allreduce", policy, name, 1): 2.0 for policy in ("multi", "single") for name in LIBRARIES}
-    found = judged(tmp_path / "run", the_papers_world() | alone)
-    assert found[1].finding == "confirmed" and len(found[1].evidence) == 2 * 4 * 4 + 4 * 3
+    run = measured(tmp_path / "run", the_papers_world() | alone)
+    published = paper("choi2021")
+    every, reduced = published.conclusions[0].parts
+    wider = msgspec.structs.replace(reduced, grid=reduced.grid | {"workers": (1, 2, 3, 4)})
+    first = msgspec.structs.replace(published.conclusions[0], parts=(every, wider))
+    for conclusion, total in ((published.conclusions[0], 12), (first, 16)):
+        asked = msgspec.structs.replace(published, conclusions=(conclusion,))
+        (one,) = judge(asked, kinds_of([run], asked)[0])
+        assert (one.parts[1].support, one.parts[1].against, one.parts[1].total) == (12, 0, total)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collbench.analysis.observations import observe
 from collbench.report.more_launches import what_tells
 from collbench.report.page.contents import Chapter, chapter
 from collbench.report.page.render import first_sentence
-from collbench.report.paper import paper, tallies
+from collbench.report.paper import beside, paper
 from collbench.schema.case import Case
 
 PLACES = {("host", None): 10.0, ("single", "ipc"): 15.0, ("single", "strict"): 20.0}
@@ -59,12 +59,11 @@ def test_conclusions_of_a_paper_are_counted_at_every_step(tmp_path: Path) -> Non
     sides = (image("openmpi", libraries=(library(),)),)
     known = experiment(("openmpi",), images=sides, environments=sides)
     observed = observe(write_run(tmp_path / "run", cells, experiment=known))
-    published = paper("choi2021")
-    said = tallies(observed, published, [])
-    assert said == ("at step strict 1 undecided, 4 not measurable here; at step ipc 1 refuted, 4 not measurable here")
-    found = chapter(observed, {}, 0.02, figures=False, against=published)
-    assert found.answer[0] == f"Of the 5 conclusions of choi2021: {said}."
-    tables = [table for section in found.sections for table in section.tables]
+    (shown,) = beside([observed], paper("choi2021"))
+    strict, ipc = shown.answer
+    assert "step strict: 1 undecided, 4 not measurable here" in strict
+    assert "step ipc: 1 refuted, 4 not measurable here" in ipc
+    tables = shown.tables
     texts = [cell for table in tables for row in (table.columns, *table.rows) for cell in row]
     assert any("ps_bcast, 1 worker: " in text for text in texts) and "1 worker" in texts
     assert not any("1 GPU:" in text for text in texts)

@@ -11,7 +11,7 @@ from collbench.analysis.compare import MARGIN
 from collbench.analysis.observations import Observed
 from collbench.analysis.paper.cells import Apart, Kind, judged_together, kinds_of
 from collbench.analysis.paper.judge import FINDINGS, Evidence, Judgement, PartVerdict, judge
-from collbench.analysis.paper.reference import Bounds, Paper, Scalar, Selector, decode
+from collbench.analysis.paper.reference import Paper, Scalar, Selector, decode
 from collbench.errors import RequestError
 from collbench.report.cells import cautions, times
 from collbench.report.comparison import of_launches
@@ -75,50 +75,34 @@ def beside(runs: Sequence[Observed], published: Paper, margin: float = MARGIN) -
 def _beside(runs: Sequence[Observed], published: Paper, margin: float, apart: tuple[str, ...]) -> Beside:
     kinds = kinds_of(runs, published)
     judged = [judge(published, kind, margin) for kind in kinds]
-    if not any(map(_has_anything, kinds)):
+    if not any(kind.beside_host or kind.items or kind.refused for kind in kinds):
         raise RequestError(_nothing(runs, published))
-    several = len(runs) > 1
-    answer, tables = [], []
+    answer: list[str] = []
+    tables: list[Table] = []
     for number, (kind, verdicts) in enumerate(zip(kinds, judged, strict=True)):
-        shown = [one for one in verdicts if not number or one.evidence]
         title = f" at {kind.title}" if kind.title else ""
-        answer.append(
-            f"Of the {len(published.conclusions)} conclusions of {published.reference}{title}: {tally(shown)}."
-        )
-        tables.append(_conclusions(published, kind, shown))
-    for kind, verdicts in zip(kinds, judged, strict=True):
-        if any(one.evidence for one in verdicts):
-            tables.append(_evidence(published, kind, verdicts, several))
+        numbers = Counter(one.finding for one in verdicts)
+        tally = ", ".join(f"{numbers[finding]} {finding}" for finding in FINDINGS if numbers[finding])
+        answer.append(f"Of the {len(published.conclusions)} conclusions of {published.reference}{title}: {tally}.")
+        tables.append(_conclusions(published, kind, [one for one in verdicts if not number or one.evidence]))
+    tables += [_evidence(published, *of_kind, len(runs) > 1) for of_kind in zip(kinds, judged, strict=True)]
+    tables = [table for table in tables if table.rows]
     tables += figures(published, kinds)
     tables.append(Table(f"assumptions about {published.reference}", (), (), published.reading))
     return Beside(tuple(run.name for run in runs), (*answer, *apart), tuple(tables))
 
 
-def _has_anything(kind: Kind) -> bool:
-    return bool(kind.beside_host or kind.items or kind.refused)
-
-
 def _nothing(runs: Sequence[Observed], published: Paper) -> str:
-    named = [one.workload for part in published.parts for one in part.selectors]
-    *more, last = dict.fromkeys([*published.programs, *named])
-    needs = f"{', '.join(more)} or {last}" if more else last
-    places = "under the policies single or multi"
-    if published.programs:
-        places = 'on the host and in a container, as collbench launch measures them under policies = ["host", "multi"]'
-    names = ", ".join(run.name for run in runs)
-    return f"{names}: nothing to compare with {published.reference}, which needs {needs} {places}."
+    needs = ", ".join(dict.fromkeys(one.workload for part in published.parts for one in part.selectors))
+    places = "on the host and in a container" if published.programs else "under the policies single and multi"
+    return (f"{', '.join(run.name for run in runs)}: nothing to compare with {published.reference}, which needs one of "
+            f"{needs} {places}.")  # fmt: skip
 
 
 def _apart(apart: Apart) -> str:
     first, second = apart.runs
     return (f"{first} and {second} are judged apart: both measured {cell_text(apart.case)}, on different machines "
             f"({apart.machines[0]}; {apart.machines[1]}).")  # fmt: skip
-
-
-def tally(judged: Iterable[Judgement]) -> str:
-    """`2 confirmed, 1 undecided`: how many conclusions have which verdict."""
-    numbers = Counter(one.finding for one in judged)
-    return ", ".join(f"{numbers[finding]} {finding}" for finding in FINDINGS if numbers[finding])
 
 
 def decidable(published: Paper, judged: Sequence[Judgement]) -> list[str]:
@@ -204,8 +188,8 @@ def _missing(part: PartVerdict) -> str:
 
 def _selected(selector: Selector) -> str:
     """`parameter_server with policy single, shard variable`."""
-    single = {name: value for name, value in selector.values.items() if not isinstance(value, tuple)}
-    values = ", ".join(_values(name, (value,)) for name, value in single.items())
+    several = {name: value if isinstance(value, tuple) else (value,) for name, value in selector.values.items()}
+    values = ", ".join(_values(name, some) for name, some in several.items() if len(some) <= _MOST_NAMED)
     return f"{selector.workload} with {values}" if values else selector.workload
 
 
@@ -262,31 +246,26 @@ def _cell(one: Evidence) -> str:
 def _reason(one: Evidence) -> str:
     """Why a cell has its finding, in words."""
     if one.reason == "interval" and one.bounds is not None:
-        share = {"confirmed": "the whole", "refuted": "no part of the"}.get(one.finding or "", "a part of the")
-        return f"{share} interval lies {_bounds(one.bounds)}"
+        share = {"confirmed": "the whole", "refuted": "no part of the"}.get(str(one.finding), "a part of the")
+        low, high = ("" if end is None else f"{end:g}" for end in one.bounds)
+        bounds = f"within {low} .. {high}" if low and high else f"above {low}" if low else f"below {high}"
+        return f"{share} interval lies {bounds} %"
     if one.reason == "references":
-        return {"confirmed": "more affected than all that it is compared with",
-                "refuted": "less affected than what it is compared with"}.get(
-                    one.finding or "", "its interval overlaps that of what it is compared with")  # fmt: skip
+        affected = {"confirmed": "more affected than all of", "refuted": "less affected than some of"}
+        return f"{affected.get(str(one.finding), 'its interval overlaps those of')} what it is compared with"
     if one.reason == "devices":
         return f"not known to be one device: {one.detail[0]} on the host, {one.detail[1]} in containers"
     if one.reason == "verdict" and one.comparison is not None:
         return one.comparison.verdict
-    return _REASONS.get(one.reason, "; ".join(one.detail) if one.reason in ("not comparable", "few launches") else "")
+    return _REASONS.get(one.reason, "; ".join(one.detail))
 
 
+#: Reasons that need no more than their name; of the others the detail says it.
 _REASONS = {
     "unknown references": "not all that it is compared with is known",
     "not in turns": "host and container were not measured in turns",
     "crowded": "more ranks than cores",
 }
-
-
-def _bounds(bounds: Bounds) -> str:
-    low, high = bounds
-    if low is None:
-        return f"below {high:g} %"
-    return f"above {low:g} %" if high is None else f"within {low:g} .. {high:g} %"
 
 
 def _notes(kind: Kind) -> Iterator[str]:

@@ -8,7 +8,7 @@ from statistics import median
 from collbench.analysis.compare import Comparison, compare
 from collbench.analysis.estimate import Estimate, centre
 from collbench.analysis.pair import Pair
-from collbench.analysis.paper.cells import PARAMETER_SERVER, Item, Kind, other_device, workers
+from collbench.analysis.paper.cells import PARAMETER_SERVER, Item, Kind, other_device
 from collbench.analysis.paper.judge import diff_percent
 from collbench.analysis.paper.reference import Paper, Published, PublishedTraining, Ratio, Selector
 from collbench.report.cells import times
@@ -206,11 +206,12 @@ def _trainings(published: Paper, items: Sequence[Item]) -> Table:
     """A row for each cell of the runs, then for what only the paper measured."""
     machines = tuple(dict.fromkeys(one.machine for one in published.training))
     rows = []
-    for item in sorted(items, key=_order):
+    for item in sorted(items, key=lambda one: (one["servers"], one["shard"] != "variable", one["workers"], one.name)):
         theirs = {one.machine: _of_paper(one, published) for one in published.training
                   if one.cell.takes(item) and one.workers == item["workers"]}  # fmt: skip
         beside = tuple(theirs.get(machine, "") for machine in machines)
-        rows.append((*_place(item.case), *beside, _time(item, items)))
+        place = (str(item["servers"]), str(item["workers"]), item.case.where.text, str(item["shard"]))
+        rows.append((*place, *beside, _time(item, items)))
     for one in published.training:
         if not any(one.cell.takes(item) and one.workers == item["workers"] for item in items):
             beside = tuple(_of_paper(one, published) if one.machine == machine else "" for machine in machines)
@@ -222,24 +223,17 @@ def _trainings(published: Paper, items: Sequence[Item]) -> Table:
 
 
 def _time(item: Item, items: Sequence[Item]) -> str:
-    """`2.39 s, 2.70`: the time, and its ratio to that of one process in one container of the same run."""
+    """`2.39 s, 2.70 (2.42 .. 3.07)`: the time, and its ratio to that of one process in one container of its run."""
     if item.cell is None or not item.cell.medians:
         return "not measured"
-    here = centre(item.cell.medians).value
-    of_one = [one.cell for one in items if one is not item and one.run == item.run and one["policy"] == "multi"
-              and (one["servers"], one["shard"], one["isolation"]) == (0, "variable", item["isolation"])]  # fmt: skip
-    alone = of_one[0] if of_one else None
-    ratio = f", {here / centre(alone.medians).value:.2f}" if alone is not None and alone.medians else ""
-    return f"{format_duration(here)}{ratio}"
-
-
-def _order(item: Item) -> tuple[object, ...]:
-    case = item.case
-    return (case["servers"], case["shard"] != "variable", item["workers"], case.where.text, item.run)
-
-
-def _place(case: Case) -> tuple[str, ...]:
-    return (str(case["servers"]), str(workers(case)), case.where.text, str(case["shard"]))
+    here = format_duration(centre(item.cell.medians).value)
+    axes = (item.run, "multi", 0, "variable", item["isolation"])
+    for one in items:
+        alone = (one.run, one["policy"], one["servers"], one["shard"], one["isolation"]) == axes
+        if alone and one is not item and one.cell is not None:
+            (ratio,) = compare([Pair(one.cell, item.cell, one.name, item.name)], in_blocks=item.in_blocks)
+            return f"{here}, {percent(ratio.ratio)}"
+    return here
 
 
 def _of_paper(figure: PublishedTraining, published: Paper) -> str:

@@ -217,14 +217,11 @@ def _order(where: Where) -> tuple[object, ...]:
 def _by_storage(compared: Sequence[Compared]) -> Iterator[tuple[str | None, list[Compared]]]:
     """By storage, in the order of the axis; what needs no files belongs to the first."""
     storages = {one.comparison.pair.other.case.where.storage for one in compared}
-    known = sorted((one for one in storages if one is not None), key=_storage_order)
+    order = {name: number for number, name in enumerate(STORAGES)}
+    known = sorted((one for one in storages if one is not None), key=lambda one: (order.get(one, len(order)), one))
     for number, storage in enumerate(known or [None]):
         wanted = {storage, None} if number == 0 else {storage}
         yield storage, [one for one in compared if one.comparison.pair.other.case.where.storage in wanted]
-
-
-def _storage_order(storage: str) -> tuple[int, str]:
-    return (STORAGES.index(storage) if storage in STORAGES else len(STORAGES), storage)
 
 
 def other_device(pair: Pair) -> tuple[str, str] | None:

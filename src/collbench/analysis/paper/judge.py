@@ -105,9 +105,7 @@ class Judgement:
 
     @property
     def can_refute(self) -> bool:
-        """Where a part cannot be shown, nothing is said of the others."""
-        possible = not any(part.part.lacking for part in self.parts)
-        return possible and any(part.can_refute for part in self.parts)
+        return any(part.can_refute for part in self.parts) and not any(part.part.lacking for part in self.parts)
 
 
 def decide(support: int, against: int, total: int, needs: Needs) -> Finding:

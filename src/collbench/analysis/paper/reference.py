@@ -271,5 +271,6 @@ def _named(paper: Paper) -> Iterator[tuple[str, Iterable[str]]]:
             yield part.than.workload, [name.removeprefix(THAN) for name in part.grid if name.startswith(THAN)]
     selectors = [one for part in paper.parts for one in part.selectors]
     selectors += [one for conclusion in paper.conclusions for one in conclusion.beside]
-    selectors += [one.cell for one in (*paper.experiments, *paper.training) if one.cell is not None]
+    selectors += [one.cell for one in paper.experiments if one.cell is not None]
+    selectors += [one.cell for one in paper.training]
     yield from ((one.workload, one.values) for one in selectors)
