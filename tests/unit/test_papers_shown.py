@@ -250,6 +250,9 @@ PLANS = {
     "xu2017-gpu": ({3}, {3}),
     "train": ({8, 9}, {8, 9}),
     "choi2021-cpu": (set(), {1}),
+    "choi2021": (set(), {1}),
+    "choi2021-gpu": ({1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}),
+    "gpu-affinity": ({4}, {3, 4}),
     "zhao2018-ps": (set(), {5, 6}),
     "zhao2018-sysbench": ({1, 2}, {1, 2}),
     "siddaramanna2018-cpu": (set(), {1}),
@@ -257,14 +260,14 @@ PLANS = {
 }
 
 
-MACHINE = Topology(tuple(map(Core, range(2))))
-WITH_GPUS = Topology(tuple(map(Core, range(32))), tuple(TopologyGpu(f"GPU-{letter}") for letter in "abcd"))
+CORES = tuple(Core(number, node=number % 2) for number in range(32))
+MACHINE = Topology(CORES, tuple(TopologyGpu(f"GPU-{letter}", node=0) for letter in "abcd"))
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_says_what_it_can_decide_of_its_paper(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     plan = load_launch_plan(find_plan(name))
-    expanded = expand(plan, lambda _: MACHINE if plan.device == "cpu" else WITH_GPUS)
+    expanded = expand(plan, lambda _: MACHINE)
     found = of_paper(expanded)
     assert found is not None and found[0].reference == plan.paper
     confirms = {one.conclusion.number for one in found[1] if one.can_confirm}
