@@ -218,7 +218,7 @@ def test_an_environment_that_does_not_say_is_refused(
         probe(Path("/mine"))
     assert said in str(caught.value)
     assert str(caught.value).startswith("environment /mine: ")
-    assert str(caught.value).endswith(". Install collbench of this version there.")
+    assert "/bin/pip install " in str(caught.value)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file"), subprocess.TimeoutExpired("python", 60.0)])

@@ -177,6 +177,7 @@ def test_a_context_of_a_dockerfile_alone() -> None:
 )  # fmt: skip
 def test_labels_say_what_an_image_holds(held: Contents, more: dict[str, str]) -> None:
     own = {"collbench.version": held.collbench, "collbench.python": "3.11", "collbench.native": "yes"}
+    own["collbench.sources"] = held.sources
     assert images.labels_of(held) == own | more
 
 

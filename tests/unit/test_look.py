@@ -15,6 +15,7 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.expansion import expand
 from collbench.launch.probe import Contents
+from collbench.launch.probed import contents_in
 from collbench.launch.stacks import Stacks, look_at, refuse_missing, stack_of
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
@@ -70,6 +71,16 @@ def test_the_host_is_asked_last_for_what_the_images_hold() -> None:
     looked(fake, host)
     assert fake.asked == [({"single"}, {})]
     assert host.asked == [({"host"}, {"openmpi": "openmpi", "mpich": "mpich"})]
+
+
+@pytest.mark.parametrize("fields", [{"sources": "0" * 64}, {"sources": ""}, {"collbench": "0.0.1"}])
+def test_clusters_too_refuse_an_image_with_other_code(fields: dict[str, Any]) -> None:
+    """Kubernetes and Slurm, before the first launch: it might not be able to read the plan."""
+    printed = msgspec.json.encode(held("openmpi", **fields)).decode()
+    with pytest.raises(ImageMissing, match=r"0\.0\.1|sources"):
+        contents_in(["a line", printed], "image openmpi", "openmpi", {}, PLAN)
+    same = msgspec.json.encode(held("openmpi")).decode()
+    assert contents_in([same], "image openmpi", "openmpi", {}, PLAN) == held("openmpi")
 
 
 def test_what_the_first_engine_found_in_an_image_counts() -> None:

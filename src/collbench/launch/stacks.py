@@ -101,7 +101,7 @@ def _image(name: str, look: Look, variables: Mapping[str, str]) -> Image:
     found = {variable: value for variable, value in contents.environment.items() if variable not in OF_EVERY_RANK}
     return Image(
         name=name, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
-        libraries=contents.libraries, packages=contents.packages,
+        libraries=contents.libraries, packages=contents.packages, sources=contents.sources,
         environment=facts.environment(backends.variables(), {**found, **variables}),
     )  # fmt: skip
 

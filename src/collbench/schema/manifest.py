@@ -93,7 +93,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
     `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
-    the variables that its ranks find, of those that a manifest may hold; None: written before schema 9.
+    the variables that its ranks find, of those that a manifest may hold; None: written before schema 9. `sources` is
+    the SHA-256 of the code of collbench that measures there; None: written before schema 10.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     libraries: tuple[Library, ...] = ()
     packages: dict[str, str] = {}
     environment: dict[str, str] | None = None
+    sources: str | None = None
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

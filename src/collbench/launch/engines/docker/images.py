@@ -133,6 +133,7 @@ def _labelled(engine: Docker, name: str, dockerfile: Path, draft: str, recipe: R
 def labels_of(contents: Contents) -> dict[str, str]:
     """What an image holds, as labels."""
     labels = {"collbench.version": contents.collbench, "collbench.python": contents.python}
+    labels["collbench.sources"] = contents.sources
     labels["collbench.native"] = "yes" if contents.native else "no"
     if contents.libraries and contents.vendor not in ("torch", ""):  # one MPI per image
         labels["collbench.mpi"] = f"{contents.libraries[0].name} {contents.libraries[0].version}"
