@@ -61,6 +61,14 @@ def looked(fake: Says, host: Says, plan: LaunchPlan = PLAN) -> Stacks:
     return look_at(expanded, sessions)
 
 
+def look_at_containers(fake: Says) -> Stacks:
+    """Of a plan without the host."""
+    plan = msgspec.structs.replace(PLAN, policies=("single",))
+    expanded = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
+    sessions: Any = {"fake": fake}
+    return look_at(expanded, sessions)
+
+
 def both() -> tuple[Says, Says]:
     inside = Says({"openmpi": image("openmpi", python="3.12"), "mpich": image("mpich")}, ("no memlock",))
     return inside, Says({name: beside(name) for name in ("openmpi", "mpich")}, ("a remark",))
@@ -109,12 +117,20 @@ def test_differences_come_before_what_engines_cannot_give() -> None:
     )  # fmt: skip
 
 
+def test_ranks_with_another_priority_on_the_host_are_refused_before_the_first_launch() -> None:
+    """They inherit that of the launcher, which containers do not have."""
+    fake, host = both()
+    for looks, priority in ((fake.looks, "nice 0, other"), (host.looks, "nice 19, other")):
+        for look in looks.values():
+            object.__setattr__(look, "contents", msgspec.structs.replace(look.contents, priority=priority))
+    with pytest.raises(PlanError, match="nice 19"):
+        looked(fake, host)
+    assert look_at_containers(fake).differences == ("no memlock",)
+
+
 def test_without_the_host_nothing_differs() -> None:
     fake, _ = both()
-    plan = msgspec.structs.replace(PLAN, policies=("single",))
-    expanded = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
-    sessions: Any = {"fake": fake}
-    found = look_at(expanded, sessions)
+    found = look_at_containers(fake)
     assert (found.environments, found.differences) == ((), ("no memlock",))
     assert len(found.images) == 2
 

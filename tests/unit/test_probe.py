@@ -24,6 +24,7 @@ from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch import probe
 from collbench.launch.probe import MEASURING, Build, Contents, contents, source_files, sources
 from collbench.launch.shipped import PACKAGE
+from collbench.machine.confinement import priority
 from collbench.run.describe import packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
@@ -97,7 +98,7 @@ def test_where_there_is_nothing() -> None:
     assert contents() == Contents(
         collbench=collbench.__version__, python=sys.version.split()[0], vendor="", libraries=(), native=False,
         packages={"numpy": "2", "cupy-cuda12x": "14"}, missing={"mpi": "no MPI"}, cuda="12", build=None, schema=SCHEMA,
-        sources=sources(), backends=("mpi", "torch-gloo"),
+        sources=sources(), priority=priority(), backends=("mpi", "torch-gloo"),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, versi
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
+from collbench.machine.confinement import priority
 from collbench.run.describe import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
@@ -78,7 +79,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     CUDA that torch or CuPy is made for. `schema` is that of the records which are written there, and `sources` the hash
     of the code that measures; 0 and empty: an older collbench, which does not say it. Of the benchmarks asked about,
     with their choices (`workloads.uses`), `libraries` has what they start, and `missing_benchmarks` why one cannot be
-    measured there. `environment` are the variables there that change what is measured.
+    measured there. `environment` are the variables there that change what is measured. `priority` is that of a process
+    there (`machine.confinement.priority`).
     """
 
     collbench: str
@@ -92,6 +94,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     build: Build | None = None
     schema: int = 0
     sources: str = ""
+    priority: str = ""
     backends: tuple[str, ...] = ()
     missing_benchmarks: dict[str, str] = {}
     environment: dict[str, str] = {}
@@ -140,6 +143,7 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
         schema=SCHEMA,
         sources=sources(),
+        priority=priority(),
         backends=backends.names(),
         missing_benchmarks=missing,
         environment=facts.environment(backends.variables()),

@@ -55,7 +55,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
 
     `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time. `cache` is the
-    size of the last-level cache.
+    size of the last-level cache. `priority` is that of the process that describes it, as in `Confinement`.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     clock_step: Time | None = None
     gpus: tuple[Gpu, ...] = ()
     cache: Size | None = None
+    priority: str | None = None
     disks: tuple[Disk, ...] = ()
 
 
