@@ -55,12 +55,23 @@ def test_the_command_of_a_build_says_it_all() -> None:
 
 def test_a_dockerfile_without_cuda_refuses_one(tmp_path: Path) -> None:
     file = tmp_path / "own.Dockerfile"
-    file.write_text("ARG CUDAX\nFROM x\n")
+    file.write_text("ARG BASE=x\nARG CUDAX\nFROM x\n")
     with pytest.raises(
         RequestError, match=r"--cuda 12: own\.Dockerfile has no argument CUDA\. Remove --cuda for this image"
     ):
         images.prepare(str(file), Recipe(cuda="12"))
     assert images.prepare(str(file), Recipe()).arguments == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"FROM collbench/openmpi\nRUN true\n", b"# ARG BASE=debian\nFROM x\n", b"ARG BASE=\xff\n", b"ARG BASE=\n"],
+)
+def test_a_dockerfile_that_names_no_base_is_refused_before_it_is_built(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "own.Dockerfile"
+    file.write_bytes(content)
+    with pytest.raises(RequestError, match=r"own\.Dockerfile"):
+        images.prepare(str(file), Recipe())
 
 
 def test_a_layer_is_put_on_the_image_that_is_there() -> None:
