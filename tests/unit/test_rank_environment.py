@@ -103,7 +103,9 @@ def made_world(cell: LaunchCell, placement: Placement, stack: Stack) -> WorldSpe
     return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, folders_in(Path("/folder")), (1000, 1000))
 
 
-@pytest.mark.parametrize("name", ["OMPI_MCA_coll", "OMPI_MCA_btl_sm_backing_directory", "OMP_NUM_THREADS"])
+@pytest.mark.parametrize(
+    "name", ["OMPI_MCA_coll", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_base_verbose", "OMP_NUM_THREADS"]
+)
 def test_the_variables_of_a_plan_win_against_those_of_library_and_launcher(name: str) -> None:
     cell = LaunchCell("openmpi", "packed:2", "net", 4)
     plain = Stack(OPENMPI, "x")
