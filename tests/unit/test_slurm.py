@@ -259,7 +259,7 @@ def test_a_line_without_an_end_is_cut_where_the_log_cuts_it(programs: Path, tmp_
         assert step.code is None
         (tmp_path / f"log-{number}").write_text("x" * 5000 + "\ny")
         (tmp_path / f"code-{number}").write_text("0\n")
-        assert (step.code, [len(line) for line in log.lines]) == (0, [kept, 1])
+        assert [step.code, *map(len, log.lines)] == [0, kept, 1]
 
 
 def test_a_job_that_does_not_end_is_cancelled(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
