@@ -13,13 +13,14 @@ import msgspec
 import pytest
 from tests.unit.made_engine import MadeEngine, made_engine
 
+from collbench.cli import cli
 from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch.engines.docker import image_store, images
 from collbench.launch.engines.docker.build_context import Recipe, only, pack
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved, inspect, labelled, resolve, run_once
 from collbench.launch.engines.fake import contents
-from collbench.launch.probe import Build, Contents
+from collbench.launch.probe import Build, Contents, sources
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stopping import Stopping
 from collbench.schema.manifest import Library
@@ -289,6 +290,15 @@ def test_images_are_listed_by_their_tags(tmp_path: Path) -> None:
         ]
         assert json.loads(query(made.asked[-1][1])["filters"]) == {"label": ["collbench.image"]}
         assert len(labelled(Docker(made.host), "x")) == 3
+
+
+def test_the_list_says_which_images_have_other_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {"new": {"collbench.sources": sources()}, "old": {"collbench.sources": "0" * 64}, "older": {}}
+    there = [{"Id": f"sha256:{name}", "RepoTags": [name], "Labels": label} for name, label in labels.items()]
+    with made_engine(tmp_path, lambda method, path: (200, there) if path.startswith("/images/json") else None) as made:
+        cli(["image", "list", "--docker-host", made.host], standalone_mode=False)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(row[0], row[2]) for row in rows] == [("new", "as"), ("old", "other:"), ("older", "other:")]
 
 
 def test_an_image_is_known_by_its_id_or_missing(tmp_path: Path) -> None:
