@@ -112,6 +112,7 @@ def test_the_variables_of_a_plan_win_against_those_of_library_and_launcher(name:
     assert variables(cell, placed(cell), plain)[name] != "chosen"
     of_plan = replace(plain, given=Given({name: "chosen"}))
     assert variables(cell, placed(cell), of_plan)[name] == "chosen"
+    assert not any(note.startswith(f"{name}=") for note in notes(cell, placed(cell), of_plan))
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,11 @@ def hides_peers(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
 
 def notes(cell: LaunchCell, placement: Placement, stack: Stack) -> tuple[str, ...]:
     """What a reader of this cell's numbers must know."""
-    workarounds = [f"{name}={value}, because {reason}" for name, value, reason in _workarounds(cell, placement, stack)]
+    workarounds = [
+        f"{name}={value}, because {reason}"
+        for name, value, reason in _workarounds(cell, placement, stack)
+        if name not in stack.given.variables  # that of the plan is in force
+    ]
     if refuses_cma(cell, placement, stack):
         calls = " and ".join(sorted(stack.refused, reverse=True))
         workarounds.insert(0, f"{calls} refused at this step: {stack.starter.vendor} copies twice")
