@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
 from pathlib import Path
 
+import docker.errors
 import pytest
 
 from collbench.errors import ImageMissing
@@ -19,7 +21,7 @@ from collbench.schema.launch_plan import load_launch_plan
 from collbench.schema.record import Record
 from collbench.schema.store import Run, read_run
 from tests.containers.conftest import Launch, Started, ended, skip_or_fail
-from tests.containers.worlds import LADDER
+from tests.containers.worlds import LADDER, LONG, wait_for
 
 
 def by_step(run: Run) -> dict[tuple[str, str | None], list[Record]]:
@@ -159,6 +161,41 @@ def test_a_parameter_server_has_a_container_of_its_own(clean: Started, launch: L
         ("bcast", "single"): ("c0", "c1"),
         ("bcast", "packed:2"): ("c0", "c0"),
     }
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("image", ["openmpi", "mpich"])
+@pytest.mark.parametrize("step", ["net", "files"])
+def test_no_rank_shares_memory_with_one_of_another_container_by_accident(
+    clean: Started, launch: Launch, tmp_path: Path, image: str, step: str
+) -> None:
+    """Every container has the segments of its own two ranks alone, though all have one hostname and one /dev/shm."""
+    plan = LONG.format(image=image, step=step, launches=1).replace('"single"', '"packed:2"').replace("10s", "5s")
+    plan = plan.replace('"16", "32", "64", "128", "256"', '"128K"')
+    process = launch(plan + "ranks = [4]\noversubscribe = true\n")
+    segments = wait_for(lambda: mapped_segments(clean)) if image == "openmpi" else []
+    code, out, err = ended(process)
+    assert code == 0, (out, err)
+    records = read_run(tmp_path / "run").records
+    assert [(one.status, one.check.wrong if one.check else None) for one in records] == [("ok", 0)] * 2
+    if image == "openmpi":
+        assert [len(one) for one in segments] == [2, 2]
+        assert not segments[0] & segments[1]
+
+
+def mapped_segments(started: Started) -> list[set[tuple[str, str]]]:
+    """By container, (device, number) of the segments of Open MPI that its ranks have mapped, once both have two."""
+    found: list[set[tuple[str, str]]] = []
+    api = started.engine.client.api
+    for container in sorted(started.containers(), key=lambda one: str(one["Names"])):
+        if container["Names"][0].endswith(("c0", "c1")):
+            segments: set[tuple[str, str]] = set()
+            with contextlib.suppress(OSError, docker.errors.APIError):  # what ends meanwhile
+                for row in api.top(container["Id"], ps_args="-eo pid,args")["Processes"]:
+                    maps = Path(f"/proc/{row[0]}/maps").read_text(encoding="utf-8", errors="replace")
+                    segments |= {tuple(line.split()[3:5]) for line in maps.splitlines() if "sm_segment" in line}  # type: ignore[misc]
+            found.append(segments)
+    return found if len(found) == 2 and all(len(one) >= 2 for one in found) else []
 
 
 @pytest.mark.docker

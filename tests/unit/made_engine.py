@@ -14,7 +14,7 @@ from typing import Any
 
 VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "Components": [{"Name": "Engine"}]}
 
-#: Answers a request: (method, path without the API's version) -> status and JSON, or None for `VERSION` and `OK`.
+#: Answers a request: (method, path without the API's version) -> status and JSON (or its bytes); None: `VERSION`, `OK`.
 Answer = Callable[[str, str], tuple[int, Any] | None]
 
 
@@ -48,7 +48,8 @@ def made_engine(folder: Path, answer: Answer) -> Iterator[MadeEngine]:
             path = self.path[len("/v1.41") :] if self.path.startswith("/v1.41") else self.path
             made.asked.append((self.command, path))
             status, found = answer(self.command, path) or (200, VERSION if path == "/version" else "OK")
-            body = json.dumps(found).encode() if found is not None or status != 204 else b""
+            body = found if isinstance(found, bytes) else json.dumps(found).encode()
+            body = b"" if found is None and status == 204 else body
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

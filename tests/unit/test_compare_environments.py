@@ -181,3 +181,17 @@ def test_a_machine_of_more_bytes_is_refused(tmp_path: Path, field: str) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RunReadError, match=field):
         observe(run)
+
+
+@pytest.mark.parametrize(("base", "refused"), [("nice 0, other", True), ("nice 19, other", False), (None, False)])
+def test_another_priority_is_refused_where_both_runs_know_theirs(
+    tmp_path: Path, base: str | None, refused: bool
+) -> None:
+    first = observe(write_run(tmp_path / "base", {made_case(): TIMES}, hosts=(host(priority=base),)))
+    second = observe(write_run(tmp_path / "other", {made_case(): TIMES}, hosts=(host(priority="nice 19, other"),)))
+    if not refused:
+        assert len(across(first, second, None, NOTHING)) == 1
+        return
+    with pytest.raises(RequestError, match="priority"):
+        across(first, second, None, NOTHING)
+    assert len(across(first, second, None, frozenset({"priority"}))) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 from tests.unit.made_engine import VERSION, made_engine
 
 from collbench.errors import EngineError, Interrupted
+from collbench.launch.engines.docker import image_store
 from collbench.launch.engines.docker.connection import DOCKER, Connection, objects, translated
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.side_by_side import each
@@ -114,6 +116,34 @@ def test_what_is_no_list_of_things_is_an_answer_of_no_engine(found: Any) -> None
         translated("listing"),
     ):
         objects(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "ask"),
+    [
+        ("/containers/json", lambda engine: engine.labelled()),
+        ("/networks", lambda engine: engine.networks()),
+        ("/images/json", lambda engine: image_store.labelled(engine, "collbench.image")),
+        ("/images/x/json", lambda engine: image_store.inspect(engine, "x")),
+        ("/info", lambda engine: engine.describe()),
+    ],
+)
+def test_an_answer_that_is_nested_without_end_is_an_answer_of_no_engine(
+    tmp_path: Path, path: str, ask: Callable[[Docker], Any]
+) -> None:
+    nested = (200, b"[" * 50_000)
+    with (
+        made_engine(tmp_path, lambda method, asked: nested if asked.startswith(path) else None) as made,
+        closing(Docker(made.host)) as engine,
+        pytest.raises(EngineError, match="cannot be read"),
+    ):
+        ask(engine)
+
+
+def test_an_engine_whose_version_is_nested_without_end_is_none(tmp_path: Path) -> None:
+    answer = lambda method, path: (200, b"[" * 50_000)  # noqa: E731
+    with made_engine(tmp_path, answer) as made, pytest.raises(EngineError):
+        Docker(made.host)
 
 
 def test_what_an_engine_explains_is_said_in_its_words(tmp_path: Path) -> None:

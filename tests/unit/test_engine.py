@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -231,6 +232,20 @@ def test_a_probe_that_could_not_be_removed_is_said(tmp_path: Path, spoiled: str)
     assert "1 containers and networks are left; collbench launch --sweep removes them" in "".join(
         caught.value.__notes__
     )
+
+
+@pytest.mark.parametrize("left", ["/containers/json", "/networks", None])
+def test_what_is_left_at_a_normal_end_is_an_error(tmp_path: Path, left: str | None) -> None:
+    def answer(method: str, path: str) -> tuple[int, Any] | None:
+        if path.startswith(("/containers/json", "/networks")) and method == "GET":
+            return 200, [{"Id": "1", "Names": ["/x"], "Name": "x"}] if left and path.startswith(left) else []
+        return (500, {"message": "in use"}) if method == "DELETE" else None
+
+    with made_engine(tmp_path, answer) as made:
+        engine = Docker(made.host)
+        raises = pytest.raises(EngineError, match="--sweep") if left else contextlib.nullcontext()
+        with raises, nothing_left(engine):
+            pass
 
 
 def test_a_network_that_cannot_be_removed_does_not_keep_others(tmp_path: Path) -> None:

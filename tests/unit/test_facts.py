@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.processes import LIMIT
 
 from collbench import backends
 from collbench.machine import facts, own_variables
@@ -162,3 +166,24 @@ def test_what_a_backend_set_for_its_own_ends_is_not_the_users(monkeypatch: pytes
     own_variables.set_own({"NCCL_DEBUG": "INFO"})
     assert os.environ["NCCL_HOSTID"] == "collbench-0"
     assert environment(os.environ) == {"NCCL_ALGO": "Ring"}
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("nice", "-n", "7"), "nice 7, other"),
+        (("chrt", "--batch", "0"), "nice 0, batch"),
+        (("chrt", "--idle", "0"), "nice 0, idle"),
+        (("ionice", "-c", "3"), "nice 0, other, io idle"),
+        (("ionice", "-c", "2", "-n", "1"), "nice 0, other, io best-effort 1"),
+        ((), "nice 0, other"),
+    ],
+)
+def test_the_priority_of_a_process_is_what_it_was_started_with(command: tuple[str, ...], told: str) -> None:
+    if os.getpriority(os.PRIO_PROCESS, 0) or os.sched_getscheduler(0):
+        pytest.skip("these tests have a priority of their own")
+    if command and shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]} here")
+    program = "from collbench.machine.confinement import priority; print(priority())"
+    argv = (*command, sys.executable, "-c", program)
+    assert subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=True).stdout.strip() == told

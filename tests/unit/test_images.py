@@ -13,13 +13,15 @@ import msgspec
 import pytest
 from tests.unit.made_engine import MadeEngine, made_engine
 
+from collbench.cli import cli
 from collbench.errors import EngineError, ImageMissing, RequestError
 from collbench.launch.engines.docker import image_store, images
 from collbench.launch.engines.docker.build_context import Recipe, only, pack
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import Resolved, inspect, labelled, resolve, run_once
 from collbench.launch.engines.fake import contents
-from collbench.launch.probe import Build, Contents
+from collbench.launch.probe import Build, Contents, sources
+from collbench.launch.shipped import dockerfiles
 from collbench.launch.stopping import Stopping
 from collbench.schema.manifest import Library
 
@@ -55,12 +57,23 @@ def test_the_command_of_a_build_says_it_all() -> None:
 
 def test_a_dockerfile_without_cuda_refuses_one(tmp_path: Path) -> None:
     file = tmp_path / "own.Dockerfile"
-    file.write_text("ARG CUDAX\nFROM x\n")
+    file.write_text("ARG BASE=x\nARG CUDAX\nFROM x\n")
     with pytest.raises(
         RequestError, match=r"--cuda 12: own\.Dockerfile has no argument CUDA\. Remove --cuda for this image"
     ):
         images.prepare(str(file), Recipe(cuda="12"))
     assert images.prepare(str(file), Recipe()).arguments == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"FROM collbench/openmpi\nRUN true\n", b"# ARG BASE=debian\nFROM x\n", b"ARG BASE=\xff\n", b"ARG BASE=\n"],
+)
+def test_a_dockerfile_that_names_no_base_is_refused_before_it_is_built(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "own.Dockerfile"
+    file.write_bytes(content)
+    with pytest.raises(RequestError, match=r"own\.Dockerfile"):
+        images.prepare(str(file), Recipe())
 
 
 def test_a_layer_is_put_on_the_image_that_is_there() -> None:
@@ -77,8 +90,9 @@ def test_a_layer_is_put_on_the_image_that_is_there() -> None:
 def test_an_image_without_an_mpi_needs_no_sshd(name: str) -> None:
     with pytest.raises(RequestError) as caught:
         images.prepare_with("sshd", name, Recipe())
-    able = "mpich, openmpi, openmpi-cuda"
-    assert str(caught.value) == f"image {name}: has no MPI, and sshd is for those that have one: {able}."
+    said, _, able = str(caught.value).rstrip(".").partition(": has no MPI, and sshd is for those that have one: ")
+    assert said == f"image {name}"
+    assert {"mpich", "openmpi", "openmpi-cuda"} <= set(able.split(", ")) <= set(dockerfiles()) - {"tools", "torch"}
 
 
 @pytest.mark.parametrize("recipe", [Recipe(base="debian:13"), Recipe(cuda="12"), Recipe(arguments=("A=b",))])
@@ -177,6 +191,7 @@ def test_a_context_of_a_dockerfile_alone() -> None:
 )  # fmt: skip
 def test_labels_say_what_an_image_holds(held: Contents, more: dict[str, str]) -> None:
     own = {"collbench.version": held.collbench, "collbench.python": "3.11", "collbench.native": "yes"}
+    own["collbench.sources"] = held.sources
     assert images.labels_of(held) == own | more
 
 
@@ -275,6 +290,15 @@ def test_images_are_listed_by_their_tags(tmp_path: Path) -> None:
         ]
         assert json.loads(query(made.asked[-1][1])["filters"]) == {"label": ["collbench.image"]}
         assert len(labelled(Docker(made.host), "x")) == 3
+
+
+def test_the_list_says_which_images_have_other_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {"new": {"collbench.sources": sources()}, "old": {"collbench.sources": "0" * 64}, "older": {}}
+    there = [{"Id": f"sha256:{name}", "RepoTags": [name], "Labels": label} for name, label in labels.items()]
+    with made_engine(tmp_path, lambda method, path: (200, there) if path.startswith("/images/json") else None) as made:
+        cli(["image", "list", "--docker-host", made.host], standalone_mode=False)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(row[0], row[2]) for row in rows] == [("new", "as"), ("old", "other:"), ("older", "other:")]
 
 
 def test_an_image_is_known_by_its_id_or_missing(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from collbench.launch.engines.fake import FakeSession
 from collbench.launch.engines.spec import Look, Stack
 from collbench.launch.expansion import expand
 from collbench.launch.placing import place
-from collbench.launch.probe import Contents
+from collbench.launch.probe import Contents, sources
 from collbench.launch.rank_environment import NCCL_CONNECTION, hides_peers, nccl_shortage, notes, variables
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stacks import Stacks, differences_of, refuse_missing
@@ -188,7 +188,7 @@ def test_a_dry_run_of_each_library() -> None:
 def contents(**more: Any) -> Contents:
     there: dict[str, Any] = {
         "collbench": collbench.__version__, "python": "3.11", "vendor": "mpich", "native": True, "missing": {},
-        "libraries": (Library(name="MPICH", version="5.0.2"),), "packages": {}, "schema": SCHEMA,
+        "libraries": (Library(name="MPICH", version="5.0.2"),), "packages": {}, "schema": SCHEMA, "sources": sources(),
     }  # fmt: skip
     return Contents(**(there | more))
 
@@ -263,6 +263,7 @@ def test_an_image_is_asked_with_the_gpus_that_its_ranks_will_have(monkeypatch: p
         ({"collbench": "0.0.1"}, rf"holds collbench 0\.0\.1 \(schema {SCHEMA}\), this is "),
         ({"schema": SCHEMA - 1}, rf" \(schema {SCHEMA - 1}\), this is .* \(schema {SCHEMA}\)"),
         ({"schema": 0}, r" \(schema unknown\), this is "),
+        ({"sources": "0" * 64}, r"sources 000000000000"),
     ],
 )
 def test_an_image_of_another_collbench_is_refused_though_its_version_is_the_same(

@@ -17,7 +17,7 @@ from collbench.analysis.unfinished import few_launches
 from collbench.cli import run_command
 from collbench.errors import LaunchLost
 from collbench.launch import campaign, expansion
-from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play
+from collbench.launch.engines.fake import FakeCommand, FakeEngine, FakeSession, Play, contents
 from collbench.launch.engines.host import HostEngine
 from collbench.machine import facts
 from collbench.schema import manifest as manifests
@@ -121,7 +121,10 @@ def test_a_run_is_not_gone_on_with_on_another_image(launch: Launch, begun: Path)
     assert (code, "image openmpi has changed since the run began" in err) == (2, True), err
     code, err = launch(leave, "--resume", str(begun), held=held("another build"))
     assert (code, "image openmpi has changed since the run began" in err) == (2, True), err
+    other = msgspec.structs.replace(contents(), sources="other code")
+    assert launch(leave, "--resume", str(begun), held={"openmpi": other})[0] == 2
     assert (begun / "records.jsonl").read_bytes() == before
+    assert launch(leave, "--resume", str(begun))[0] == 1
 
 
 def changed(run: Path, **fields: Any) -> None:

@@ -15,6 +15,7 @@ from collbench.launch.engines.fake import contents
 from collbench.launch.engines.spec import Look, Looks
 from collbench.launch.expansion import expand
 from collbench.launch.probe import Contents
+from collbench.launch.probed import contents_in
 from collbench.launch.stacks import Stacks, look_at, refuse_missing, stack_of
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
@@ -60,6 +61,14 @@ def looked(fake: Says, host: Says, plan: LaunchPlan = PLAN) -> Stacks:
     return look_at(expanded, sessions)
 
 
+def look_at_containers(fake: Says) -> Stacks:
+    """Of a plan without the host."""
+    plan = msgspec.structs.replace(PLAN, policies=("single",))
+    expanded = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
+    sessions: Any = {"fake": fake}
+    return look_at(expanded, sessions)
+
+
 def both() -> tuple[Says, Says]:
     inside = Says({"openmpi": image("openmpi", python="3.12"), "mpich": image("mpich")}, ("no memlock",))
     return inside, Says({name: beside(name) for name in ("openmpi", "mpich")}, ("a remark",))
@@ -70,6 +79,16 @@ def test_the_host_is_asked_last_for_what_the_images_hold() -> None:
     looked(fake, host)
     assert fake.asked == [({"single"}, {})]
     assert host.asked == [({"host"}, {"openmpi": "openmpi", "mpich": "mpich"})]
+
+
+@pytest.mark.parametrize("fields", [{"sources": "0" * 64}, {"sources": ""}, {"collbench": "0.0.1"}])
+def test_clusters_too_refuse_an_image_with_other_code(fields: dict[str, Any]) -> None:
+    """Kubernetes and Slurm, before the first launch: it might not be able to read the plan."""
+    printed = msgspec.json.encode(held("openmpi", **fields)).decode()
+    with pytest.raises(ImageMissing, match=r"0\.0\.1|sources"):
+        contents_in(["a line", printed], "image openmpi", "openmpi", {}, PLAN)
+    same = msgspec.json.encode(held("openmpi")).decode()
+    assert contents_in([same], "image openmpi", "openmpi", {}, PLAN) == held("openmpi")
 
 
 def test_what_the_first_engine_found_in_an_image_counts() -> None:
@@ -98,12 +117,20 @@ def test_differences_come_before_what_engines_cannot_give() -> None:
     )  # fmt: skip
 
 
+def test_ranks_with_another_priority_on_the_host_are_refused_before_the_first_launch() -> None:
+    """They inherit that of the launcher, which containers do not have."""
+    fake, host = both()
+    for looks, priority in ((fake.looks, "nice 0, other"), (host.looks, "nice 19, other")):
+        for look in looks.values():
+            object.__setattr__(look, "contents", msgspec.structs.replace(look.contents, priority=priority))
+    with pytest.raises(PlanError, match="nice 19"):
+        looked(fake, host)
+    assert look_at_containers(fake).differences == ("no memlock",)
+
+
 def test_without_the_host_nothing_differs() -> None:
     fake, _ = both()
-    plan = msgspec.structs.replace(PLAN, policies=("single",))
-    expanded = expand(plan, lambda engine: Topology(tuple(map(Core, range(2)))))
-    sessions: Any = {"fake": fake}
-    found = look_at(expanded, sessions)
+    found = look_at_containers(fake)
     assert (found.environments, found.differences) == ((), ("no memlock",))
     assert len(found.images) == 2
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.processes import LIMIT
 
+from collbench.launch.probe import sources
+
 pytestmark = pytest.mark.slow  # every test starts programs
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +100,11 @@ def test_benchmarks_have_their_tables(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-c", table)
     path, *kinds = done.stdout.split()
     assert (Path(path).is_relative_to(installed), kinds) == (True, ["gemm", "conv", "rnn", "all_reduce"]), done.stderr
+
+
+def test_the_code_that_measures_is_known_by_the_hash_of_its_clone(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, tmp_path, "-c", "from collbench.launch.probe import sources; print(sources())")
+    assert done.stdout.strip() == sources(), done.stderr
 
 
 def test_plans_are_found_by_name(installed: Path, tmp_path: Path) -> None:

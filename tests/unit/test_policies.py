@@ -113,7 +113,7 @@ def test_one_container_of_numa_is_said_to_be_what_multi_is() -> None:
     ("policy", "message"),
     [
         ("singel", "policy 'singel': unknown. Did you mean single"),
-        ("nodes", "policy 'nodes': unknown. There are: host, multi, numa, packed, single."),
+        ("nodes", f"policy 'nodes': unknown. There are: {', '.join(placement.names())}."),
         ("packed", "policy 'packed': takes a number, such as packed:2"),
         ("multi:2", "policy 'multi:2': takes no number; write multi"),
     ],

@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import runpy
+import shutil
 import sys
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grimp
+import msgspec
 import pytest
 
 import collbench
@@ -17,10 +22,14 @@ from collbench.bindings.gpu import shared_library
 from collbench.bindings.mpi import cuda_aware, loading
 from collbench.errors import BackendUnavailable, CollbenchError
 from collbench.launch import probe
-from collbench.launch.probe import Build, Contents, contents
+from collbench.launch.probe import MEASURING, Build, Contents, contents, source_files, sources
+from collbench.launch.shipped import PACKAGE
+from collbench.machine.confinement import priority
 from collbench.run.describe import packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
+
+ROOT = Path(__file__).parents[2]
 
 NO_NCCL = BackendUnavailable("not installed")
 
@@ -89,7 +98,7 @@ def test_where_there_is_nothing() -> None:
     assert contents() == Contents(
         collbench=collbench.__version__, python=sys.version.split()[0], vendor="", libraries=(), native=False,
         packages={"numpy": "2", "cupy-cuda12x": "14"}, missing={"mpi": "no MPI"}, cuda="12", build=None, schema=SCHEMA,
-        backends=("mpi", "torch-gloo"),
+        sources=sources(), priority=priority(), backends=("mpi", "torch-gloo"),
     )  # fmt: skip
 
 
@@ -143,7 +152,7 @@ def test_the_cuda_of_cupy(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...
 )
 def test_another_collbench_is_told_by_its_version_or_its_schema(schema: int, version: str, said: str | None) -> None:
     held = Contents(collbench=version, python="3", vendor="", libraries=(), packages={}, native=True, missing={},
-                    schema=schema)  # fmt: skip
+                    schema=schema, sources=sources())  # fmt: skip
     assert (held.another is None) == (said is None)
     assert (said or "") in (held.another or "")
 
@@ -170,3 +179,56 @@ def test_it_answers_as_json_in_one_line(
     found = json.loads(line)
     assert (found["collbench"], found["packages"]) == (collbench.__version__, packages())
     assert (found["vendor"], found["build"] is not None) == (vendor, build)
+
+
+# The code that measures ----------------------------------------------------------------------------------------------
+
+
+def imported_by_ranks() -> set[str]:
+    """What `collbench run` imports, directly or not, as paths below the package."""
+    graph = grimp.build_graph("collbench")
+    modules = {"collbench.cli.run_plan", *graph.find_upstream_modules("collbench.cli.run_plan")}
+    paths = {module.removeprefix("collbench").removeprefix(".").replace(".", "/") for module in modules}
+    return {f"{path}/__init__.py".lstrip("/") if (PACKAGE / path).is_dir() else f"{path}.py" for path in paths}
+
+
+def test_the_code_that_measures_is_what_an_inner_run_imports_apart_from_tables() -> None:
+    covered = {path.relative_to(PACKAGE).as_posix() for path in source_files()}
+    assert {path for path in imported_by_ranks() - covered if not path.startswith("report/")} == set()
+    assert {"timing/_loop.c", "timing/_loop_timed.h", "workloads/_stream.c", "workloads/tables/deepbench.toml",
+            "workloads/programs/gpu/transpose.cu"} <= covered  # fmt: skip
+
+
+def test_its_packages_are_those_that_may_import_no_analysis() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (contract,) = (one for one in settings["contracts"] if one["name"] == "Measuring knows no analysis")
+    packages = {name for name in MEASURING if (PACKAGE / name).is_dir()}
+    assert packages == {name.removeprefix("collbench.") for name in contract["source_modules"]} - {"launch"}
+    assert all((PACKAGE / name).exists() for name in MEASURING)
+
+
+def test_only_a_change_of_code_that_measures_makes_another_hash(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    clone = Path(shutil.copytree(PACKAGE, tmp_path / "collbench", ignore=ignored))
+    assert (before := sources(clone)) == sources()
+    for number, path in enumerate(("report/table.py", "analysis/pair.py", "doctor/shm.py", "cli/gate.py", "x.so")):
+        with (clone / path).open("a", encoding="utf-8") as file:
+            file.write(f"# {number}\n")
+    (clone / "timing" / "__pycache__").mkdir()
+    (clone / "timing" / "__pycache__" / "loop.pyc").touch()
+    sources.cache_clear()
+    assert sources(clone) == before
+    for path in ("workloads/sysbench_cpu.py", "timing/_loop.c", "collectives/row.py", "errors.py", "run/new.py"):
+        with (clone / path).open("a", encoding="utf-8") as file:
+            file.write("\n")
+        sources.cache_clear()
+        assert sources(clone) != before, path
+        before = sources(clone)
+
+
+@pytest.mark.parametrize("there", ["", "0" * 64])
+def test_other_code_of_the_same_version_is_told(there: str) -> None:
+    held = msgspec.structs.replace(contents(), sources=there)
+    assert held.another is not None
+    assert sources()[:12] in held.another
+    assert contents().another is None

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from collbench.launch import starters
 from collbench.launch.cells import LaunchCell
-from collbench.launch.engines.spec import Stack
+from collbench.launch.engines.docker.specs import specs_for
+from collbench.launch.engines.spec import Stack, WorldSpec
+from collbench.launch.folders.layout import folders_in
+from collbench.launch.given import Given
 from collbench.launch.placing import Placement, place
-from collbench.launch.rank_environment import notes, refuses_cma, shares_hostname, shm_shortage, variables
+from collbench.launch.rank_environment import (
+    SHM_FOLDER,
+    notes,
+    refuses_cma,
+    shares_hostname,
+    shm_shortage,
+    variables,
+)
 from collbench.machine.topology import Core, Topology
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -64,6 +75,44 @@ def test_open_mpi_in_the_hosts_network_keeps_to_one_interface(policy: str, step:
     assert ("OMPI_MCA_btl_tcp_if_include" in variables(cell, placed(cell), Stack(OPENMPI, "x"))) is told
     other = replace(cell, image="mpich")
     assert not any("if_include" in note for note in notes(other, placed(other), Stack(MPICH, "x")))
+
+
+@pytest.mark.parametrize(
+    ("policy", "step", "apart"),
+    [
+        ("packed:2", "files", True), ("packed:2", "visible", True), ("packed:3", "net", True),
+        ("packed:2", "ipc", False), ("single", "files", False), ("multi", "files", False), ("host", None, False),
+    ],
+)  # fmt: skip
+def test_open_mpi_has_shared_memory_in_each_container_where_names_would_collide(
+    policy: str, step: str | None, apart: bool
+) -> None:
+    cell = LaunchCell("openmpi", policy, step, 4)
+    found = variables(cell, placed(cell), Stack(OPENMPI, "x"))
+    assert (found.get("OMPI_MCA_btl_sm_backing_directory") == SHM_FOLDER) is apart
+    if step is not None:
+        world = made_world(cell, placed(cell), Stack(OPENMPI, "x"))
+        folders = [[mount.target for mount in spec.mounts if mount.kind == "tmpfs"] for spec in specs_for(world)]
+        boxes = [targets for spec, targets in zip(specs_for(world), folders, strict=True) if not spec.donates]
+        assert boxes == [[SHM_FOLDER] if apart else []] * len(boxes)
+    other = variables(replace(cell, image="mpich"), placed(cell), Stack(MPICH, "x"))
+    assert SHM_FOLDER not in other.values()
+
+
+def made_world(cell: LaunchCell, placement: Placement, stack: Stack) -> WorldSpec:
+    return WorldSpec("cb1", "cb1-0", "boot/1/2", cell, placement, stack, folders_in(Path("/folder")), (1000, 1000))
+
+
+@pytest.mark.parametrize(
+    "name", ["OMPI_MCA_coll", "OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_base_verbose", "OMP_NUM_THREADS"]
+)
+def test_the_variables_of_a_plan_win_against_those_of_library_and_launcher(name: str) -> None:
+    cell = LaunchCell("openmpi", "packed:2", "net", 4)
+    plain = Stack(OPENMPI, "x")
+    assert variables(cell, placed(cell), plain)[name] != "chosen"
+    of_plan = replace(plain, given=Given({name: "chosen"}))
+    assert variables(cell, placed(cell), of_plan)[name] == "chosen"
+    assert not any(note.startswith(f"{name}=") for note in notes(cell, placed(cell), of_plan))
 
 
 @pytest.mark.parametrize(

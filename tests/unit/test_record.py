@@ -134,7 +134,10 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
         "experiment": None,
         "rank_gpus": [],
         "protocol": before["protocol"] | {"burst": 1},
-        "hosts": [host | {"gpus": [], "clock_step": None, "cache": None, "disks": []} for host in before["hosts"]],
+        "hosts": [
+            host | {"gpus": [], "clock_step": None, "cache": None, "disks": [], "priority": None}
+            for host in before["hosts"]
+        ],
     }
 
 

@@ -23,7 +23,7 @@ from collbench.launch.engines.slurm.job import SlurmJob, submitted
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.slurm.waiting import wait_for_nodes
 from collbench.launch.expansion import ExpandedPlan, expand
-from collbench.launch.log import Log
+from collbench.launch.log import LONGEST_ANSWER, LONGEST_LINE, Log
 from collbench.launch.shapes import shape_of
 from collbench.launch.shipped import find_plan
 from collbench.launch.unused import unused
@@ -248,6 +248,18 @@ def test_output_of_a_step_is_followed_to_its_end(programs: Path, tmp_path: Path)
     (tmp_path / "code-0").write_text("2\n")
     assert [step.code, *log.lines[1:2], len(log.lines)] == [2, "two", 4]
     assert step.how == "srun ended with exit code 2: error: task 0: no such file"
+
+
+def test_a_line_without_an_end_is_cut_where_the_log_cuts_it(programs: Path, tmp_path: Path) -> None:
+    """Else a rank that prints for ever fills the launcher's memory. An answer may be longer than what ranks print."""
+    play(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None NodeList=n0'")
+    for number, (log, kept) in enumerate(((Log(), LONGEST_LINE), (Log(LONGEST_ANSWER), 5000))):
+        step = SlurmJob("7", tmp_path, steps=number).start("srun true\n", "name", log)
+        (tmp_path / f"log-{number}").write_text("x" * 3000)
+        assert step.code is None
+        (tmp_path / f"log-{number}").write_text("x" * 5000 + "\ny")
+        (tmp_path / f"code-{number}").write_text("0\n")
+        assert [step.code, *map(len, log.lines)] == [0, kept, 1]
 
 
 def test_a_job_that_does_not_end_is_cancelled(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

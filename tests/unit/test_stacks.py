@@ -48,6 +48,20 @@ def test_each_difference_besides_the_container_is_said(fields: dict[str, Any], s
     assert inside(**fields) == [said]
 
 
+@pytest.mark.parametrize("kernel", ["Katmai", None])
+def test_another_kernel_of_the_same_blas_is_a_difference(kernel: str | None) -> None:
+    """As OPENBLAS_CORETYPE chooses it on the host alone."""
+    blas = Library(name="OpenBLAS", version="0.3.34", sha256="aa", used_by=("linpack",), kernel=kernel)
+    host, image = (
+        msgspec.structs.replace(SAME, libraries=(msgspec.structs.replace(blas, kernel=name),))
+        for name in (kernel, "SkylakeX")
+    )
+    (line,) = differences_of(host, image, communicate=False)
+    assert "OpenBLAS" in line
+    assert "SkylakeX" in line
+    assert differences_of(image, image) == []
+
+
 def test_the_native_loop_may_be_missing_on_the_host() -> None:
     without = msgspec.structs.replace(SAME, native=False)
     assert differences_of(without, SAME) == ["the native loop is missing on the host"]

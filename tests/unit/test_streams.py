@@ -11,6 +11,7 @@ import pytest
 from tests.processes import wait_for
 
 from collbench.launch.engines.docker.streams import Execution, ExitWatch, lines
+from collbench.launch.log import LONGEST_LINE, Lines
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,20 @@ def test_lines_of_both_streams_are_put_together(
     pieces: list[tuple[bytes | None, bytes | None]], found: list[tuple[bool, str]]
 ) -> None:
     assert list(lines(iter(pieces))) == found
+
+
+def test_a_line_without_an_end_is_cut_and_costs_no_more_than_its_length() -> None:
+    """Else a program that prints for ever fills memory, and every piece is looked through again."""
+    endless = [(b"x" * 1000, None)] * 5000
+    assert list(lines(iter(endless))) == [(False, "x" * LONGEST_LINE)]
+    assert list(lines(iter([*endless, (b"y\nnext\n", None)]))) == [(False, "x" * LONGEST_LINE), (False, "next")]
+    short = Lines(10)
+    assert [short.of(b"0123456789abc"), short.of(b"d\nab"), short.last(), short.last()] == [
+        [],
+        ["0123456789"],
+        ["ab"],
+        [],
+    ]
 
 
 # Deaths --------------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def refuse_other_software(before: Manifest, now: Manifest, where: Path) -> None:
     """
     for kind in ("images", "environments"):
         old, new = (
-            {image.name: (image.id, image.libraries) for image in getattr(manifest.experiment, kind)}
+            {image.name: (image.id, image.libraries, image.sources) for image in getattr(manifest.experiment, kind)}
             for manifest in (before, now)
         )
         for name in old:

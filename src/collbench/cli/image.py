@@ -18,11 +18,12 @@ from collbench.launch.engines.docker.build_context import Recipe
 from collbench.launch.engines.docker.containers import Docker
 from collbench.launch.engines.docker.image_store import inspect
 from collbench.launch.engines.docker.look import reference_of
+from collbench.launch.probe import sources
 from collbench.launch.shipped import dockerfiles
 from collbench.launch.stopping import Stopping
 
 _COLUMNS = (
-    ("image", "tag"), ("id", "id"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),
+    ("image", "tag"), ("id", "id"), ("code", "code"), ("MPI", "collbench.mpi"), ("from", "collbench.mpi.origin"),
     ("CUDA", "collbench.mpi.cuda"), ("mpi4py", "collbench.package.mpi4py"), ("torch", "collbench.package.torch"),
     ("CuPy", "collbench.cupy"), ("NCCL", "collbench.nccl"), ("for CUDA", "collbench.cuda"), ("Python", "collbench.python"), ("native loop", "collbench.native"),
     ("base", "collbench.base"),
@@ -131,7 +132,14 @@ def list_images(names: tuple[str, ...], docker_host: str | None) -> None:
         click.echo(harmless(tabulate(sorted(labels.items()), tablefmt="plain", disable_numparse=True)))
     if names:
         return
-    rows = [row | {"collbench.base": _shortened(row.get("collbench.base", ""))} for row in images.listed(engine)]
+    rows = [
+        row
+        | {
+            "code": "as here" if row.get("collbench.sources") == sources() else "other: build again",
+            "collbench.base": _shortened(row.get("collbench.base", "")),
+        }
+        for row in images.listed(engine)
+    ]
     if not rows:
         click.echo("no image of collbench on this engine; collbench image build NAME builds one")
         return

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from itertools import takewhile
 
-#: The most lines that are kept, and characters of each.
-MOST_LINES, LONGEST_LINE = 20_000, 2_000
+#: The most lines that are kept, and characters of each; and of one that is an answer in JSON.
+MOST_LINES, LONGEST_LINE, LONGEST_ANSWER = 20_000, 2_000, 1 << 20
 
 #: Last lines that go into a failed record.
 TAIL = 12
@@ -26,17 +26,43 @@ _LAUNCHER = re.compile(r"(prterun|mpirun|mpiexec) (detected|noticed)")
 _TORCHRUN = re.compile(r"[WE]\d{4} .*torch/distributed/elastic/")
 
 
-class Log:
-    """Filled from the threads that follow a world's processes, read by the thread that waits for it."""
+class Lines:
+    """Lines of an output that comes in pieces. Of each line the first `longest` bytes are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest, self._begun = longest, b""
+
+    def of(self, piece: bytes) -> list[str]:
+        """The lines that this piece ends."""
+        *ended, rest = piece.split(b"\n")
+        lines = []
+        for line in ended:
+            lines.append(self._begun + line[: self._longest - len(self._begun)])
+            self._begun = b""
+        self._begun += rest[: self._longest - len(self._begun)]
+        return [line.decode("utf-8", "replace") for line in lines]
+
+    def last(self) -> list[str]:
+        """The line that nothing ended, if there is one."""
+        line, self._begun = self._begun, b""
+        return [line.decode("utf-8", "replace")] if line else []
+
+
+class Log:
+    """Filled from the threads that follow a world's processes, read by the thread that waits for it.
+
+    Of each line `longest` characters are kept.
+    """
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self.longest = longest
         self._lines: deque[tuple[bool, str]] = deque(maxlen=MOST_LINES)
         self._lock = threading.Lock()
 
     def add(self, is_error: bool, line: str) -> None:
         """A line of standard output or error. Control characters, which act on a terminal, are removed."""
         with self._lock:
-            self._lines.append((is_error, _CONTROL.sub("", line)[:LONGEST_LINE]))
+            self._lines.append((is_error, _CONTROL.sub("", line)[: self.longest]))
 
     @property
     def lines(self) -> tuple[str, ...]:

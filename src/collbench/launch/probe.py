@@ -6,8 +6,11 @@ what they start, and what they lack.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,11 +22,45 @@ from collbench.bindings.gpu.shared_library import load
 from collbench.bindings.mpi import cuda_aware
 from collbench.bindings.mpi.loading import library_path, load_mpi, vendor, version_line
 from collbench.errors import BackendUnavailable, CollbenchError
+from collbench.launch.shipped import PACKAGE
 from collbench.machine import facts
+from collbench.machine.confinement import priority
 from collbench.run.describe import hashed, packages
 from collbench.schema.manifest import Library
 from collbench.schema.record import SCHEMA
 from collbench.timing.loop import native_loop
+
+#: Below the package, what an inner `collbench run` imports, apart from the tables that it prints (report). Folders
+#: count with all below them.
+MEASURING = (
+    "backends", "bindings", "collectives", "machine", "run", "schema", "timing", "workloads",
+    "__init__.py", "characters.py", "errors.py", "registry.py", "spelling.py", "units.py",
+    "cli/measuring.py", "cli/options.py", "cli/path_argument.py", "cli/plan_argument.py", "cli/run_plan.py",
+    "cli/sink.py", "launch/relay.py", "launch/shipped.py",
+)  # fmt: skip
+
+#: Endings of the files that count: code, and tables that are read while measuring.
+_SOURCES = (".py", ".c", ".h", ".cu", ".toml")
+
+
+def source_files(package: Path = PACKAGE) -> list[Path]:
+    """The files of the code that measures, in an order that is the same everywhere."""
+    places = [package / name for name in MEASURING]
+    files = {path for place in places for path in (place, *place.rglob("*")) if path.suffix in _SOURCES}
+    return sorted(files, key=lambda path: path.relative_to(package).as_posix())
+
+
+@cache
+def sources(package: Path = PACKAGE) -> str:
+    """SHA-256 of the code that measures: names and contents of its files.
+
+    Equal in a clone, an editable installation, a wheel and an image of the same code.
+    """
+    digest = hashlib.sha256()
+    for path in source_files(package):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
+    return digest.hexdigest()
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,10 +76,11 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `libraries` are the MPI or torch, and NCCL where it can be loaded (which needs no GPU). `native`: the C loop was
     built. `backends` are the names known there, `missing` those that cannot be used there, with the reason. `cuda`: the
-    CUDA that torch or CuPy is made for. `schema` is that of the records which are written there; 0: an older collbench,
-    which does not say it. Of the benchmarks asked about, with their choices (`workloads.uses`), `libraries` has what
-    they start, and `missing_benchmarks` why one cannot be measured there. `environment` are the variables there that
-    change what is measured.
+    CUDA that torch or CuPy is made for. `schema` is that of the records which are written there, and `sources` the hash
+    of the code that measures; 0 and empty: an older collbench, which does not say it. Of the benchmarks asked about,
+    with their choices (`workloads.uses`), `libraries` has what they start, and `missing_benchmarks` why one cannot be
+    measured there. `environment` are the variables there that change what is measured. `priority` is that of a process
+    there (`machine.confinement.priority`).
     """
 
     collbench: str
@@ -55,6 +93,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cuda: str | None = None
     build: Build | None = None
     schema: int = 0
+    sources: str = ""
+    priority: str = ""
     backends: tuple[str, ...] = ()
     missing_benchmarks: dict[str, str] = {}
     environment: dict[str, str] = {}
@@ -68,10 +108,13 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def another(self) -> str | None:
         """In what its collbench differs from this one, so that it would measure differently; None: it does not."""
-        if (self.collbench, self.schema) == (collbench.__version__, SCHEMA):
-            return None
-        here = f"{collbench.__version__} (schema {SCHEMA})"
-        return f"holds collbench {self.collbench} (schema {self.schema or 'unknown'}), this is {here}"
+        if (self.collbench, self.schema) != (collbench.__version__, SCHEMA):
+            here = f"{collbench.__version__} (schema {SCHEMA})"
+            return f"holds collbench {self.collbench} (schema {self.schema or 'unknown'}), this is {here}"
+        if self.sources != sources():
+            there = self.sources[:12] or "unknown"
+            return f"holds collbench {self.collbench} with other code (sources {there}, here {sources()[:12]})"
+        return None
 
 
 def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ...] = ()) -> Contents:
@@ -99,6 +142,8 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         cuda=_cuda(kind, versions),
         build=_built(mpi.Get_library_version()) if build and mpi is not None else None,
         schema=SCHEMA,
+        sources=sources(),
+        priority=priority(),
         backends=backends.names(),
         missing_benchmarks=missing,
         environment=facts.environment(backends.variables()),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from collbench.errors import CollbenchError
-from collbench.launch.log import Log
+from collbench.launch.log import Lines, Log
 from collbench.launch.starters.starter import Argv
 from collbench.machine.children import descendants, runs
 from collbench.machine.parent import end_with_parent
@@ -24,6 +24,9 @@ STOP = 3.0
 
 #: Longest wait for the last lines of a process that has ended (s): a grandchild may hold its pipes open.
 DRAIN = 1.0
+
+#: Most bytes of an output that are read at once.
+PIECE = 1 << 16
 
 
 @dataclass
@@ -95,6 +98,10 @@ def execute(argv: Argv, environment: dict[str, str], log: Log) -> HostProcess:
 
 
 def _follow(stream: IO[bytes], is_error: bool, log: Log) -> None:
+    lines = Lines(log.longest)
     with stream:
-        for line in stream:
-            log.add(is_error, line.decode("utf-8", "replace").rstrip("\n"))
+        while piece := os.read(stream.fileno(), PIECE):
+            for line in lines.of(piece):
+                log.add(is_error, line)
+    for line in lines.last():
+        log.add(is_error, line)

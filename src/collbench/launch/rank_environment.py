@@ -45,6 +45,15 @@ def shares_hostname(cell: LaunchCell, placement: Placement) -> bool:
     return len(placement.boxes) > 1 and sharing_of(cell).net
 
 
+#: Where each container has shared memory of its own, beside the /dev/shm that it shares with others.
+SHM_FOLDER = "/collbench/shm"
+
+
+def needs_shm_folder(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
+    """Whether ranks in different containers would give the same name to files in the /dev/shm that they share."""
+    return bool(stack.starter.shm_folder) and shares_hostname(cell, placement) and placement.shares_boxes
+
+
 #: NCCL takes containers of one hostname and one /dev/shm for one machine, and connects their GPUs directly where links
 #: allow it; a process that does not see the other GPU cannot open its memory (CUDA error 101, NCCL issue 1647). With
 #: this, NCCL goes through shared memory. Containers with hostnames of their own it connects by sockets anyway.
@@ -63,7 +72,11 @@ def hides_peers(cell: LaunchCell, placement: Placement, stack: Stack) -> bool:
 
 def notes(cell: LaunchCell, placement: Placement, stack: Stack) -> tuple[str, ...]:
     """What a reader of this cell's numbers must know."""
-    workarounds = [f"{name}={value}, because {reason}" for name, value, reason in _workarounds(cell, placement, stack)]
+    workarounds = [
+        f"{name}={value}, because {reason}"
+        for name, value, reason in _workarounds(cell, placement, stack)
+        if name not in stack.given.variables  # that of the plan is in force
+    ]
     if refuses_cma(cell, placement, stack):
         calls = " and ".join(sorted(stack.refused, reverse=True))
         workarounds.insert(0, f"{calls} refused at this step: {stack.starter.vendor} copies twice")
@@ -80,6 +93,8 @@ def _workarounds(cell: LaunchCell, placement: Placement, stack: Stack) -> Iterat
         yield from ((*variable, "it would hang otherwise") for variable in stack.starter.one_hostname.items())
     if shares_hostname(cell, placement) and sharing_of(cell).host:
         yield from ((*variable, "it would hang otherwise") for variable in stack.starter.host_network.items())
+    if needs_shm_folder(cell, placement, stack):
+        yield stack.starter.shm_folder, SHM_FOLDER, "containers would overwrite each other's shared memory otherwise"
     if hides_peers(cell, placement, stack):
         reason = "NCCL would take the containers for one machine and fail to reach hidden GPUs"
         yield from ((*variable, reason) for variable in HIDDEN_PEERS.items())

@@ -52,7 +52,8 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
     Raises:
         ImageMissing: an image is not there, or does not hold this collbench and what its ranks need.
         EngineError: the engine cannot give what every launch needs.
-        PlanError: a backend is missing; no environment of the same MPI stands beside an image.
+        PlanError: a backend is missing; no environment of the same MPI stands beside an image; ranks on the host have
+            another priority than those in containers.
     """
     plan, vendors, remarks = expanded.plan, dict[str, str](), list[str]()
     start: dict[tuple[str, str], Stack] = {}
@@ -73,6 +74,9 @@ def look_at(expanded: ExpandedPlan, sessions: Mapping[str, Session]) -> Stacks:
         variables = {**looks.variables, **plan.variables}
         inside += [(name, look.contents, _image(name, look, variables)) for name, look in within.items()]
         bare |= {name: (look.contents, _image(name, look, variables)) for name, look in beside.items()}
+    for name, contents, _ in inside:
+        if name in bare:
+            refuse_other_priority(name, bare[name][0].priority, contents.priority)
     differences = [
         f"{name}: apart from the container, host and image differ: {line}"
         for name, contents, _ in inside
@@ -101,7 +105,7 @@ def _image(name: str, look: Look, variables: Mapping[str, str]) -> Image:
     found = {variable: value for variable, value in contents.environment.items() if variable not in OF_EVERY_RANK}
     return Image(
         name=name, id=look.id, digests=look.digests, labels=look.labels, python=contents.python,
-        libraries=contents.libraries, packages=contents.packages,
+        libraries=contents.libraries, packages=contents.packages, sources=contents.sources,
         environment=facts.environment(backends.variables(), {**found, **variables}),
     )  # fmt: skip
 
@@ -127,6 +131,19 @@ def refuse_missing(plan: LaunchPlan, name: str, look: Look) -> None:
             raise PlanError(f"{look.title}: backend {backend}: {reason}. {advice}")
 
 
+def refuse_other_priority(name: str, host: str, image: str) -> None:
+    """Ranks on the host inherit the priority of the launcher, those in containers that of the engine.
+
+    Raises:
+        PlanError: it is not the same, so one side would get less of a machine that has other work.
+    """
+    if host != image:
+        raise PlanError(
+            f"image {name}: ranks on the host have the priority {host}, those in containers {image}. Start collbench "
+            "launch with the engine's priority (nice, chrt, ionice), or leave one side out."
+        )
+
+
 def differences_of(host: Contents, image: Contents, communicate: bool = True) -> list[str]:
     """Where the host's environment and the image differ in anything but the container.
 
@@ -146,6 +163,8 @@ def differences_of(host: Contents, image: Contents, communicate: bool = True) ->
         differences += _version_differs(name, ours.version, theirs.version)
         if ours.version == theirs.version and ours.sha256 != theirs.sha256:
             differences.append(f"{name} {ours.version}: two builds, {ours.sha256} and {theirs.sha256}")
+        if key in host_libraries and key in image_libraries:
+            differences += _version_differs(f"kernel of {name}", ours.kernel, theirs.kernel)
     packages = {*host.packages, *image.packages} - {"torch"} if communicate else ()  # torch is among the libraries
     for package in sorted(packages):
         differences += _version_differs(package, host.packages.get(package), image.packages.get(package))

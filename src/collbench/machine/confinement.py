@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import resource
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +48,33 @@ def confinement() -> Confinement:
         memory_limit=cgroup.memory_limit(),
         speculation={name: value for name, value in status.items() if name.lower().startswith("specul")},
         cpu_weight=cgroup.cpu_weight(),
+        priority=priority(),
     )
+
+
+#: Number of the system call ioprio_get, by machine.
+_IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31}
+
+_SCHEDULERS = {os.SCHED_OTHER: "other", os.SCHED_FIFO: "fifo", os.SCHED_RR: "rr", os.SCHED_BATCH: "batch",
+               os.SCHED_IDLE: "idle", 6: "deadline"}  # fmt: skip
+_IO_CLASSES = {1: "realtime", 2: "best-effort", 3: "idle"}
+
+
+def priority() -> str:
+    """Niceness, scheduling policy and I/O class of this process: `nice 0, other`, `nice 0, fifo 50, io idle`.
+
+    The I/O class is named where somebody set one that does not follow from the niceness (ioprio_set(2)).
+    """
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    number, realtime = os.sched_getscheduler(0), os.sched_getparam(0).sched_priority
+    policy = _SCHEDULERS.get(number & ~os.SCHED_RESET_ON_FORK, str(number))
+    words = [f"nice {nice}", f"{policy} {realtime}" if realtime else policy]
+    call = _IOPRIO_GET.get(platform.machine())
+    value = ctypes.CDLL(None).syscall(call, 1, 0) if call is not None else 0
+    io, level = value >> 13, value & 0x1FFF
+    if io in _IO_CLASSES and (io, level) != (2, (nice + 20) // 5):
+        words.append(f"io {_IO_CLASSES[io]}" + (f" {level}" if io != 3 else ""))
+    return ", ".join(words)
 
 
 def capabilities(mask: int) -> tuple[str, ...]:

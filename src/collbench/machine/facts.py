@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.machine import cgroup
-from collbench.machine.confinement import confinement
+from collbench.machine.confinement import confinement, priority
 from collbench.machine.mounts import disks
 from collbench.machine.own_variables import own_names
 from collbench.schema.manifest import Gpu, Host
@@ -196,6 +196,7 @@ def host(ranks: Iterable[int] = (), gpus: Iterable[Gpu] = ()) -> Host:
         clock_step=clock_step() * 1e-9,
         gpus=tuple(gpus),
         cache=last_level_cache(),
+        priority=priority(),
         disks=disks(),
     )
 

@@ -55,7 +55,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One machine. `ranks` are the world ranks that ran on it. Sizes in bytes; None where the kernel has no answer.
 
     `clock_step` is the spacing (s) of the values that its clock can show: the resolution of every time. `cache` is the
-    size of the last-level cache.
+    size of the last-level cache. `priority` is that of the process that describes it, as in `Confinement`.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     clock_step: Time | None = None
     gpus: tuple[Gpu, ...] = ()
     cache: Size | None = None
+    priority: str | None = None
     disks: tuple[Disk, ...] = ()
 
 
@@ -93,7 +94,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The software on one side of a comparison: an image, or the host's environment that is compared with it.
 
     `id`, `digests` and `labels` are the engine's; `python` is the version of the interpreter. `environment` are
-    the variables that its ranks find, of those that a manifest may hold; None: written before schema 9.
+    the variables that its ranks find, of those that a manifest may hold; None: written before schema 9. `sources` is
+    the SHA-256 of the code of collbench that measures there; None: written before schema 10.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     libraries: tuple[Library, ...] = ()
     packages: dict[str, str] = {}
     environment: dict[str, str] | None = None
+    sources: str | None = None
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

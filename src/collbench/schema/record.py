@@ -101,7 +101,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `shm` (size of /dev/shm), `memlock` and `memory_limit` in bytes, `cpu_quota` in cores; None: unlimited, or the
     kernel does not tell. `capabilities` is the bounding set without CAP_, `all` where nothing is missing.
     `speculation` are the lines of /proc/self/status on speculative execution, by name; `cpu_weight` is that of the
-    innermost control group, whose default is 1024 in version 1 (cpu.shares) and 100 in version 2.
+    innermost control group, whose default is 1024 in version 1 (cpu.shares) and 100 in version 2. `priority` are
+    niceness, scheduling policy and I/O class; None: written before schema 10.
     """
 
     ranks: tuple[Rank, ...]
@@ -115,6 +116,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_limit: Size | None
     speculation: dict[Name, Name] = {}
     cpu_weight: Count | None = None
+    priority: Name | None = None
     own: tuple[Name, ...] | None = None
     count: RankCount | None = None
 

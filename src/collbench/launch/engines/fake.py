@@ -20,7 +20,7 @@ from collbench.launch.engines.spec import Look, Looks, WorldSpec
 from collbench.launch.folders.layout import user_inside
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
-from collbench.launch.probe import Contents
+from collbench.launch.probe import Contents, sources
 from collbench.launch.starters.starter import Argv
 from collbench.launch.stopping import StopCheck
 from collbench.machine.topology import Core, Topology
@@ -209,7 +209,7 @@ def contents(vendor: str = "openmpi") -> Contents:
     """An image with an MPI of that kind, and with every backend."""
     return Contents(
         collbench=collbench.__version__, python="3.11", vendor=vendor, libraries=(), packages={}, native=True,
-        missing={}, schema=SCHEMA,
+        missing={}, schema=SCHEMA, sources=sources(),
     )  # fmt: skip
 
 

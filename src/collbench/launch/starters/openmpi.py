@@ -65,6 +65,8 @@ STARTER = Starter(
     one_hostname={"OMPI_MCA_coll": "^han"},
     # it opens connections between several interfaces of the host, and refuses those that others answer for (5.0.11)
     host_network={"OMPI_MCA_btl_tcp_if_include": "lo"},
+    # btl/sm names a segment by hostname, user, job and local rank, and opens one that is there already (5.0.11)
+    shm_folder="OMPI_MCA_btl_sm_backing_directory",
     shm_per_rank=1 << 17,  # 1 MiB for 16 ranks (5.0.11)
     attach=frozenset({"process_vm_readv", "kcmp"}),
     # no without_cma: it tests whether the calls are allowed, and copies twice where they are not

@@ -20,17 +20,19 @@ class Request:
 class Starter:
     """A library's commands. The defaults are those of a program that needs no launcher and says nothing of itself.
 
-    `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box
-    and asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through
-    the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets
-    the log and the numbers of ranks in each box), and `quiet` recognises such lines. `attach` names the calls by which
-    it reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
+    `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box and
+    asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through the
+    relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets the
+    log and the numbers of ranks in each box), and `quiet` recognises such lines. `attach` names the calls by which it
+    reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
     `one_hostname`, and where they have the host's network also `host_network`: without them the library aborts, or
-    hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
-    rank of a box. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
-    is what each of them runs. `pmi` is the type that srun is asked for, and `task` what each of its tasks sets for its
-    rank, as a shell expands it. `over_ssh(hostfile, ranks, program)` starts ranks on the hosts of a file, by ssh alone,
-    and `operator` is the library's name to Kubernetes' MPI Operator; empty: it needs none.
+    hangs. `shm_folder` is the variable that names the folder of its shared memory, where it names the files in it by
+    the hostname: containers that share hostname and /dev/shm each get a folder of their own. `shm_per_rank`: bytes of
+    /dev/shm that it takes for each rank of a box. Where a library needs no launcher, `direct` gives each rank's
+    container and variables, and `across` is what each of them runs. `pmi` is the type that srun is asked for, and
+    `task` what each of its tasks sets for its rank, as a shell expands it. `over_ssh(hostfile, ranks, program)` starts
+    ranks on the hosts of a file, by ssh alone, and `operator` is the library's name to Kubernetes' MPI Operator; empty:
+    it needs none.
     """
 
     vendor: str
@@ -45,6 +47,7 @@ class Starter:
     without_cma: Mapping[str, str] = field(default_factory=dict)
     one_hostname: Mapping[str, str] = field(default_factory=dict)
     host_network: Mapping[str, str] = field(default_factory=dict)
+    shm_folder: str = ""
     shm_per_rank: int = 0
     direct: Callable[[tuple[tuple[str, int], ...]], tuple[tuple[str, dict[str, str]], ...]] | None = None
     pmi: str = "none"

@@ -53,7 +53,7 @@ def translated(what: str) -> Iterator[None]:
         raise EngineError(f"{what}: {str(error.explanation or error).strip()}") from error
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         raise EngineError(f"{what}: {_first_line(error)}") from error
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         cause = f"{type(error).__name__}: {_first_line(error)}"
         raise EngineError(f"{what}: the engine's answer cannot be read ({cause}).") from error
 
@@ -107,7 +107,7 @@ class Connection:
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             check()  # the SDK may have wrapped an interruption
             raise EngineError(_unreachable(service, self.host, error)) from error
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise EngineError(
                 f"{service.title} at {self.host}: not a container engine, or not an address: {_first_line(error)}"
             ) from error

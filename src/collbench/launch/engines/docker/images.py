@@ -42,9 +42,11 @@ def prepare(text: str, recipe: Recipe) -> ImageBuild:
     """The build for the name of an image or the path of a Dockerfile; no engine is asked.
 
     Raises:
-        RequestError: no such Dockerfile, a file of the recipe is missing, or the Dockerfile has no argument CUDA.
+        RequestError: no such Dockerfile, a file of the recipe is missing, or the Dockerfile lacks the argument BASE or
+            an argument of the recipe.
     """
     name, dockerfile = find_dockerfile(text)
+    _base_of(dockerfile)
     return ImageBuild(name, dockerfile, recipe, context_files(dockerfile, recipe), arguments_of(dockerfile, recipe))
 
 
@@ -55,8 +57,8 @@ def prepare_with(layer: str, text: str, recipe: Recipe) -> ImageBuild:
         RequestError: no such layer or Dockerfile, an image without an MPI, or a recipe that is for NAME itself.
     """
     above, (name, dockerfile) = find_layer(layer), find_dockerfile(text)
-    if _MPI not in dockerfile.read_text(encoding="utf-8"):
-        able = ", ".join(known for known, file in dockerfiles().items() if _MPI in file.read_text(encoding="utf-8"))
+    if _MPI not in _text_of(dockerfile):
+        able = ", ".join(known for known, file in dockerfiles().items() if _MPI in _text_of(file))
         raise RequestError(f"image {text}: has no MPI, and {layer} is for those that have one: {able}.")
     if recipe != Recipe(no_cache=recipe.no_cache):
         raise RequestError(
@@ -105,7 +107,7 @@ def arguments_of(dockerfile: Path, recipe: Recipe) -> dict[str, str]:
     Raises:
         RequestError: an argument is given that the Dockerfile does not have.
     """
-    known = re.findall(r"^ARG (\w+)", dockerfile.read_text(encoding="utf-8"), re.MULTILINE)
+    known = re.findall(r"^ARG (\w+)", _text_of(dockerfile), re.MULTILINE)
     if recipe.cuda is not None and "CUDA" not in known:
         raise RequestError(
             f"--cuda {recipe.cuda}: {dockerfile.name} has no argument CUDA. Remove --cuda for this image."
@@ -133,6 +135,7 @@ def _labelled(engine: Docker, name: str, dockerfile: Path, draft: str, recipe: R
 def labels_of(contents: Contents) -> dict[str, str]:
     """What an image holds, as labels."""
     labels = {"collbench.version": contents.collbench, "collbench.python": contents.python}
+    labels["collbench.sources"] = contents.sources
     labels["collbench.native"] = "yes" if contents.native else "no"
     if contents.libraries and contents.vendor not in ("torch", ""):  # one MPI per image
         labels["collbench.mpi"] = f"{contents.libraries[0].name} {contents.libraries[0].version}"
@@ -164,10 +167,33 @@ def _cuda(build: Build) -> str:
 
 def _base(engine: Docker, dockerfile: Path, recipe: Recipe) -> str:
     """The base image and its digest, or its id where it is not from a registry."""
-    lines = dockerfile.read_text(encoding="utf-8").splitlines()
-    base = recipe.base or next(line.partition("=")[2] for line in lines if line.startswith("ARG BASE="))
+    base = recipe.base or _base_of(dockerfile)
     image = image_store.inspect(engine, base)
     return f"{base} {(image.get('RepoDigests') or [image['Id']])[0]}"
+
+
+def _base_of(dockerfile: Path) -> str:
+    """The base image that a Dockerfile names, of which a label is made.
+
+    Raises:
+        RequestError: it names none.
+    """
+    base = re.search(r"^ARG BASE=(\S+)", _text_of(dockerfile), re.MULTILINE)
+    if base is None:
+        raise RequestError(f"image {dockerfile}: has no line ARG BASE=IMAGE. Add it, and begin with FROM ${{BASE}}.")
+    return base[1]
+
+
+def _text_of(dockerfile: Path) -> str:
+    """The text of a Dockerfile.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    try:
+        return dockerfile.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"image {dockerfile}: cannot be read as UTF-8 text ({error}).") from error
 
 
 def listed(engine: Docker) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from collbench.launch.engines.docker.ladder import Settings, settings_at
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.given import Given
 from collbench.launch.placing import Box, Placement
-from collbench.launch.rank_environment import variables
+from collbench.launch.rank_environment import SHM_FOLDER, needs_shm_folder, variables
 from collbench.launch.storage import Storage
 
 #: Paths in a container of what is mounted into it.
@@ -147,6 +147,8 @@ def specs_for(world: WorldSpec) -> tuple[Spec, ...]:
         variables(cell, placement, stack) | stack.given.inside(), CDI in stack.grants, cell.seccomp,
     )  # fmt: skip
     told = (Mount(str(world.folders.plan), PLAN), Mount(str(world.folders.placement), PLACEMENT), *given(stack.given))
+    if needs_shm_folder(cell, placement, stack):
+        told += (Mount("", SHM_FOLDER, True, "tmpfs"),)
     mounts: dict[str, tuple[Mount, ...]] = {box.name: told for box in placement.boxes}
     writable = (Mount(str(world.folders.out), OUT, True), Mount(str(world.folders.relay), RELAY, True))
     mounts[placement.boxes[0].name] += (*writable, *_storage(world.storage))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from collbench.launch.log import Lines
+
 #: Receives a line of a running command: (is standard error, text).
 OnLine = Callable[[bool, str], None]
 
@@ -75,9 +77,8 @@ class ExitWatch:
 
 def lines(stream: Any) -> Iterator[tuple[bool, str]]:
     """(is standard error, line) of a stream of pairs: pieces of standard output and of standard error."""
-    unfinished = [b"", b""]
+    outputs = (Lines(), Lines())
     for pieces in stream:
         for which, piece in enumerate(pieces):
-            *whole, unfinished[which] = (unfinished[which] + (piece or b"")).split(b"\n")
-            yield from ((bool(which), line.decode("utf-8", "replace")) for line in whole)
-    yield from ((bool(which), line.decode("utf-8", "replace")) for which, line in enumerate(unfinished) if line)
+            yield from ((bool(which), line) for line in outputs[which].of(piece or b""))
+    yield from ((bool(which), line) for which, output in enumerate(outputs) for line in output.last())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from collbench.launch.engines.spec import Look
 from collbench.launch.folders.signature import FOLDER, sign
 from collbench.launch.given import LIBRARY_PATH, NOTHING_GIVEN, Given, given_by
 from collbench.launch.probe import Contents
+from collbench.launch.shipped import source_tree
 from collbench.schema.launch_plan import LaunchPlan
 
 #: Longest wait for an environment to say what it holds (s).
@@ -102,8 +104,15 @@ def probe(
         errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise PlanError(
             f"environment {environment}: does not say what it holds ({errors[-1] if errors else error}). "
-            "Install collbench of this version there."
+            f"{_install(environment)}"
         ) from error
     if contents.another is not None:
-        raise PlanError(f"environment {environment}: {contents.another}. Install collbench of this version there.")
+        raise PlanError(f"environment {environment}: {contents.another}. {_install(environment)}")
     return contents
+
+
+def _install(environment: Path) -> str:
+    """How this collbench gets into an environment: from its clone, or from the wheel that it was installed from."""
+    clone = source_tree()
+    source = shlex.quote(str(clone)) if (clone / "src").is_dir() else "WHEEL"
+    return f"Install this collbench there: {environment}/bin/pip install --force-reinstall --no-deps {source}"

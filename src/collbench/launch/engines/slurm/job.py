@@ -13,7 +13,7 @@ from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.client import JobState
 from collbench.launch.engines.slurm.messages import of_srun
 from collbench.launch.folders.removal import remove_folder
-from collbench.launch.log import Log
+from collbench.launch.log import Lines, Log
 from collbench.launch.stopping import StopCheck
 
 #: Interval (s) at which Slurm is asked for the job, and at which the driver shows that it lives.
@@ -160,8 +160,11 @@ class SlurmStep:
     name: str
     log: Log
     _read: int = 0
-    _rest: bytes = b""
+    _lines: Lines = field(init=False)
     _code: int | None = None
+
+    def __post_init__(self) -> None:
+        self._lines = Lines(self.log.longest)
 
     @property
     def code(self) -> int | None:
@@ -197,12 +200,10 @@ class SlurmStep:
             file.seek(self._read)
             while chunk := file.read(CHUNK):
                 self._read += len(chunk)
-                *lines, self._rest = (self._rest + chunk).split(b"\n")
-                for line in lines:
-                    self.log.add(True, line.decode("utf-8", "replace"))
-        if last and self._rest:
-            self.log.add(True, self._rest.decode("utf-8", "replace"))
-            self._rest = b""
+                for line in self._lines.of(chunk):
+                    self.log.add(True, line)
+        for line in self._lines.last() if last else ():
+            self.log.add(True, line)
 
     def end(self) -> None:
         """Cancel what runs of it, and wait until the job says that it has ended; else the job is cancelled."""

@@ -17,7 +17,7 @@ from collbench.launch.engines.slurm.script import StepOf, python_of, resources_o
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.slurm.waiting import SHARED
 from collbench.launch.engines.spec import Look, Looks
-from collbench.launch.log import Log
+from collbench.launch.log import LONGEST_ANSWER, Log
 from collbench.launch.placing import Box, Placement
 from collbench.launch.probed import contents_in, probe_of
 from collbench.launch.starters.starter import PROCESS, Argv
@@ -101,7 +101,7 @@ def _answer(job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: St
     Raises:
         ImageMissing: nothing comes.
     """
-    log = Log()
+    log = Log(LONGEST_ANSWER)
     step = job.start(step_script(asked, site, argv), asked.name, log)
     deadline = time.monotonic() + ANSWER
     try:
