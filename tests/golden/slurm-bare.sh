@@ -6,8 +6,10 @@
 #SBATCH --time=2:00:00
 #SBATCH --no-requeue
 #SBATCH --output=/lustre/collbench/collbench-RUN/job.log
+#SBATCH --hint=nomultithread
+#SBATCH --distribution=block
 #SBATCH --exclusive
-cd /lustre/collbench/collbench-RUN || exit 72
+export PATH; cd /lustre/collbench/collbench-RUN || exit 72
 fails() {
   code=$?; [ ${#BASH_SOURCE[@]} -gt 2 ] && return
   echo "setup in the site file: exit code $code from: $(sed -n "$1p" /lustre/collbench/collbench-RUN/job.sh)" >&2; exit 73
@@ -40,7 +42,7 @@ export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 export UCX_TLS=rc,sm
-exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix \
+exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block \
   sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
 
 # step 1: openmpi host, 4 ranks
@@ -51,5 +53,5 @@ export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 export UCX_TLS=rc,sm
-exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1 --mpi=pmix \
+exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block \
   sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/1/plan.json --out /lustre/collbench/collbench-RUN/1/out --style csv

@@ -77,7 +77,7 @@ def test_ranks_on_hardware_threads_of_one_core_are_refused() -> None:
     planned = Shape(hosts=1, each=2, cores=1)
     pair = [replace(SEATS[0], cores=frozenset({cpu}), siblings=THREADS) for cpu in (0, 1)]
     assert compared((planned,), pair) == "ranks 0 and 1 share core 0 (threads 0, 1) of n0"
-    assert compared((msgspec.structs.replace(planned, threads=True),), pair) is None
+    assert compared((msgspec.structs.replace(planned, crowded=True),), pair) is None
     assert compared((planned,), [pair[0], replace(pair[1], cores=frozenset({2}))]) is None
 
 

@@ -112,7 +112,7 @@ def _cores(planned: Shape, ranks: Numbered) -> str | None:
             return f"rank {number} was to have {counted(planned.cores, 'core')}, and may use {rank.binding}"
         if planned.crowded:
             continue
-        for core in sorted(rank.cores if planned.threads else rank.physical):
+        for core in sorted(rank.physical):
             other = owner.setdefault((_machine(rank), core), number)
             if other != number:
                 return shared_core(other, number, core, rank)

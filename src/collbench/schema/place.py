@@ -53,7 +53,7 @@ HOST = "COLLBENCH_HOST"
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """A world whose machines and cores are not known beforehand: `each` ranks with `cores` on each of `hosts`.
 
-    `crowded`: ranks may share cores. `threads`: the hardware threads of a core count as cores.
+    `crowded`: ranks may share cores.
     """
 
     hosts: int
@@ -61,7 +61,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     boxes: Boxes = "none"
     crowded: bool = False
-    threads: bool = False
 
     @property
     def ranks(self) -> int:
