@@ -9,7 +9,8 @@
 #SBATCH --hint=nomultithread
 #SBATCH --distribution=block
 #SBATCH --exclusive
-export PATH; cd /lustre/collbench/collbench-RUN || exit 72
+export PATH HOME=${HOME:-~} USER=${USER:-$(id -un)}  # which --export=NONE leaves out
+cd /lustre/collbench/collbench-RUN || exit 72
 fails() {
   code=$?; [ ${#BASH_SOURCE[@]} -gt 2 ] && return
   echo "setup in the site file: exit code $code from: $(sed -n "$1p" /lustre/collbench/collbench-RUN/job.sh)" >&2; exit 73

@@ -10,7 +10,8 @@
 #SBATCH --hint=nomultithread
 #SBATCH --distribution=block
 #SBATCH --exclusive
-export PATH; cd /lustre/collbench/collbench-RUN || exit 72
+export PATH HOME=${HOME:-~} USER=${USER:-$(id -un)}  # which --export=NONE leaves out
+cd /lustre/collbench/collbench-RUN || exit 72
 scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
 

@@ -21,7 +21,8 @@
 #SBATCH --hint=nomultithread
 #SBATCH --distribution=block
 #SBATCH --partition=gpu
-export PATH; cd /lustre/collbench/collbench-RUN || exit 72
+export PATH HOME=${HOME:-~} USER=${USER:-$(id -un)}  # which --export=NONE leaves out
+cd /lustre/collbench/collbench-RUN || exit 72
 export WORKER_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_1" | head -n 1)
 scontrol show hostnames "$SLURM_JOB_NODELIST_HET_GROUP_0,$SLURM_JOB_NODELIST_HET_GROUP_1" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)

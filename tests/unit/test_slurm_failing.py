@@ -377,7 +377,7 @@ def test_an_allocation_is_used_and_left(programs: Path, tmp_path: Path, monkeypa
         time.sleep(0.05)
     assert (step.code, step.log.lines, (folder / "number").exists()) == (3, ("on n0",), False)
     job.end()
-    assert job.process is not None and job.process.returncode == 0
+    assert job.process is not None and job.process.poll() is not None and job.process.returncode >= 0
     assert not folder.exists() and job.state.state == "ENDED"
     assert not (tmp_path / "submitted").exists() and not (tmp_path / "cancelled").exists()
 

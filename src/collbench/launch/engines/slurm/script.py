@@ -30,7 +30,8 @@ ABANDONED = 300
 LOOK = 0.1
 
 _JOB = """\
-export PATH; cd {folder} || exit 72
+export PATH HOME=${{HOME:-~}} USER=${{USER:-$(id -un)}}  # which --export=NONE leaves out
+cd {folder} || exit 72
 {setup}scontrol show hostnames "{nodes}" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
 exec {{never}}<> <(:)  # a pipe in which nothing comes: a pause without a process
