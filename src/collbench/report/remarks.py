@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from itertools import groupby
+from statistics import median
 
 from collbench.report.parameters import is_program, row_words, varying
 from collbench.schema.record import Record
@@ -10,6 +13,10 @@ from collbench.units import format_size
 
 OVERSUBSCRIBED = "more ranks than cores: these times are the scheduler's, not the library's"
 SHARED_GPU = "ranks share a GPU (--share-gpu): a functional test, whose times mean nothing"
+
+
+#: Most hosts of slowest ranks that are named.
+MOST_HOSTS = 3
 
 
 def remarks(rows: list[Record]) -> list[str]:
@@ -40,7 +47,7 @@ def cautions(rows: list[Record]) -> list[str]:
         lines.append(OVERSUBSCRIBED)
     if any(record.shared_gpu for record in measured):
         lines.append(SHARED_GPU)
-    lines += _of_gpus(measured)
+    lines += _of_gpus(measured) + _of_hosts(measured)
     empty = len({r.case["size"] for r in measured if _is_empty(r)})
     if empty:
         lines.append(
@@ -78,6 +85,42 @@ def _of_clocks(measured: list[Record]) -> list[str]:
         return []
     seen, bound = (f"{max(times) * 1e6:.2g} us" for times in ([e.seen for e in errors], [e.bound for e in errors]))
     return [f"clocks of {max(e.hosts for e in errors)} hosts agree within {seen} as seen, {bound} guaranteed"]
+
+
+@dataclass
+class SlowestHosts:
+    """Where the slowest rank of each measurement of more than 64 ranks was, as they are added.
+
+    `most` is the largest ratio of a machine's median to the median of all machines' medians, and the machine.
+    """
+
+    hosts: Counter[str] = field(default_factory=Counter)
+    most: tuple[float, str] = (0.0, "")
+
+    def add(self, record: Record) -> None:
+        ranks = record.ranks
+        if ranks is None or not ranks.slowest:
+            return
+        self.hosts[ranks.slowest[0].host] += 1
+        usual = median(machine.p50[2] for machine in ranks.machines)
+        self.most = max(self.most, *((machine.p50[2] / usual, machine.name) for machine in ranks.machines if usual))
+
+    @property
+    def lines(self) -> list[str]:
+        """One line, or none where no record had so many ranks."""
+        if not self.hosts:
+            return []
+        named = ", ".join(f"{host} in {number}" for host, number in self.hosts.most_common(MOST_HOSTS))
+        ratio, machine = self.most
+        return [f"slowest rank of {self.hosts.total()} measurements: on {named}; "
+                f"{machine} took up to {ratio:.2f} times the median machine"]  # fmt: skip
+
+
+def _of_hosts(measured: list[Record]) -> list[str]:
+    found = SlowestHosts()
+    for record in measured:
+        found.add(record)
+    return found.lines
 
 
 def _of_gpus(measured: list[Record]) -> list[str]:
