@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import groupby
 from statistics import median
 
 from collbench.report.parameters import is_program, row_words, varying
 from collbench.schema.record import Record
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 OVERSUBSCRIBED = "more ranks than cores: these times are the scheduler's, not the library's"
 SHARED_GPU = "ranks share a GPU (--share-gpu): a functional test, whose times mean nothing"
@@ -47,7 +47,7 @@ def cautions(rows: list[Record]) -> list[str]:
         lines.append(OVERSUBSCRIBED)
     if any(record.shared_gpu for record in measured):
         lines.append(SHARED_GPU)
-    lines += _of_gpus(measured) + _of_hosts(measured)
+    lines += _of_gpus(measured) + slowest_hosts([one for record in measured if (one := slowest_of(record))])
     empty = len({r.case["size"] for r in measured if _is_empty(r)})
     if empty:
         lines.append(
@@ -87,40 +87,28 @@ def _of_clocks(measured: list[Record]) -> list[str]:
     return [f"clocks of {max(e.hosts for e in errors)} hosts agree within {seen} as seen, {bound} guaranteed"]
 
 
-@dataclass
-class SlowestHosts:
-    """Where the slowest rank of each measurement of more than 64 ranks was, as they are added.
+def slowest_of(record: Record) -> tuple[str, float, str] | None:
+    """Of more than 64 ranks: the slowest's host; how many times the usual machine median the largest is; its machine.
 
-    `most` is the largest ratio of a machine's median to the median of all machines' medians, and the machine.
+    The usual is the median of all machines' medians. None of fewer ranks.
     """
-
-    hosts: Counter[str] = field(default_factory=Counter)
-    most: tuple[float, str] = (0.0, "")
-
-    def add(self, record: Record) -> None:
-        ranks = record.ranks
-        if ranks is None or not ranks.slowest:
-            return
-        self.hosts[ranks.slowest[0].host] += 1
-        usual = median(machine.p50[2] for machine in ranks.machines)
-        self.most = max(self.most, *((machine.p50[2] / usual, machine.name) for machine in ranks.machines if usual))
-
-    @property
-    def lines(self) -> list[str]:
-        """One line, or none where no record had so many ranks."""
-        if not self.hosts:
-            return []
-        named = ", ".join(f"{host} in {number}" for host, number in self.hosts.most_common(MOST_HOSTS))
-        ratio, machine = self.most
-        return [f"slowest rank of {self.hosts.total()} measurements: on {named}; "
-                f"{machine} took up to {ratio:.2f} times the median machine"]  # fmt: skip
+    ranks = record.ranks
+    if ranks is None or not ranks.slowest:
+        return None
+    usual = median(machine.p50[2] for machine in ranks.machines)
+    slowest = max(ranks.machines, key=lambda machine: machine.p50[2])
+    return ranks.slowest[0].host, slowest.p50[2] / usual if usual else 1.0, slowest.name
 
 
-def _of_hosts(measured: list[Record]) -> list[str]:
-    found = SlowestHosts()
-    for record in measured:
-        found.add(record)
-    return found.lines
+def slowest_hosts(measured: Sequence[tuple[str, float, str]]) -> list[str]:
+    """One line on measurements as `slowest_of` returns them; none where there are none."""
+    if not measured:
+        return []
+    hosts = Counter(host for host, *_ in measured).most_common(MOST_HOSTS)
+    _, ratio, machine = max(measured, key=lambda one: one[1])
+    named = ", ".join(f"{host} in {number}" for host, number in hosts)
+    return [f"slowest rank of {counted(len(measured), 'measurement')}: on {named}; {machine} took up to {ratio:.2f} "
+            "times the median machine"]  # fmt: skip
 
 
 def _of_gpus(measured: list[Record]) -> list[str]:
