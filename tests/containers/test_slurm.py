@@ -144,6 +144,7 @@ def test_each_rank_has_a_core_whatever_its_threads_and_steps_have_the_jobs_envir
     assert "NumCPUs=4 " in cluster.root(0, "scontrol", "--oneliner", "show", "job", "1"), "both threads of two cores"
     (record,) = cluster.records()
     assert (record.status, record.ranks is not None and record.ranks.host) == ("ok", ("n0", "n0")), record.notes
+    assert record.transport == "ob1: sm", "as one of the two says"
     experiment = read_run(cluster.share / "run").manifest.experiment
     assert experiment is not None and experiment.allocation is not None
     assert experiment.allocation.options == ("--distribution=cyclic",)

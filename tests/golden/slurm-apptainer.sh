@@ -21,4 +21,4 @@ export UCX_LOG_LEVEL=info
 export UCX_POSIX_USE_PROC_LINK=n
 export MPIR_CVAR_CH4_CMA_ENABLE=0
 exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmi2 --export=ALL --hint=nomultithread --distribution=block \
-  sh -c 'export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task apptainer exec --bind /lustre/collbench /img/mpich python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
+  sh -c '[ "$SLURM_LOCALID" = 0 ] || unset UCX_LOG_LEVEL; export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task apptainer exec --bind /lustre/collbench /img/mpich python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv

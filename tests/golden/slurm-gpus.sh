@@ -23,4 +23,4 @@ export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=4 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block --gpu-bind=none --container-image=/img/openmpi --container-mounts=/lustre/collbench:/lustre/collbench --container-name=collbench-openmpi --no-container-mount-home \
-  sh -c 'export PMIX_MCA_psec=native; export COLLBENCH_CONTAINER=c$SLURM_NODEID; exec "$@"' task python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
+  sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; export COLLBENCH_CONTAINER=c$SLURM_NODEID; exec "$@"' task python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv

@@ -187,6 +187,8 @@ def _component(
 def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
     """What a task's shell sets, because it differs from rank to rank."""
     lines = [f"export {name}={value}" for name, value in step.starter.task.items()]
+    if verbose := " ".join(name for name in step.starter.verbose if name not in site.variables):
+        lines.append(f'[ "$SLURM_LOCALID" = 0 ] || unset {verbose}')
     if step.cell.isolation is not None:
         number = "$SLURM_NODEID" if step.cell.policy == "multi" else "$SLURM_PROCID"
         lines.append(f"export COLLBENCH_CONTAINER=c{number}")
