@@ -93,7 +93,8 @@ cp /shared/slurm.conf /etc/slurm/ && setpriv --reuid munge --regid munge --clear
 class ToySlurm:
     """A cluster. `name` is that of its network and begins those of its containers; `share` is /shared in all of them.
 
-    `cpus` are those of a node, `threads` of them make a core for Slurm, whatever they are here. A node that is silent for `patience` seconds is down. `options` are for `docker run`.
+    `cpus` are those of a node, `threads` of them make a core for Slurm, whatever they are here.
+    A node that is silent for `patience` seconds is down. `options` are for `docker run`.
     """
 
     name: str
@@ -119,7 +120,12 @@ class ToySlurm:
         self.share.mkdir(parents=True, exist_ok=True)
         self.share.chmod(0o777)
         (self.share / "munge.key").write_bytes(secrets.token_bytes(1024))
-        text = CONFIGURATION.format(last=self.nodes - 1, cores=self.cpus // self.threads, threads=self.threads, patience=self.patience)
+        text = CONFIGURATION.format(
+            last=self.nodes - 1,
+            cores=self.cpus // self.threads,
+            threads=self.threads,
+            patience=self.patience,
+        )
         (self.share / "slurm.conf").write_text(text)
         docker("network", "create", "--internal", self.name)
         with ThreadPoolExecutor() as pool:

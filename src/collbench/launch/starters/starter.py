@@ -25,10 +25,11 @@ class Starter:
     the relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets
     the log and the numbers of ranks in each box), and `quiet` recognises such lines. `verbose` names those of its
     variables that one rank of each host needs: the output of all would grow with the world. `attach` names the calls by
-    which it reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
-    `one_hostname`, and where they have the host's network also `host_network`: without them the library aborts, or
-    hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each
-    rank of a box. Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
+    which it reads another rank's memory; where one is refused `without_cma` is set, and where containers share a
+    hostname `one_hostname`, and where they have the host's network also `host_network`: without them the library
+    aborts, or hangs. `shm_per_rank`: bytes of /dev/shm that it takes for each rank of a box.
+
+    Where a library needs no launcher, `direct` gives each rank's container and variables, and `across`
     is what each of them runs. `pmi` is the type that srun is asked for, and `task` what each of its tasks sets for its
     rank, as a shell expands it. `over_ssh(hostfile, ranks, program)` starts ranks on the hosts of a file, by ssh alone,
     and `operator` is the library's name to Kubernetes' MPI Operator; empty: it needs none.
