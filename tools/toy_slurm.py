@@ -60,7 +60,7 @@ StateSaveLocation=/var/spool/slurmctld
 SlurmdSpoolDir=/var/spool/slurmd
 SlurmdTimeout={patience}
 KillWait=5
-NodeName=n[0-{last}] CPUs={cpus} RealMemory=1000 State=UNKNOWN
+NodeName=n[0-{last}] Sockets=1 CoresPerSocket={cores} ThreadsPerCore={threads} RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -93,7 +93,8 @@ cp /shared/slurm.conf /etc/slurm/ && setpriv --reuid munge --regid munge --clear
 class ToySlurm:
     """A cluster. `name` is that of its network and begins those of its containers; `share` is /shared in all of them.
 
-    `cpus` are those of a node. A node that is silent for `patience` seconds is down. `options` are for `docker run`.
+    `cpus` are those of a node, `threads` of them make a core for Slurm, whatever they are here.
+    A node that is silent for `patience` seconds is down. `options` are for `docker run`.
     """
 
     name: str
@@ -101,6 +102,7 @@ class ToySlurm:
     share: Path
     nodes: int = 2
     cpus: int = 1
+    threads: int = 1
     patience: int = 30
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=lambda: {"USER": "collbench"})
@@ -118,7 +120,12 @@ class ToySlurm:
         self.share.mkdir(parents=True, exist_ok=True)
         self.share.chmod(0o777)
         (self.share / "munge.key").write_bytes(secrets.token_bytes(1024))
-        text = CONFIGURATION.format(last=self.nodes - 1, cpus=self.cpus, patience=self.patience)
+        text = CONFIGURATION.format(
+            last=self.nodes - 1,
+            cores=self.cpus // self.threads,
+            threads=self.threads,
+            patience=self.patience,
+        )
         (self.share / "slurm.conf").write_text(text)
         docker("network", "create", "--internal", self.name)
         with ThreadPoolExecutor() as pool:

@@ -98,13 +98,13 @@ class Cluster(ToySlurm):
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest, started: Started, tmp_path: Path) -> Iterator[Cluster]:
-    """Two nodes of the image that the test names."""
-    image = getattr(request, "param", "openmpi")
+    """Two nodes of the image that the test names, and perhaps of so many processors, some to a core."""
+    image, cpus, threads = (*getattr(request, "param", ("openmpi",)), 1, 1)[:3]
     need(started, image)
     share = Path("/var/tmp") / tmp_path.name  # noqa: S108 - a folder that the engine sees
     sources = ("--volume", f"{ROOT / 'src'}:/src:ro", "--security-opt", "seccomp=unconfined", "--cap-add", "SYS_ADMIN")
-    made = Cluster(f"cbtoy-{time.time_ns() % 10**8}", f"collbench/{image}", share, options=sources,
-                   environment={"USER": "collbench", "PYTHONPATH": "/src"})  # fmt: skip
+    made = Cluster(f"cbtoy-{time.time_ns() % 10**8}", f"collbench/{image}", share, options=sources, cpus=cpus,
+                   threads=threads, environment={"USER": "collbench", "PYTHONPATH": "/src"})  # fmt: skip
     try:
         made.up()
         yield made
@@ -113,7 +113,7 @@ def cluster(request: pytest.FixtureRequest, started: Started, tmp_path: Path) ->
         shutil.rmtree(share, ignore_errors=True)
 
 
-@pytest.mark.parametrize("cluster", ["openmpi", "mpich"], indirect=True)
+@pytest.mark.parametrize("cluster", [("openmpi",), ("mpich",)], indirect=True)
 def test_both_libraries_over_two_nodes(cluster: Cluster) -> None:
     image = cluster.image.rpartition("/")[2]
     cluster.plan(image, launches=2)
@@ -129,8 +129,46 @@ def test_both_libraries_over_two_nodes(cluster: Cluster) -> None:
     assert cluster.left() == ""
 
 
+@pytest.mark.parametrize("cluster", [("openmpi", 4, 2)], indirect=True)
+def test_each_rank_has_a_core_whatever_its_threads_and_steps_have_the_jobs_environment(cluster: Cluster) -> None:
+    cluster.plan(hosts="1")
+    plan = (cluster.share / "plan.toml").read_text()
+    cluster.write("plan.toml", plan.replace("ranks = [1]", "ranks = [2]"))
+    cluster.site(
+        options='["--export=NONE", "--distribution=cyclic"]',
+        more='variables = { PYTHONPATH = "/src" }',
+    )
+    cluster.write("site.toml", (cluster.share / "site.toml").read_text().replace("cores = 1", "cores = 2"))
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 0, done.stderr + "\n".join(cluster.records()[0].notes)
+    assert "NumCPUs=4 " in cluster.root(0, "scontrol", "--oneliner", "show", "job", "1"), "both threads of two cores"
+    (record,) = cluster.records()
+    assert (record.status, record.ranks is not None and record.ranks.host) == ("ok", ("n0", "n0")), record.notes
+    assert record.transport == "ob1: sm", "as one of the two says"
+    experiment = read_run(cluster.share / "run").manifest.experiment
+    assert experiment is not None and experiment.allocation is not None
+    assert experiment.allocation.options == ("--distribution=cyclic",)
+
+
+def test_an_allocation_is_used_for_all_launches(cluster: Cluster) -> None:
+    cluster.plan(launches=2)
+    cluster.site()
+    launch = ("collbench", "launch", "plan.toml", "--on", "slurm", "--site", "site.toml", "--out")
+    done = cluster.user("salloc", "--nodes=2", "--exclusive", *launch, "run")
+    assert done.returncode == 0, done.stderr
+    assert [(record.status, record.ranks and record.ranks.host) for record in cluster.records()] == [
+        ("ok", ("n0", "n1"))
+    ] * 2
+    experiment = read_run(cluster.share / "run").manifest.experiment
+    assert experiment is not None and experiment.allocation is not None
+    assert (experiment.allocation.job, experiment.allocation.nodes) == ("1", "n[0-1]")
+    small = cluster.user("salloc", "--nodes=1", *launch, "small")
+    assert small.returncode == 2 and "2 nodes" in small.stderr, small.stderr
+    assert cluster.left() == "" and "JobId=3" not in cluster.root(0, "scontrol", "show", "job")
+
+
 @pytest.mark.torch
-@pytest.mark.parametrize("cluster", ["torch"], indirect=True)
+@pytest.mark.parametrize("cluster", [("torch",)], indirect=True)
 def test_torch_needs_no_pmi(cluster: Cluster) -> None:
     cluster.plan("torch", backend="torch-gloo")
     cluster.site()
@@ -152,7 +190,7 @@ benchmarks = [{ name = "parameter_server", steps = 20 }]
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("cluster", ["torch"], indirect=True)
+@pytest.mark.parametrize("cluster", [("torch",)], indirect=True)
 def test_a_server_on_a_node_of_its_own(cluster: Cluster) -> None:
     cluster.write("plan.toml", SERVERS)
     cluster.site()

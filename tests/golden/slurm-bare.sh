@@ -6,7 +6,10 @@
 #SBATCH --time=2:00:00
 #SBATCH --no-requeue
 #SBATCH --output=/lustre/collbench/collbench-RUN/job.log
+#SBATCH --hint=nomultithread
+#SBATCH --distribution=block
 #SBATCH --exclusive
+export PATH HOME=${HOME:-~} USER=${USER:-$(id -un)}  # which --export=NONE leaves out
 cd /lustre/collbench/collbench-RUN || exit 72
 fails() {
   code=$?; [ ${#BASH_SOURCE[@]} -gt 2 ] && return
@@ -40,8 +43,8 @@ export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 export UCX_TLS=rc,sm
-exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix \
-  sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
+exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block \
+  sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
 
 # step 1: openmpi host, 4 ranks
 export COLLBENCH_SHAPE='{"hosts":1,"each":4,"cores":1,"boxes":"none","crowded":false}'
@@ -51,5 +54,5 @@ export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 export UCX_TLS=rc,sm
-exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1 --mpi=pmix \
-  sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/1/plan.json --out /lustre/collbench/collbench-RUN/1/out --style csv
+exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=1 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block \
+  sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/1/plan.json --out /lustre/collbench/collbench-RUN/1/out --style csv

@@ -6,7 +6,10 @@
 #SBATCH --time=2:00:00
 #SBATCH --no-requeue
 #SBATCH --output=/lustre/collbench/collbench-RUN/job.log
+#SBATCH --hint=nomultithread
+#SBATCH --distribution=block
 #SBATCH --exclusive
+export PATH HOME=${HOME:-~} USER=${USER:-$(id -un)}  # which --export=NONE leaves out
 cd /lustre/collbench/collbench-RUN || exit 72
 scontrol show hostnames "$SLURM_JOB_NODELIST" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
@@ -19,8 +22,8 @@ export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
 export UCX_POSIX_USE_PROC_LINK=n
-exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix \
-  sh -c 'export PMIX_MCA_psec=native; export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task ch-run --bind=/lustre/collbench --set-env /img/openmpi -- python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
+exec srun --job-name=collbench-RUN-0 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block \
+  sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; export COLLBENCH_CONTAINER=c$SLURM_PROCID; exec "$@"' task ch-run --bind=/lustre/collbench --set-env /img/openmpi -- python -m collbench run /lustre/collbench/collbench-RUN/0/plan.json --out /lustre/collbench/collbench-RUN/0/out --style csv
 
 # step 1: openmpi multi files, 4 ranks on 2 hosts
 export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"host","crowded":false}'
@@ -29,8 +32,8 @@ export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
-exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix \
-  sh -c 'export PMIX_MCA_psec=native; export COLLBENCH_CONTAINER=c$SLURM_NODEID; exec "$@"' task ch-run --join --join-ct=2 --bind=/lustre/collbench --set-env /img/openmpi -- python -m collbench run /lustre/collbench/collbench-RUN/1/plan.json --out /lustre/collbench/collbench-RUN/1/out --style csv
+exec srun --job-name=collbench-RUN-1 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block \
+  sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; export COLLBENCH_CONTAINER=c$SLURM_NODEID; exec "$@"' task ch-run --join --join-ct=2 --bind=/lustre/collbench --set-env /img/openmpi -- python -m collbench run /lustre/collbench/collbench-RUN/1/plan.json --out /lustre/collbench/collbench-RUN/1/out --style csv
 
 # step 2: openmpi host, 4 ranks on 2 hosts
 export COLLBENCH_SHAPE='{"hosts":2,"each":2,"cores":1,"boxes":"none","crowded":false}'
@@ -39,5 +42,5 @@ export PRTE_MCA_plm_ssh_agent=collbench-relay
 export OMPI_MCA_bml_base_verbose=20
 export OMPI_MCA_btl_base_verbose=20
 export OMPI_MCA_pml_base_verbose=10
-exec srun --job-name=collbench-RUN-2 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix \
-  sh -c 'export PMIX_MCA_psec=native; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/2/plan.json --out /lustre/collbench/collbench-RUN/2/out --style csv
+exec srun --job-name=collbench-RUN-2 --kill-on-bad-exit=1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix --export=ALL --hint=nomultithread --distribution=block \
+  sh -c 'export PMIX_MCA_psec=native; [ "$SLURM_LOCALID" = 0 ] || unset OMPI_MCA_bml_base_verbose OMPI_MCA_btl_base_verbose OMPI_MCA_pml_base_verbose; exec "$@"' task /lustre/openmpi/bin/python -m collbench run /lustre/collbench/collbench-RUN/2/plan.json --out /lustre/collbench/collbench-RUN/2/out --style csv

@@ -115,10 +115,10 @@ def test_a_direct_measurement_that_the_tree_does_not_explain_is_seen() -> None:
     assert synchronisation(to_parent, [(1, 2, Offset(1_200, 987, 5))]).crossed == 3
 
 
-def at(when: int, *offsets: int) -> Synchronisation:
+def at(when: int, *offsets: int, half: int = 1) -> Synchronisation:
     """All hosts at the same moment of rank 0's clock."""
     ahead = np.array([0, *offsets], np.int64)
-    return Synchronisation(ahead + when, ahead, np.ones(len(ahead), np.int64))
+    return Synchronisation(ahead + when, ahead, np.full(len(ahead), half, np.int64))
 
 
 def test_a_clock_goes_on_as_since_the_synchronisation_that_lies_far_enough_back() -> None:
@@ -132,6 +132,13 @@ def test_a_clock_goes_on_as_since_the_synchronisation_that_lies_far_enough_back(
 
 def test_without_one_no_rate_is_made_of_errors() -> None:
     assert line_of(1, [at(0, 0), at(BASELINE - 1, 5_000)]).slope == 0.0
+
+
+def test_an_offset_that_is_known_badly_makes_little_of_a_rate() -> None:
+    """A first synchronisation that was disturbed: 221 us off, and it says so."""
+    assert abs(line_of(1, [at(0, 221_000, half=300_000), at(BASELINE, 0)]).slope) < LARGEST_RATE / 3
+    well_known = line_of(1, [at(0, 0, half=500), at(BASELINE, 20_000, half=500)]).slope
+    assert well_known == pytest.approx(1e-4, rel=2e-4)
 
 
 def test_only_what_a_line_may_need_is_kept() -> None:

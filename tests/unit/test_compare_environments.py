@@ -115,6 +115,14 @@ def test_another_allocation_is_said_and_not_refused(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_jobs_that_asked_slurm_otherwise_do_not_compare(tmp_path: Path) -> None:
+    runs = [observe(write_run(tmp_path / str(n), {made_case(): TIMES}, experiment=experiment(
+        [], allocation=Allocation(job="3", partition="all", nodes="n[0-1]", options=options))))
+        for n, options in enumerate(((), ("--distribution=cyclic",)))]  # fmt: skip
+    with pytest.raises(RequestError, match=r"\n  job-options: none against --distribution=cyclic\n"):
+        across(runs[0], runs[1], None, NOTHING)
+
+
 def test_what_changes_no_number_is_said_and_not_refused(tmp_path: Path) -> None:
     changes = {"packages": {"mpi4py": "4.0.0"}, "python": "3.12.1", "protocol": protocol(budget=1.0),
                "hosts": (host(name="vm2", boot_id="other"),)}  # fmt: skip

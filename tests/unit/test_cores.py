@@ -59,6 +59,16 @@ def test_shared_cores_are_told_where_there_are_enough_for_all() -> None:
     assert cores.notes(ranks("a:0", "a:0")) == (), "records say otherwise that there are more ranks than cores"
 
 
+def test_ranks_on_hardware_threads_of_one_core_are_a_note() -> None:
+    pair = tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0", "a:1"))
+    (note,) = cores.siblings(pair)
+    assert note.startswith("ranks 0 and 1 share core 0 (threads 0, 1) of ")
+    assert [cores.threads_of(pair, number) for number in range(2)] == [1, 1]
+    assert cores.siblings(tuple(replace(rank, siblings=((0, 2), (1, 3))) for rank in ranks("a:0", "a:1"))) == ()
+    assert cores.siblings(tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0-1", "a:0-1"))) == ()
+    assert cores.threads_of(tuple(replace(rank, siblings=((0, 1),)) for rank in ranks("a:0-1")), 0) == 1
+
+
 @pytest.mark.parametrize("name", ["ddp", "parameter_server"])
 def test_threads_that_nobody_asked_for_are_left_to_the_process(name: str) -> None:
     usual: dict[str, Any] = {"network": "fcn5", "batch": 0, "bucket": 0, "device": "cpu", "servers": 1,

@@ -91,8 +91,10 @@ def test_a_variable_that_is_no_text_can_be_written_as_json() -> None:
     assert environment({"UCX_TLS": odd}) == {"UCX_TLS": "caf\ufffd \u00e9"}
 
 
-def rank(kernel: str = "k", clock: str = "k 0", cores: tuple[int, ...] = (0,)) -> RankFacts:
-    return RankFacts("host", kernel, clock, frozenset(cores), None, confinement())
+def rank(
+    kernel: str = "k", clock: str = "k 0", cores: tuple[int, ...] = (0,), siblings: tuple[tuple[int, ...], ...] = ()
+) -> RankFacts:
+    return RankFacts("host", kernel, clock, frozenset(cores), None, confinement(), siblings=siblings)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +120,22 @@ def test_a_clock_is_common_to_one_kernel_without_time_namespaces(ranks: list[Ran
         ([rank(cores=(0, 1))] * 3, True),
         ([rank("a", cores=(0,)), rank("b", cores=(0,))], False),
         ([rank("a", cores=(0, 1)), rank("b", cores=(0,)), rank("b", cores=(0,))], True),
+        ([rank(cores=(0,), siblings=((0, 1),)), rank(cores=(1,), siblings=((0, 1),))], True),
+        ([rank(cores=(0,), siblings=((0, 2),)), rank(cores=(1,), siblings=((1, 3),))], False),
     ],
 )
 def test_more_ranks_than_cores_on_any_machine(ranks: list[RankFacts], oversubscribed: bool) -> None:
     assert facts.is_oversubscribed(ranks) is oversubscribed
+
+
+def test_hardware_threads_are_those_that_the_kernel_lists(tmp_path: Path) -> None:
+    topology = tmp_path / "sys/devices/system/cpu/cpu9/topology"
+    topology.mkdir(parents=True)
+    (topology / "thread_siblings_list").write_text("1,9\n")
+    assert facts.thread_siblings(9, tmp_path) == (1, 9)
+    assert facts.thread_siblings(3, tmp_path) == (3,)
+    found = rank(cores=(9, 3), siblings=((1, 9),))
+    assert found.physical == {1, 3} and found.threads_of(1) == (1, 9)
 
 
 def test_the_facts_of_this_process() -> None:

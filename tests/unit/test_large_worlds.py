@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests.unit.made_measurements import in_world
+from tests.unit.made_runs import made_case, made_record, write_run
 from tests.unit.test_numbers import BLANK, method
 
+from collbench.cli.show import command
 from collbench.machine.confinement import FIRST_RANKS, distinct
 from collbench.machine.facts import RankFacts, is_oversubscribed, rank_facts
 from collbench.run.facts_of_ranks import facts_of_all
@@ -53,6 +59,28 @@ def test_above_64_ranks_machines_and_the_slowest_stand_for_them() -> None:
         (3, "n0"), (65, "n1"), (64, "n1"), (63, "n1"), (62, "n1")
     ]  # fmt: skip
     assert found.slowest[0].p50 == 5e-6 and len(found.slowest) == SLOWEST
+
+
+def test_each_rank_names_its_host_and_the_hardware_threads_of_its_cores() -> None:
+    found = ranks_of([1e-6] * 4, on_machines(4, 2, cores=frozenset({0}), siblings=((0, 8),)))
+    assert (found.host, found.siblings) == (("n0", "n0", "n1", "n1"), ("0,8",) * 4)
+    assert ranks_of([1e-6] * 4, on_machines(4, 2, siblings=())).siblings == ()
+
+
+def test_show_says_on_which_host_the_slowest_rank_was(tmp_path: Path) -> None:
+    """In the table of one world and in that of an experiment; `csv` has the machines."""
+    slow = ranks_of([1e-6] * 99 + [4e-6] * 33, on_machines(132, 33))
+    usual = ranks_of([2e-6] + [1e-6] * 131, on_machines(132, 33))
+    where = {"image": "openmpi", "policy": "multi", "isolation": "strict", "engine": "slurm"}
+    for name, case in (("world", made_case()), ("launches", made_case(**where))):
+        records = [made_record(case, launch, 1e-6, ranks=ranks) for launch, ranks in enumerate((slow, usual, slow))]
+        run = write_run(tmp_path / name, {case: records if name == "launches" else records[:1]})
+        shown = CliRunner().invoke(command, [str(run)]).stdout
+        (line,) = (line for line in shown.splitlines() if "slowest" in line)
+        assert "n3 in 2, n0 in 1" in line if name == "launches" else "n3 in 1" in line
+        assert "n3 took up to 4.00 times" in line
+        table = CliRunner().invoke(command, [str(run), "--style", "csv"]).stdout
+        assert next(csv.DictReader(io.StringIO(table)))["rank_hosts"] == "n0 x 33; n1 x 33; n2 x 33; n3 x 33"
 
 
 def test_ranks_that_are_scattered_over_machines_belong_to_theirs() -> None:

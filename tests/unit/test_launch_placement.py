@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +94,11 @@ def test_every_rank_has_a_slot_of_its_own(
     assume(ranks * each <= len(there.cores) or oversubscribe)
     found = place(there, cell(policy, ranks), plan(cores_per_rank=each, oversubscribe=oversubscribe))
     assert sorted(rank for box in found.boxes for rank in box.ranks) == list(range(ranks))
-    assert found.crowded == (ranks > 1 and ranks * each > len(there.cores)), "one rank shares with nobody"
+    on_core = Counter(core for slot in found.slots for core in {number % (nodes * cores) for number in slot.cores})
+    assert found.crowded == any(count > 1 for count in on_core.values())
+    assert found.crowded or ranks * each <= len(there.cores) or ranks == 1, "one rank shares with nobody"
+    if ranks * each <= nodes * cores or each == threads:
+        assert found.crowded == (ranks > 1 and ranks * each > len(there.cores)), "no core has to be shared"
     used = [core for slot in found.slots for core in slot.cores]
     assert set(used) <= {core.number for core in there.cores}
     assert len(found.slots) == ranks
@@ -117,11 +122,27 @@ def test_more_ranks_than_cores_are_refused_unless_asked_for(
         place(there, cell(policy, ranks), plan(cores_per_rank=each))
 
 
-def test_whole_cores_come_before_second_threads_and_nodes_are_filled_one_by_one() -> None:
-    there = machine(nodes=2, cores=2, threads=2)
-    assert [slot.cores for slot in place(there, cell("single", 8), plan()).slots] == [
-        (0,), (1,), (4,), (5,), (2,), (3,), (6,), (7,)
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("ranks", "each", "cores", "crowded"),
+    [
+        (3, 1, [(0,), (1,), (2,)], False),
+        (2, 2, [(0, 1), (2, 3)], False),
+        (4, 2, [(0, 4), (1, 5), (2, 6), (3, 7)], False),
+        (8, 1, [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)], True),
+    ],
+)
+def test_ranks_get_cores_of_their_own_before_hardware_threads(
+    ranks: int, each: int, cores: list[tuple[int, ...]], crowded: bool
+) -> None:
+    """Nodes are filled one by one; processor 4 is the second thread of processor 0's core."""
+    found = place(machine(nodes=2, cores=2, threads=2), cell("single", ranks), plan(cores_per_rank=each))
+    assert ([slot.cores for slot in found.slots], found.crowded) == (cores, crowded)
+
+
+def test_spare_hardware_threads_of_other_ranks_cores_are_not_the_first_workers() -> None:
+    found = place(machine(1, 3, 2), cell("single", 2), plan(spare="chief"))
+    assert [slot.cores for slot in found.slots] == [(0, 2, 3, 5), (1,)]
+    assert not found.crowded
 
 
 def test_far_takes_memory_from_the_other_node_or_says_that_there_is_none() -> None:

@@ -124,7 +124,7 @@ def test_the_stored_run_is_written_as_it_was(stored_run: Path) -> None:
             moved = {"amount": before["work"]["bytes"], "unit": "bytes", "shown": "time"}
             now["work"] = moved | {name: before["work"][name] for name in ("count", "bus_factor")}
         if before["ranks"] is not None:
-            now["ranks"] = before["ranks"] | {"gpu": [], "machines": [], "slowest": []}
+            now["ranks"] = before["ranks"] | {"gpu": [], "host": [], "siblings": [], "machines": [], "slowest": []}
         assert json.loads(records.encode(records.decode(line))) == now
     whole = (stored_run / "manifest.json").read_bytes()
     before = json.loads(whole)

@@ -69,6 +69,39 @@ def test_ranks_may_share_cores_where_the_plan_says_so() -> None:
     assert compared((msgspec.structs.replace(PLANNED, crowded=True),), changed(1, cores=frozenset({0, 1}))) is None
 
 
+#: Processors 0 and 1 are the hardware threads of one core, 2 and 3 those of the next.
+THREADS = ((0, 1), (2, 3))
+
+
+def test_ranks_on_hardware_threads_of_one_core_are_refused() -> None:
+    planned = Shape(hosts=1, each=2, cores=1)
+    pair = [replace(SEATS[0], cores=frozenset({cpu}), siblings=THREADS) for cpu in (0, 1)]
+    assert compared((planned,), pair) == "ranks 0 and 1 share core 0 (threads 0, 1) of n0"
+    assert compared((msgspec.structs.replace(planned, crowded=True),), pair) is None
+    assert compared((planned,), [pair[0], replace(pair[1], cores=frozenset({2}))]) is None
+
+
+@pytest.mark.parametrize(
+    ("mask", "each", "cores", "taken"),
+    [
+        ({0, 1, 2, 3}, 2, 1, [{0}, {2}]),  # of two cores, one for each rank
+        ({0, 1, 2, 3}, 2, 2, [{0, 1}, {2, 3}]),  # all threads of both, a core for each rank
+        ({1, 2, 3}, 2, 1, [{1}, {2}]),
+        ({0, 1}, 1, 1, [{0}]),
+    ],
+)
+def test_a_rank_takes_one_hardware_thread_of_each_core_first(
+    monkeypatch: pytest.MonkeyPatch, mask: set[int], each: int, cores: int, taken: list[set[int]]
+) -> None:
+    asked: list[set[int]] = []
+    monkeypatch.setattr(shape, "thread_siblings", lambda cpu: THREADS[cpu // 2])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, wanted: asked.append(set(wanted)))
+    for local in range(each):
+        shape.bind((Shape(hosts=2, each=each, cores=cores),), SRUN | {"SLURM_LOCALID": str(local)})
+    assert asked == taken
+
+
 def test_where_a_shape_was_planned_it_is_compared() -> None:
     planned = {SHAPE: msgspec.json.encode(PLANNED).decode()}
     assert binding.difference(SEATS, None, planned) is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -14,7 +17,8 @@ from tests.unit.test_slurm import expanded, play, programs, site_file
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.engines.slurm import client, look, messages
 from collbench.launch.engines.slurm import script as texts
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation
+from collbench.launch.engines.slurm.refusals import allocated, refuse_small
 from collbench.launch.engines.slurm.session import SlurmSession, SlurmWorld
 from collbench.launch.engines.slurm.site import read
 from collbench.launch.engines.slurm.waiting import wait_for_nodes
@@ -316,3 +320,109 @@ def test_a_job_that_cannot_be_ended_is_named_with_what_is_left(
         EngineError, match=r"job 7 is still PENDING\. Job 7 may be left, and its folder \S+\. End it: scancel 7"
     ):
         SlurmJob("7", tmp_path).end()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_step_that_runs_is_cancelled_when_its_launch_is_over(programs: Path, tmp_path: Path, fails: bool) -> None:
+    """Else it would run beside the next one."""
+    play(programs, "scontrol", "echo JobId=7 JobState=RUNNING Reason=None")
+    play(programs, "squeue", "echo 7.4 another; echo 7.5 name")
+    play(programs, "scancel", f"echo $1 >> {tmp_path}/cancelled; echo 143 > {tmp_path}/code-0")
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
+    with contextlib.suppress(LaunchFailed), session.open(world_in(tmp_path)) as opened:
+        opened.started.append(SlurmStep(opened.job, 0, "name", Log()))
+        if fails:
+            raise LaunchFailed("a rank is lost")
+    assert (tmp_path / "cancelled").read_text() == "7.5\n"
+    assert opened.started[0].code == 143
+
+
+def test_what_drivers_that_died_have_left_is_swept_and_nothing_else(programs: Path, tmp_path: Path) -> None:
+    play(programs, "scancel", f"echo $1 >> {tmp_path}/cancelled")
+    for name, number, silent in (("dead", "7", 2), ("living", "8", 0.5), ("allocated", "", 2)):
+        folder = tmp_path / f"collbench-{name}"
+        folder.mkdir()
+        (folder / "driver").touch()
+        seen = time.time() - silent * texts.ABANDONED
+        os.utime(folder / "driver", (seen, seen))
+        if number:
+            (folder / "number").write_text(number)
+    (tmp_path / "mine").mkdir()
+    removed, kept = SlurmSession(read(site_file(tmp_path, folder=str(tmp_path))), lambda: None).sweep()
+    assert removed == [str(tmp_path / "collbench-allocated"), str(tmp_path / "collbench-dead")]
+    assert kept == [str(tmp_path / "collbench-living")]
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["bin", "collbench-living", "mine"]
+
+
+INSIDE = {"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "4(x2),2"}
+NEEDS = texts.Resources(2, 2, 2, 0)
+
+
+def test_an_allocation_is_used_and_left(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script of the job runs in it; nothing is submitted, and nothing of the allocation is cancelled."""
+    show = "[ $2 = hostnames ] && echo n0 || echo 'JobId=7 JobState=RUNNING Partition=all NodeList=n[0-1]'"
+    play(programs, "scontrol", f'[ "$1" = show ] || shift; {show}')
+    play(programs, "sbatch", f"touch {tmp_path}/submitted")
+    play(programs, "scancel", f"touch {tmp_path}/cancelled")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-1]")
+    given = allocated(INSIDE)
+    assert given is not None and (given.job, given.cpus, given.gpus) == ("7", (4, 4, 2), 0)
+    refuse_small(NEEDS, given)
+    folder = tmp_path / "shared/collbench-x"
+    job = in_allocation(texts.job_script("name", folder, read(site_file(tmp_path)), NEEDS), folder, given.job)
+    wait_for_nodes(job, lambda: None)
+    step = job.start("echo on $FIRST_NODE; exit 3\n", "name", Log())
+    while step.code is None:
+        time.sleep(0.05)
+    assert (step.code, step.log.lines, (folder / "number").exists()) == (3, ("on n0",), False)
+    job.end()
+    assert job.process is not None and job.process.poll() is not None and job.process.returncode >= 0
+    assert not folder.exists() and job.state.state == "ENDED"
+    assert not (tmp_path / "submitted").exists() and not (tmp_path / "cancelled").exists()
+
+
+def test_a_script_that_ends_early_in_an_allocation_ends_the_wait(programs: Path, tmp_path: Path) -> None:
+    play(programs, "scontrol", "echo JobId=7 JobState=RUNNING Reason=None")
+    job = in_allocation("echo module: not found; exit 73", tmp_path / "job", "7")
+    with pytest.raises(EngineError, match=r"exit code 73.*module: not found"):
+        wait_for_nodes(job, lambda: None)
+    job.end()
+
+
+def test_a_script_that_hangs_in_an_allocation_is_ended_with_its_steps(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.BY_ITSELF", 0.3)
+    play(programs, "scontrol", "echo JobId=7 JobState=RUNNING Reason=None")
+    play(programs, "scancel", f"touch {tmp_path}/cancelled")
+    job = in_allocation("sleep 1000", tmp_path / "job", "7")
+    job.end()
+    assert job.process is not None and job.process.returncode == -signal.SIGTERM
+    assert not (tmp_path / "cancelled").exists()
+
+
+@pytest.mark.parametrize(
+    ("needs", "changes", "says"),
+    [
+        (texts.Resources(4, 1, 1, 0), {}, "4 nodes"),
+        (texts.Resources(3, 2, 2, 0), {}, "4 cores of each node"),
+        (texts.Resources(2, 1, 1, 2), {}, "4 GPUs"),
+        (texts.Resources(1, 1, 1, 0, servers=NEEDS), {}, "heterogeneous"),
+        (NEEDS, {"SLURM_STEP_ID": "0"}, "task of srun"),
+    ],
+)
+def test_an_allocation_that_is_too_small_is_refused_at_once(
+    programs: Path, needs: texts.Resources, changes: dict[str, str], says: str
+) -> None:
+    play(programs, "scontrol", "echo JobState=RUNNING TRES=cpu=10,node=3,gres/gpu=3,gres/gpu:a100=3")
+    with pytest.raises(EngineError, match=says):
+        refuse_small(needs, allocated(INSIDE | changes) or pytest.fail("it is there"))
+    assert allocated({}) is None
+    assert allocated(INSIDE | {"SLURM_STEP_ID": "4294967290"}) is not None, "the shell of salloc"
+
+
+def test_an_allocation_that_has_ended_is_refused(programs: Path) -> None:
+    play(programs, "scontrol", "echo JobState=TIMEOUT")
+    with pytest.raises(EngineError, match="SLURM_JOB_ID"):
+        allocated(INSIDE)

@@ -95,7 +95,8 @@ def test_variables_of_the_site_and_of_its_setup_are_recorded(tmp_path: Path) -> 
 def test_the_allocation_is_recorded(tmp_path: Path) -> None:
     manifest = campaign.campaign_manifest(prepared(tmp_path, ("host",)), ("collbench",))
     assert manifest.experiment is not None
-    assert manifest.experiment.allocation == Allocation(job="7", partition="all", nodes="n[0-1]")
+    made = Allocation(job="7", partition="all", nodes="n[0-1]", options=("--exclusive",))
+    assert manifest.experiment.allocation == made
     assert json.loads(msgspec.json.encode(manifest))["experiment"]["allocation"]["nodes"] == "n[0-1]"
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.test_slurm import site_file
 
 from collbench.errors import PlanError
+from collbench.launch.engines.slurm.options import placing_options, uses_threads
 from collbench.launch.engines.slurm.site import read
 
 
@@ -54,6 +55,31 @@ def test_a_site_file_that_makes_no_sense(tmp_path: Path, changes: dict[str, Any]
 @pytest.mark.parametrize("option", ["--nodelist=n1", "--time-min=1", "--exclusive", "--mem=0", "--gres=gpu:4", "-pgpu"])
 def test_options_that_belong_to_a_site(tmp_path: Path, option: str) -> None:
     assert read(site_file(tmp_path, options=[option])).options == (option,)
+
+
+@pytest.mark.parametrize(
+    ("options", "added", "threads"),
+    [
+        (("--exclusive",), ["--hint=nomultithread", "--distribution=block"], False),
+        (("--hint=multithread",), ["--distribution=block"], True),
+        (("--hint compute_bound", "-m cyclic"), [], False),
+        (("--threads-per-core=1", "--distribution=cyclic"), [], False),
+        (("--threads-per-core=2", "-mcyclic"), [], True),
+        (("-B 2", "--hinted"), ["--distribution=block"], False),
+    ],
+)
+def test_ranks_get_whole_cores_in_order_unless_the_site_says_otherwise(
+    options: tuple[str, ...], added: list[str], threads: bool
+) -> None:
+    assert (placing_options(options), uses_threads(options)) == (added, threads)
+
+
+def test_options_that_may_change_what_is_measured_are_kept(tmp_path: Path) -> None:
+    asked = ["--partition=gpu", "-A x", "--qos=high", "--mail-type=END", "--exclusive", "--cpu-freq=high", "-C skylake",
+             "--distribution=cyclic", "--switches=1", "--network=x", "-w n0"]  # fmt: skip
+    site = read(site_file(tmp_path, options=asked, servers={"options": ["--constraint=big", "-p cpu"]}))
+    assert site.measured == ("--exclusive", "--cpu-freq=high", "-C skylake", "--distribution=cyclic", "--switches=1",
+                             "--network=x", "servers --constraint=big")  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.made_runs import experiment, library, made_case, made_failure, spread, write_run
 
 from collbench.cli import run_command
+from collbench.schema.store import is_being_written, locked
 
 HOST, MULTI = made_case(image="openmpi"), made_case("multi", "strict", image="openmpi")
 
@@ -29,6 +30,17 @@ def run(tmp_path: Path) -> Path:
 def caution(run: Path) -> str:
     return (f"{run} was stopped before its 8 launches: 1 cell has fewer (to finish it: "
             f"collbench launch PLAN --resume '{run}')")  # fmt: skip
+
+
+def test_a_launch_that_still_runs_was_not_stopped(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_being_written(run) and not is_being_written(run / "nowhere")
+    with locked((run / "records.jsonl").open("ab", buffering=0)):
+        assert is_being_written(run)
+        notes = said(capsys, monkeypatch, "compare", "--by", "policy", run)
+    assert "still being measured" in notes and "was stopped" not in notes
+    assert caution(run) in said(capsys, monkeypatch, "compare", "--by", "policy", run)
 
 
 @pytest.mark.parametrize("words", [("compare", "--by", "policy"), ("compare", "--by", "policy", "--all"), ("advise",)])

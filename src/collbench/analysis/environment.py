@@ -81,6 +81,7 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "gpu-driver": _all(gpu.driver or "" for host in hosts for gpu in host.gpus),
         "engine": manifest.experiment.engine if manifest.experiment else "",
         "allocation": _allocation(manifest),
+        "job-options": _job_options(manifest),
         "collbench": manifest.collbench,
         "launcher": manifest.launcher,
         "granted-thread-level": manifest.thread_level.get("granted", ""),
@@ -95,6 +96,11 @@ def _allocation(manifest: Manifest) -> str:
     """`job 12 in partition gpu on n[0-1]`; empty where no resource manager chose the machines."""
     given = manifest.experiment.allocation if manifest.experiment else None
     return "" if given is None else f"job {given.job} in partition {given.partition} on {given.nodes}"
+
+
+def _job_options(manifest: Manifest) -> str:
+    given = manifest.experiment.allocation if manifest.experiment else None
+    return "" if given is None else " ".join(sorted(given.options))
 
 
 def _users(case: Case) -> frozenset[str]:

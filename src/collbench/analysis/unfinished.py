@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from collbench.schema.manifest import Experiment
+from collbench.schema.store import is_being_written
 from collbench.units import counted
 
 
@@ -37,6 +38,8 @@ def unfinished(run: Path, cells: Iterable[Launched], planned: int) -> tuple[str,
     """
     short = _short(cells, planned)
     fewer = f"{counted(short, 'cell')} {'has' if short == 1 else 'have'} fewer"
+    if short and is_being_written(run):
+        return (f"{run} is still being measured: {fewer} than its {counted(planned, 'launch', 'launches')}",)
     was = f"{run} was stopped before its {counted(planned, 'launch', 'launches')}"
     return (f"{was}: {fewer} (to finish it: {finishing(run)})",) if short else ()
 

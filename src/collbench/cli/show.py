@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from collbench.cli.terminal import harmless
 from collbench.errors import RequestError
 from collbench.report import STYLES, new_style
 from collbench.report.launches import summary
+from collbench.report.remarks import slowest_hosts, slowest_of
 from collbench.schema.case import Case
 from collbench.schema.manifest import Manifest
 from collbench.schema.record import Record
@@ -41,9 +42,10 @@ def command(directory: Path, style: str) -> None:
 def _print(directory: Path, manifest: Manifest, records: Iterable[Record], style: str) -> None:
     if manifest.experiment is not None and style == "table":
         cells: dict[Case, Cell] = {}
-        collect(records, cells, some=some_from(manifest))
+        slowest: list[tuple[str, float, str]] = []
+        collect(_seen(records, slowest), cells, some=some_from(manifest))
         apply_manifests(cells.values(), [manifest])
-        sys.stdout.write(harmless(summary(cells)))
+        sys.stdout.write(harmless(summary(cells) + "".join(f"* {line}\n" for line in slowest_hosts(slowest))))
         if short := few_launches(cells.values(), manifest.experiment):
             click.echo(harmless(f"collbench: {directory}: {short}. Resume it: {finishing(directory)}"), err=True)
         return
@@ -52,3 +54,11 @@ def _print(directory: Path, manifest: Manifest, records: Iterable[Record], style
     for record in records:
         sys.stdout.write(harmless(printer.add(record)))
     sys.stdout.write(harmless(printer.end()))
+
+
+def _seen(records: Iterable[Record], slowest: list[tuple[str, float, str]]) -> Iterator[Record]:
+    """The records; what is said of their hosts is added to a list as they pass."""
+    for record in records:
+        if one := slowest_of(record):
+            slowest.append(one)
+        yield record

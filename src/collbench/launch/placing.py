@@ -45,7 +45,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where every rank of a world is placed. `crowded`: some share processors, because the plan allows it.
+    """Where every rank of a world is placed. `crowded`: some share a core, as its hardware threads or in turns.
 
     `idle` are processors of the machine that no rank gets. `note` is the policy's remark on it; may be empty. On
     each of several hosts processors have the same numbers.
@@ -90,9 +90,10 @@ def place(topology: Topology, cell: LaunchCell, plan: LaunchPlan) -> Placement:
         by_rank = _with_spare(by_rank, cell.servers, topology)
     groups = placement.groups_of(policy, number, by_rank, topology, cell.servers)
     boxes = tuple(Box(f"c{i}", ranks, tuple(by_rank[rank] for rank in ranks)) for i, ranks in enumerate(groups))
-    used = Counter(core for slot in by_rank for core in slot.cores)
+    used = {core for slot in by_rank for core in slot.cores}
+    on_core = Counter(core for slot in by_rank for core in topology.physical(slot.cores))
     idle = tuple(core.number for core in topology.in_order if core.number not in used)
-    crowded = any(count > 1 for count in used.values())
+    crowded = any(count > 1 for count in on_core.values())
     return Placement(boxes, crowded, idle, without or policy.note(groups, topology))
 
 
@@ -126,10 +127,10 @@ def _numbered(hosts: Iterable[Placement]) -> tuple[Box, ...]:
 
 
 def _with_spare(by_rank: tuple[Slot, ...], chief: int, topology: Topology) -> tuple[Slot, ...]:
-    """The slots with the processors that no rank has added to those of the chief, the first worker."""
-    used = {core for slot in by_rank for core in slot.cores}
-    spare = [core for core in topology.in_order if core.number not in used]
+    """The slots with the processors of cores that no other rank has added to those of the chief, the first worker."""
     own = by_rank[chief]
+    others = topology.physical({core for slot in by_rank if slot is not own for core in slot.cores})
+    spare = [core for core in topology.in_order if core.physical not in others]
     larger = Slot(
         tuple(sorted({*own.cores, *(core.number for core in spare)})),
         tuple(sorted({*own.nodes, *(core.node for core in spare)})), own.gpu,

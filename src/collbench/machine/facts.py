@@ -73,6 +73,12 @@ def parse_cores(text: str) -> frozenset[int]:
     return frozenset(cores)
 
 
+def thread_siblings(cpu: int, root: Path = Path("/")) -> tuple[int, ...]:
+    """The hardware threads of a processor's core, ascending, itself among them; it alone where the kernel is silent."""
+    listed = _read(str(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
+    return tuple(sorted(parse_cores(listed or str(cpu))))
+
+
 def container() -> str | None:
     """Name of the container of this process: from its launcher, else its hostname; None on a host."""
     name = os.environ.get("COLLBENCH_CONTAINER")
@@ -84,7 +90,11 @@ def container() -> str | None:
 
 @dataclass(frozen=True)
 class RankFacts:
-    """Where one rank runs. Equal `clock_id` means one CLOCK_MONOTONIC; equal `kernel_id` means one machine."""
+    """Where one rank runs. Equal `clock_id` means one CLOCK_MONOTONIC; equal `kernel_id` means one machine.
+
+    `cores` are the processors that it may use. `siblings` are the hardware threads of each of their cores that has
+    several, whether it may use all of them or not.
+    """
 
     host: str
     kernel_id: str
@@ -93,10 +103,21 @@ class RankFacts:
     container: str | None
     confinement: Confinement
     gpu: str | None = None
+    siblings: tuple[tuple[int, ...], ...] = ()
 
     @property
     def binding(self) -> str:
         return format_cores(self.cores)
+
+    @property
+    def physical(self) -> frozenset[int]:
+        """Its cores, each by the lowest number among its hardware threads."""
+        first = {cpu: threads[0] for threads in self.siblings for cpu in threads}
+        return frozenset(first.get(cpu, cpu) for cpu in self.cores)
+
+    def threads_of(self, core: int) -> tuple[int, ...]:
+        """The hardware threads of one of its `physical` cores."""
+        return next((threads for threads in self.siblings if threads[0] == core), (core,))
 
 
 def boot_id() -> str | None:
@@ -118,14 +139,16 @@ def rank_facts(gpu: str | None = None, clock: str | None = None) -> RankFacts:
     """Of this process; `gpu` is the UUID of the GPU that it uses, `clock` names one that is not the machine's."""
     boot = machine_id()
     offsets = " ".join((_read("/proc/self/timens_offsets") or "").split())
+    cores = frozenset(os.sched_getaffinity(0))
     return RankFacts(
         host=host_name(),
         kernel_id=boot,
         clock_id=clock or f"{boot} {offsets}",
-        cores=frozenset(os.sched_getaffinity(0)),
+        cores=cores,
         container=container(),
         confinement=confinement(),
         gpu=gpu,
+        siblings=tuple(sorted({threads for cpu in cores if len(threads := thread_siblings(cpu)) > 1})),
     )
 
 
@@ -135,12 +158,12 @@ def have_common_clock(facts: Iterable[RankFacts]) -> bool:
 
 
 def is_oversubscribed(facts: Iterable[RankFacts]) -> bool:
-    """Whether any machine has more ranks than cores they may use."""
+    """Whether any machine has more ranks than cores they may use; the hardware threads of a core are one."""
     ranks: Counter[str] = Counter()
     cores: dict[str, set[frozenset[int]]] = {}
     for rank in facts:
         ranks[rank.kernel_id] += 1
-        cores.setdefault(rank.kernel_id, set()).add(rank.cores)
+        cores.setdefault(rank.kernel_id, set()).add(rank.physical)
     return any(number > len(frozenset().union(*cores[machine])) for machine, number in ranks.items())
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from collbench.machine import nvml
-from collbench.machine.facts import parse_cores
+from collbench.machine.facts import parse_cores, thread_siblings
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,15 @@ class Core:
     number: int
     node: int = 0
     first_sibling: int = -1
+
+    @property
+    def physical(self) -> int:
+        """Equal for the processors that share a core."""
+        return self.number if self.first_sibling < 0 else self.first_sibling
+
+    @property
+    def is_first(self) -> bool:
+        return self.physical == self.number
 
 
 @dataclass(frozen=True)
@@ -40,10 +49,15 @@ class Topology:
     no_gpus: str = ""
     name: str = "this machine"
 
+    def physical(self, numbers: Collection[int]) -> frozenset[int]:
+        """The cores of processors with these numbers, each by the lowest number among its hardware threads."""
+        first = {core.number: core.physical for core in self.cores}
+        return frozenset(first.get(number, number) for number in numbers)
+
     @property
     def in_order(self) -> tuple[Core, ...]:
-        """Node by node; within a node whole cores first, then the second processors of the same cores."""
-        return tuple(sorted(self.cores, key=lambda c: (c.node, c.first_sibling not in (-1, c.number), c.number)))
+        """Whole cores first, then the second processors of the same cores; both node by node."""
+        return in_order(self.cores)
 
     @property
     def nodes(self) -> tuple[int, ...]:
@@ -55,11 +69,19 @@ class Topology:
         return tuple(sorted({core.node for core in self.cores if core.number in numbers}))
 
 
+def in_order(cores: Iterable[Core], needed: int = 0) -> tuple[Core, ...]:
+    """One processor of each core before the others, where so many are enough; else core by core. Both node by node."""
+    ordered = sorted(cores, key=lambda core: (not core.is_first, core.node, core.number))
+    if needed > sum(core.is_first for core in ordered):
+        ordered.sort(key=lambda core: (core.node, core.physical, core.number))
+    return tuple(ordered)
+
+
 def here(root: Path = Path("/")) -> Topology:
     """The part of this machine that this process may use."""
     allowed = sorted(os.sched_getaffinity(0))
     nodes = _nodes(root)
-    cores = tuple(Core(number, nodes.get(number, 0), _first_sibling(root, number)) for number in allowed)
+    cores = tuple(Core(number, nodes.get(number, 0), thread_siblings(number, root)[0]) for number in allowed)
     facts, no_gpus = nvml.gpus(root)
     gpus = tuple(TopologyGpu(gpu.uuid, gpu.node or 0) for gpu in facts)  # node 0 where it is unknown
     return Topology(cores, gpus, no_gpus)
@@ -73,11 +95,6 @@ def _nodes(root: Path) -> dict[int, int]:
         for folder in folders
         for core in parse_cores(_read(folder / "cpulist"))
     }
-
-
-def _first_sibling(root: Path, core: int) -> int:
-    siblings = parse_cores(_read(root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"))
-    return min(siblings, default=-1)
 
 
 def _read(path: Path) -> str:

@@ -19,7 +19,7 @@ COLUMNS = (
     "unit", "count", "median_s", "ci95_low_s", "ci95_high_s", "min_s", "p95_s", "p99_s", "max_s", "mean_s", "lag1",
     "algbw_GBps", "busbw_GBps", "bus_factor", "samples", "invalid", "warmup", "wrong", "contended", "oversubscribed",
     "simulated", "burst", "device_median_s", "legs_median_s", "algorithm", "protocol", "transport", "shared_gpu",
-    "figures", "cpu_user_s", "cpu_system_s", "cpu_wall_s",
+    "figures", "cpu_user_s", "cpu_system_s", "cpu_wall_s", "rank_hosts",
 )  # fmt: skip
 
 
@@ -61,6 +61,9 @@ def fields_of(record: Record) -> dict[str, object]:
         fields["figures"] = "; ".join(f"{name}={value!r}" for name, value in figures.items()) or None
     if record.cpu is not None:
         fields |= {f"cpu_{name}_s": getattr(record.cpu, name) for name in ("user", "system", "wall")}
+    if record.ranks is not None:
+        machines = (f"{machine.name} x {machine.ranks}" for machine in record.ranks.machines)
+        fields["rank_hosts"] = "; ".join(record.ranks.host or machines) or None
     if w is not None:
         fields |= {"amount": w.amount, "unit": w.unit, "count": w.count, "bus_factor": w.bus_factor}
     if s is not None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby
+from statistics import median
 
 from collbench.report.parameters import is_program, row_words, varying
 from collbench.schema.record import Record
-from collbench.units import format_size
+from collbench.units import counted, format_size
 
 OVERSUBSCRIBED = "more ranks than cores: these times are the scheduler's, not the library's"
 SHARED_GPU = "ranks share a GPU (--share-gpu): a functional test, whose times mean nothing"
+
+
+#: Most hosts of slowest ranks that are named.
+MOST_HOSTS = 3
 
 
 def remarks(rows: list[Record]) -> list[str]:
@@ -40,7 +47,7 @@ def cautions(rows: list[Record]) -> list[str]:
         lines.append(OVERSUBSCRIBED)
     if any(record.shared_gpu for record in measured):
         lines.append(SHARED_GPU)
-    lines += _of_gpus(measured)
+    lines += _of_gpus(measured) + slowest_hosts([one for record in measured if (one := slowest_of(record))])
     empty = len({r.case["size"] for r in measured if _is_empty(r)})
     if empty:
         lines.append(
@@ -78,6 +85,30 @@ def _of_clocks(measured: list[Record]) -> list[str]:
         return []
     seen, bound = (f"{max(times) * 1e6:.2g} us" for times in ([e.seen for e in errors], [e.bound for e in errors]))
     return [f"clocks of {max(e.hosts for e in errors)} hosts agree within {seen} as seen, {bound} guaranteed"]
+
+
+def slowest_of(record: Record) -> tuple[str, float, str] | None:
+    """Of more than 64 ranks: the slowest's host; how many times the usual machine median the largest is; its machine.
+
+    The usual is the median of all machines' medians. None of fewer ranks.
+    """
+    ranks = record.ranks
+    if ranks is None or not ranks.slowest:
+        return None
+    usual = median(machine.p50[2] for machine in ranks.machines)
+    slowest = max(ranks.machines, key=lambda machine: machine.p50[2])
+    return ranks.slowest[0].host, slowest.p50[2] / usual if usual else 1.0, slowest.name
+
+
+def slowest_hosts(measured: Sequence[tuple[str, float, str]]) -> list[str]:
+    """One line on measurements as `slowest_of` returns them; none where there are none."""
+    if not measured:
+        return []
+    hosts = Counter(host for host, *_ in measured).most_common(MOST_HOSTS)
+    _, ratio, machine = max(measured, key=lambda one: one[1])
+    named = ", ".join(f"{host} in {number}" for host, number in hosts)
+    return [f"slowest rank of {counted(len(measured), 'measurement')}: on {named}; {machine} took up to {ratio:.2f} "
+            "times the median machine"]  # fmt: skip
 
 
 def _of_gpus(measured: list[Record]) -> list[str]:

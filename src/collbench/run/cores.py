@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collbench.machine.facts import RankFacts, format_cores, is_oversubscribed
+from collbench.run.shape import shared_core
 from collbench.units import counted
 
 
@@ -12,13 +13,26 @@ def sharing(ranks: Sequence[RankFacts], rank: int) -> tuple[int, ...]:
     """The ranks of its machine that may use a core of this rank, itself among them."""
     own = ranks[rank]
     return tuple(
-        number for number, other in enumerate(ranks) if other.kernel_id == own.kernel_id and other.cores & own.cores
+        number
+        for number, other in enumerate(ranks)
+        if other.kernel_id == own.kernel_id and other.physical & own.physical
     )
 
 
 def threads_of(ranks: Sequence[RankFacts], rank: int) -> int:
     """Its part of the cores that it shares, at least 1; all of its cores where a launcher bound it to its own."""
-    return max(1, len(ranks[rank].cores) // len(sharing(ranks, rank)))
+    return max(1, len(ranks[rank].physical) // len(sharing(ranks, rank)))
+
+
+def siblings(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
+    """A note on the first two ranks whose processors differ and are hardware threads of one core."""
+    owner: dict[tuple[str, int], int] = {}
+    for number, rank in enumerate(ranks):
+        for core in sorted(rank.physical):
+            other = owner.setdefault((rank.kernel_id, core), number)
+            if not rank.cores & ranks[other].cores:
+                return (shared_core(other, number, core, rank),)
+    return ()
 
 
 def notes(ranks: Sequence[RankFacts]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class Parts(NamedTuple):
     host: tuple[str, str, str]
     confinement: Confinement
     namespaces: tuple[tuple[str, int], ...]
-    cores: frozenset[int]
+    cores: tuple[frozenset[int], tuple[tuple[int, ...], ...]]
     own: tuple[str | None, str | None]
 
 
@@ -29,7 +29,7 @@ def parts_of(facts: RankFacts) -> Parts:
         host=(facts.host, facts.kernel_id, facts.clock_id),
         confinement=msgspec.structs.replace(facts.confinement, namespaces={}),
         namespaces=tuple(facts.confinement.namespaces.items()),
-        cores=facts.cores,
+        cores=(facts.cores, facts.siblings),
         own=(facts.container, facts.gpu),
     )
 
@@ -52,8 +52,8 @@ def ranks_here(world: World, ranks: tuple[RankFacts, ...]) -> int:
 
 def _joined(
     host: tuple[str, str, str], confinement: Confinement, namespaces: tuple[tuple[str, int], ...],
-    cores: frozenset[int], own: tuple[str | None, str | None],
+    cores: tuple[frozenset[int], tuple[tuple[int, ...], ...]], own: tuple[str | None, str | None],
 ) -> RankFacts:  # fmt: skip
     container, gpu = own
     confined = msgspec.structs.replace(confinement, namespaces=dict(namespaces))
-    return RankFacts(*host, cores, container, confined, gpu)
+    return RankFacts(*host, cores[0], container, confined, gpu, cores[1])

@@ -75,7 +75,12 @@ def measure_program(
         confinement=method.confinement,
         contended=contended,
         oversubscribed=method.oversubscribed,
-        notes=(*notes, *cores.notes(facts), *dict.fromkeys(note for rank in by_rank for note in rank.notes)),
+        notes=(
+            *notes,
+            *cores.notes(facts),
+            *cores.siblings(facts),
+            *dict.fromkeys(note for rank in by_rank for note in rank.notes),
+        ),
         transport=done.beneath,
         cpu=_together(by_rank),
         messages=by_rank[0].messages,

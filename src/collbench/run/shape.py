@@ -9,7 +9,7 @@ from itertools import islice
 
 from collbench.errors import WorldMismatch
 from collbench.machine import launcher
-from collbench.machine.facts import RankFacts, format_cores
+from collbench.machine.facts import RankFacts, format_cores, thread_siblings
 from collbench.schema.place import Shape
 from collbench.units import counted
 
@@ -28,16 +28,27 @@ def bind(shapes: Sequence[Shape], environ: Mapping[str, str] = os.environ) -> No
     us = launcher.detect(environ)
     if (differs := launcher.contradiction(environ)) is not None:
         raise WorldMismatch(differs)
-    planned, usable = _of_rank(us.rank, shapes), sorted(os.sched_getaffinity(0))
+    planned, usable = _of_rank(us.rank, shapes), os.sched_getaffinity(0)
     if len(usable) < planned.cores:
         raise WorldMismatch(
             f"rank {us.rank} was to have {counted(planned.cores, 'core')}, and may use {format_cores(usable)}."
         )
     together = planned.boxes if isinstance(planned.boxes, int) else planned.each
-    first = us.local_rank * planned.cores if len(usable) >= together * planned.cores else 0
+    sharing = together if len(usable) >= together * planned.cores else 1
+    first = us.local_rank * planned.cores if sharing > 1 else 0
     if planned.crowded:
         first = us.local_rank * planned.cores % len(usable)
-    os.sched_setaffinity(0, [usable[(first + i) % len(usable)] for i in range(planned.cores)])
+    ordered = _in_order(usable, sharing * planned.cores)
+    os.sched_setaffinity(0, [ordered[(first + i) % len(ordered)] for i in range(planned.cores)])
+
+
+def _in_order(usable: set[int], needed: int) -> list[int]:
+    """One hardware thread of each core before the others, where so many are enough; else core by core."""
+    threads = {cpu: thread_siblings(cpu) for cpu in usable}
+    first = {min(usable.intersection(of_core)) for of_core in threads.values()}
+    if len(first) >= needed:
+        return [*sorted(first), *sorted(usable - first)]
+    return sorted(usable, key=lambda cpu: (threads[cpu], cpu))
 
 
 def _of_rank(rank: int, shapes: Sequence[Shape]) -> Shape:
@@ -101,11 +112,18 @@ def _cores(planned: Shape, ranks: Numbered) -> str | None:
             return f"rank {number} was to have {counted(planned.cores, 'core')}, and may use {rank.binding}"
         if planned.crowded:
             continue
-        for core in sorted(rank.cores):
+        for core in sorted(rank.physical):
             other = owner.setdefault((_machine(rank), core), number)
             if other != number:
-                return f"ranks {other} and {number} share core {core} of {rank.host}"
+                return shared_core(other, number, core, rank)
     return None
+
+
+def shared_core(one: int, other: int, core: int, facts: RankFacts) -> str:
+    """`ranks 0 and 1 share core 0 (threads 0, 1) of c01`; `facts` are of either rank."""
+    threads = facts.threads_of(core)
+    which = f" (threads {', '.join(map(str, threads))})" if len(threads) > 1 else ""
+    return f"ranks {one} and {other} share core {core}{which} of {facts.host}"
 
 
 def _gpus(ranks: Sequence[RankFacts]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collbench.machine.facts import RankFacts
+from collbench.machine.facts import RankFacts, format_cores
 from collbench.schema.ranks import MachineRanks, Ranks, SlowRank
 from collbench.schema.samples import ALL_RANKS_LIMIT
 
@@ -19,11 +19,14 @@ def ranks_of(p50: Sequence[float], facts: Sequence[RankFacts]) -> Ranks:
     if len(p50) > ALL_RANKS_LIMIT:
         return _of_many(p50, facts)
     gpus = tuple(rank.gpu for rank in facts)
+    siblings = tuple(format_cores(cpu for threads in rank.siblings for cpu in threads) for rank in facts)
     return Ranks(
         p50=tuple(p50),
         binding=tuple(rank.binding for rank in facts),
         container=tuple(rank.container for rank in facts),
         gpu=gpus if any(gpus) else (),
+        host=tuple(rank.host for rank in facts),
+        siblings=siblings if any(siblings) else (),
     )
 
 

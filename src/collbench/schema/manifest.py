@@ -110,11 +110,15 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a resource manager gave an experiment: the job's number, its partition, and `nodes` as it lists them."""
+    """What a resource manager gave an experiment: the job's number, its partition, and `nodes` as it lists them.
+
+    `options` are those that it was asked with and that may change what is measured.
+    """
 
     job: str
     partition: str
     nodes: str
+    options: tuple[str, ...] = ()
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -31,14 +31,17 @@ class SlowRank(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Ranks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per rank: the median in seconds, the cores it may use (`0-3,8`), the container it sits in (None: none).
 
-    `gpu` is the UUID of each rank's GPU (None: it has none); empty where no rank has one. Above 64 ranks these are
-    empty, and `machines` and the `slowest` ranks, the slowest first, stand for them.
+    `gpu` is the UUID of each rank's GPU (None: it has none); empty where no rank has one. `host` is the hostname of
+    each. `siblings` are the hardware threads of each rank's cores; empty where every core has one. Above 64 ranks these
+    are empty, and `machines` and the `slowest` ranks, the slowest first, stand for them.
     """
 
     p50: tuple[Time, ...]
     binding: tuple[str, ...]
     container: tuple[str | None, ...]
     gpu: tuple[str | None, ...] = ()
+    host: tuple[str, ...] = ()
+    siblings: tuple[str, ...] = ()
     machines: tuple[MachineRanks, ...] = ()
     slowest: tuple[SlowRank, ...] = ()
 

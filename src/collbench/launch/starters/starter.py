@@ -23,7 +23,8 @@ class Starter:
     `local(ranks, crowded, program)` starts all ranks where it runs. `across(hosts, program)` runs in the first box and
     asks for daemons in the others: by lines that `asks` recognises (it gets the line and the hosts), or through the
     relay folder (`relays`). `environment` makes the library say how it moves bytes; `transport` reads that (it gets the
-    log and the numbers of ranks in each box), and `quiet` recognises such lines. `attach` names the calls by which it
+    log and the numbers of ranks in each box), and `quiet` recognises such lines. `verbose` names those of its variables
+    that one rank of each host needs: the output of all would grow with the world. `attach` names the calls by which it
     reads another rank's memory; where one is refused `without_cma` is set, and where containers share a hostname
     `one_hostname`, and where they have the host's network also `host_network`: without them the library aborts, or
     hangs. `shm_folder` is the variable that names the folder of its shared memory, where it names the files in it by
@@ -43,6 +44,7 @@ class Starter:
     asks: Callable[[str, tuple[str, ...]], Request | None] = lambda line, hosts: None
     relays: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    verbose: tuple[str, ...] = ()
     attach: frozenset[str] = frozenset()
     without_cma: Mapping[str, str] = field(default_factory=dict)
     one_hostname: Mapping[str, str] = field(default_factory=dict)

@@ -29,12 +29,15 @@ ALIVE = (
     "SIGNALING",
 )
 
+#: GPUs of all kinds in a line of `scontrol show job`, which names each kind after it.
+_GPUS = re.compile(r"\b(?:Alloc)?TRES=\S*?\bgres/gpu=(\d+)")
+
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job: its state and, where it gives one, the reason; its nodes and its partition.
+    """What Slurm says of a job: its state and, where it gives one, the reason; nodes, partition, GPUs on all nodes.
 
     `others`: components of it are still there, after one has ended.
     """
@@ -44,6 +47,7 @@ class JobState:
     nodes: str = ""
     others: bool = False
     partition: str = ""
+    gpus: int = 0
 
     @property
     def alive(self) -> bool:
@@ -109,8 +113,9 @@ def state_of(job: str) -> JobState:
     worst = next((component for component in components if not component.alive), components[0])
     nodes = ",".join(filter(None, (fields.get("NodeList", "") for fields in lines)))
     partition = ",".join(dict.fromkeys(filter(None, (fields.get("Partition", "") for fields in lines))))
+    gpus = sum(map(int, _GPUS.findall(said)))
     others = any(component.there for component in components)
-    return replace(worst, nodes=nodes, others=others, partition=partition)
+    return replace(worst, nodes=nodes, others=others, partition=partition, gpus=gpus)
 
 
 def cancel(job: str) -> None:

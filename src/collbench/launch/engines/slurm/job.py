@@ -1,11 +1,17 @@
-"""The job of one experiment: submitted once, given steps one after another, cancelled at the end."""
+"""The job of one experiment: submitted once, given steps one after another, cancelled at the end.
+
+Within an allocation its script is a process of the driver, and ends with it; the allocation is left as it was.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from collbench.errors import EngineError
@@ -40,11 +46,15 @@ CHUNK = 1 << 20
 
 @dataclass
 class SlurmJob:
-    """A job and its folder. `with_servers`: parameter servers have nodes in it. `state` is what Slurm said last."""
+    """A job and its folder. `with_servers`: parameter servers have nodes in it. `state` is what Slurm said last.
+
+    `process` performs its script, where the job is an allocation that was there before; None: Slurm does.
+    """
 
     number: str
     folder: Path
     with_servers: bool = False
+    process: subprocess.Popen[bytes] | None = None
     state: JobState = field(default_factory=lambda: JobState("PENDING"))
     steps: int = 0
     _asked: float = 0.0
@@ -76,6 +86,8 @@ class SlurmJob:
                 if self._silent:
                     self._say("answers again", silent=False)
                 self._answered = time.monotonic()
+        if self.process is not None and self.process.poll() is not None:
+            self.state = replace(self.state, state="ENDED", reason=f"exit code {self.process.returncode}", others=False)
         return self.state
 
     def _say(self, text: str, silent: bool = True) -> None:
@@ -121,22 +133,39 @@ class SlurmJob:
         try:
             self._wait_for_end()
         except KeyboardInterrupt as error:
-            if client.cancel_soon(self.number):
+            if self.process is not None:
+                self.cancel()
+                said = f"Its folder may be left: {self.folder}."
+            elif client.cancel_soon(self.number):
                 said = f"Slurm job {self.number} was cancelled; its folder may be left: {self.folder}."
             else:
                 said = f"Slurm does not answer. {self._left}"
             error.add_note(f" {said}")
             raise
+        if self.process is not None:
+            self.cancel()  # it is left where the allocation ended first
         remove_folder(self.folder)
+
+    def cancel(self) -> bool:
+        """End it, whatever it does; within an allocation its script alone. Whether that has been taken."""
+        if self.process is None:
+            return client.cancelled(self.number)
+        with contextlib.suppress(OSError):  # srun ends the step that it waits for
+            os.killpg(self.process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(BY_ITSELF)
+        return True
 
     def _may_be_there(self) -> bool:
         with contextlib.suppress(EngineError):
-            self.look(at_once=True)
+            return self.look(at_once=True).there
         return self.state.there
 
     @property
     def _left(self) -> str:
         """What to do about a job that is not known to have ended."""
+        if self.process is not None:
+            return f"End it: kill {self.process.pid}. Its folder is left: {self.folder}."
         return (f"Job {self.number} may be left, and its folder {self.folder}. End it: scancel {self.number}. Without "
                 "its driver it ends by itself within minutes; launch --sweep removes the folder.")  # fmt: skip
 
@@ -145,7 +174,7 @@ class SlurmJob:
         while self._may_be_there():
             waited = time.monotonic() - began
             if not cancelled and (waited > BY_ITSELF or self.state.state != "RUNNING"):
-                cancelled = client.cancelled(self.number)
+                cancelled = self.cancel()
             if waited > GONE:
                 raise EngineError(f"engine slurm: job {self.number} is still {self.state.text}. {self._left}")
             time.sleep(0.2)
@@ -212,7 +241,7 @@ class SlurmStep:
             with contextlib.suppress(EngineError):
                 client.cancel_step(self.job.number, self.name)
             if time.monotonic() > deadline:
-                client.cancel(self.job.number)
+                self.job.cancel()
                 return
             time.sleep(0.2)
 
@@ -223,12 +252,7 @@ def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob
     Raises:
         EngineError: Slurm rejects it, or the folder cannot be made.
     """
-    try:
-        folder.mkdir(mode=0o700, parents=True)
-        (folder / "driver").write_text("0\n", encoding="ascii")
-        (folder / "job.sh").write_text(script, encoding="utf-8")
-    except OSError as error:
-        raise EngineError(f"engine slurm: folder {folder}: {error.strerror}. Name another in the site file.") from error
+    _furnish(script, folder)
     try:
         job = SlurmJob(client.submit(script), folder, with_servers)
     except EngineError:
@@ -236,3 +260,33 @@ def submitted(script: str, folder: Path, with_servers: bool = False) -> SlurmJob
         raise
     (folder / "number").write_text(job.number, encoding="ascii")
     return job
+
+
+def in_allocation(script: str, folder: Path, number: str) -> SlurmJob:
+    """The allocation of this number, in which the script begins at once.
+
+    Its number is not in the folder, by which `sweep` would cancel it.
+
+    Raises:
+        EngineError: the folder cannot be made, or there is no bash.
+    """
+    _furnish(script, folder)
+    try:
+        with (folder / "job.log").open("wb") as log:
+            process = subprocess.Popen(
+                ("bash", str(folder / "job.sh")), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+    except OSError as error:
+        remove_folder(folder)
+        raise EngineError(f"engine slurm: bash: {error.strerror}.") from error
+    return SlurmJob(number, folder, process=process)
+
+
+def _furnish(script: str, folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / "driver").write_text("0\n", encoding="ascii")
+        (folder / "job.sh").write_text(script, encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"engine slurm: folder {folder}: {error.strerror}. Name another in the site file.") from error

@@ -50,12 +50,13 @@ def look_at(
         look = Look(contents_in(lines, title, name, site.libraries, plan), reference, title)
         (inside if contained else bare)[name] = look
     hosts = _hosts(job, site, placements, check)
-    return Looks(inside, hosts=hosts, environments=bare, variables=site.variables, allocation=_allocation(job))
+    return Looks(inside, hosts=hosts, environments=bare, variables=site.variables, allocation=_allocation(job, site))
 
 
-def _allocation(job: SlurmJob) -> Allocation:
+def _allocation(job: SlurmJob, site: SlurmSite) -> Allocation:
     state = job.look(at_once=True)
-    return Allocation(job=job.number, partition=state.partition, nodes=state.nodes)
+    options = () if job.process else site.measured
+    return Allocation(job=job.number, partition=state.partition, nodes=state.nodes, options=options)
 
 
 def _hosts(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-#: Lines that only follow from others: advice to read the help, and how srun ends the tasks that are left.
+#: Lines that only follow from others: advice to read the help, and how srun ends the tasks that are left. A hint on
+#: hardware threads is kept without task/affinity, but for the binding of a task, which ranks do themselves.
 _FOLLOWS = re.compile(
     r"^\s*$|^Try [\"'`]|_step_signal: Terminating|Force Terminated|Job step aborted|Exited with exit code"
-    r"|\*\*\* (STEP|JOB) |: tasks? [\d,-]+: Terminated"
+    r"|\*\*\* (STEP|JOB) |: tasks? [\d,-]+: Terminated|lacks support for cpu binding"
 )
 
 #: Tasks that were killed: often because of another, sometimes all that is known.

@@ -1,9 +1,9 @@
-"""Options of sbatch that a site file may not give, and the times that Slurm reads."""
+"""Options of sbatch: those that a site file may not give, those that change what is measured; and times."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _PLAN, _SITE = "in the plan", "in the site file"
 
@@ -40,6 +40,45 @@ def own_options(options: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for beginnings, instead in _OWN.items():
             if any(_is(option, beginning) for beginning in beginnings):
                 yield option, instead
+
+
+#: Where ranks are placed, unless the site says it: one hardware thread of each core; the ranks of a node in order.
+_PLACING = {
+    "--hint=nomultithread": ("--hint", "--threads-per-core", "--extra-node-info", "-B"),
+    "--distribution=block": ("--distribution", "-m"),
+}
+
+#: Options that decide who asks, when, and for which nodes, but not what ranks of these nodes find.
+_NOT_MEASURED = (
+    "--account", "-A", "--qos", "-q", "--partition", "-p", "--reservation", "--comment", "--mail-type", "--mail-user",
+    "--wckey", "--begin", "-b", "--deadline", "--dependency", "-d", "--priority", "--nice", "--signal", "--nodelist",
+    "-w", "--exclude", "-x", "--export", "--chdir", "-D", "--licenses", "-L", "--clusters", "-M", "--verbose", "-v",
+    "--quiet", "-Q", "--get-user-env", "--kill-on-invalid-dep", "--time-min",
+)  # fmt: skip
+
+_THREADS = re.compile(r"--hint[= ]multithread|--threads-per-core[= ]([2-9]|\d\d)")
+
+
+def placing_options(options: Iterable[str]) -> list[str]:
+    """What the job and every step are given beside the options of a site."""
+    given = tuple(options)
+    return [option for option, same in _PLACING.items() if not any(_begins(one, same) for one in given)]
+
+
+def uses_threads(options: Iterable[str]) -> bool:
+    """Whether a site asks for several hardware threads of a core."""
+    return any(_THREADS.match(option) for option in options)
+
+
+def measured_options(options: Iterable[str]) -> tuple[str, ...]:
+    """Those that may change what is measured."""
+    return tuple(option for option in options if not _begins(option, _NOT_MEASURED))
+
+
+def _begins(option: str, names: Iterable[str]) -> bool:
+    """Whether an option is one of these: `--hint=x`, `--hint x`, `-Bx`."""
+    word = re.split("[= ]", option, maxsplit=1)[0]
+    return any(word == name or (not name.startswith("--") and word[:2] == name) for name in names)
 
 
 def _is(option: str, beginning: str) -> bool:

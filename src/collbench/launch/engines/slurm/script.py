@@ -8,11 +8,12 @@ ends it, and so does a driver that has not written to `driver` for some minutes.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collbench.launch.cells import LaunchCell
+from collbench.launch.engines.slurm.options import placing_options, uses_threads
 from collbench.launch.engines.slurm.runtimes import RUNTIMES, WITHOUT_PROC_LINKS
 from collbench.launch.engines.slurm.site import SlurmSite
 from collbench.launch.engines.spec import WorldSpec
@@ -29,6 +30,7 @@ ABANDONED = 300
 LOOK = 0.1
 
 _JOB = """\
+export PATH HOME=${{HOME:-~}} USER=${{USER:-$(id -un)}}  # which --export=NONE leaves out
 cd {folder} || exit 72
 {setup}scontrol show hostnames "{nodes}" > nodes.part && mv nodes.part nodes
 export FIRST_NODE=$(head -n 1 nodes)
@@ -121,12 +123,12 @@ def _setup(at: str, lines: Iterable[str]) -> str:
     return _SETUP.format(folder=at, lines=text) if text else ""
 
 
-def _asked(name: str, folder: Path, time: str, needs: Resources, options: Iterable[str]) -> str:
+def _asked(name: str, folder: Path, time: str, needs: Resources, options: Sequence[str]) -> str:
     """What a component of the job asks for."""
     asked = [
         f"--job-name={name}", f"--nodes={needs.nodes}", f"--ntasks-per-node={needs.tasks}",
         f"--cpus-per-task={needs.cores}", f"--time={time}", "--no-requeue", f"--output={folder}/job.log",
-        *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *options,
+        *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *placing_options(options), *options,
     ]  # fmt: skip
     return "".join(_line(f"#SBATCH {option}") for option in asked)
 
@@ -173,6 +175,7 @@ def _component(
         f"--job-name={step.name}", *([] if group is None else [f"--het-group={group}"]), "--kill-on-bad-exit=1",
         f"--nodes={cell.hosts}", f"--ntasks={cell.ranks}", f"--ntasks-per-node={each_of(cell)}",
         f"--cpus-per-task={cores_of(placement)}", f"--mpi={site.mpi.get(starter.vendor, starter.pmi)}",
+        "--export=ALL", *placing_options(site.of_servers if group == 0 else site.options),
         *(["--overcommit"] if placement.crowded else []), *(["--gpu-bind=none"] if placement.gpus else []),
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
@@ -184,6 +187,8 @@ def _component(
 def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
     """What a task's shell sets, because it differs from rank to rank."""
     lines = [f"export {name}={value}" for name, value in step.starter.task.items()]
+    if verbose := " ".join(name for name in step.starter.verbose if name not in site.variables):
+        lines.append(f'[ "$SLURM_LOCALID" = 0 ] || unset {verbose}')
     if step.cell.isolation is not None:
         number = "$SLURM_NODEID" if step.cell.policy == "multi" else "$SLURM_PROCID"
         lines.append(f"export COLLBENCH_CONTAINER=c{number}")
@@ -194,7 +199,7 @@ def _of_task(step: StepOf, site: SlurmSite) -> list[str]:
 
 def variables_of(cell: LaunchCell, placement: Placement, starter: Starter, site: SlurmSite) -> dict[str, str]:
     """What every rank shares."""
-    shapes = shapes_of(cell, placement)
+    shapes = shapes_of(cell, replace(placement, crowded=placement.crowded or uses_threads(site.options)))
     apart = any(shape.boxes == "rank" and shape.each > 1 for shape in shapes)
     return {SHAPE: text_of(shapes), **OF_EVERY_RANK, **starter.environment,
             **({**WITHOUT_PROC_LINKS, **starter.without_cma} if apart else {}), **site.variables}  # fmt: skip

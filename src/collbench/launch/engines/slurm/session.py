@@ -14,9 +14,9 @@ from pathlib import Path
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
-from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, submitted
+from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, submitted
 from collbench.launch.engines.slurm.look import look_at
-from collbench.launch.engines.slurm.refusals import refuse
+from collbench.launch.engines.slurm.refusals import allocated, refuse, refuse_small
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
     StepOf,
@@ -89,14 +89,22 @@ class SlurmSession:
     def look(self, plan: LaunchPlan, placements: Mapping[LaunchCell, Placement], vendors: Mapping[str, str]) -> Looks:
         """Submit the job, wait for its nodes, and ask every image and environment there what it holds.
 
+        Within an allocation none is submitted.
+
         Raises:
             EngineError: Slurm rejects the job, or ends it.
             CollbenchError: an image or an environment is missing, or holds something else.
         """
         refuse(plan, placements, self.site)
         needs = resources_of(placements.items())
+        allocation = allocated()
+        if allocation is not None:
+            refuse_small(needs, allocation)
         script = job_script(self.run, self.folder, self.site, needs)
-        self.job = submitted(script, self.folder, with_servers=needs.servers is not None)
+        if allocation is None:
+            self.job = submitted(script, self.folder, with_servers=needs.servers is not None)
+        else:
+            self.job = in_allocation(script, self.folder, allocation.job)
         wait_for_nodes(self.job, self.check)
         return look_at(self.job, self.site, plan, placements, self.check)
 
@@ -113,7 +121,8 @@ class SlurmSession:
         state = self.job.look(at_once=True)
         if not state.alive:
             state = self.job.outcome(self.check)
-            hint = f" Raise time in the site file ({self.site.time})." if state.state == "TIMEOUT" else ""
+            late = state.state == "TIMEOUT" and self.job.process is None
+            hint = f" Raise time in the site file ({self.site.time})." if late else ""
             raise EngineError(f"engine slurm: job {self.job.number} has ended: {state.text}.{hint}")
 
     @contextlib.contextmanager

@@ -9,7 +9,7 @@ import msgspec
 
 from collbench.errors import PlanError
 from collbench.launch.engines.slurm import runtimes
-from collbench.launch.engines.slurm.options import own_options, seconds_of
+from collbench.launch.engines.slurm.options import measured_options, own_options, seconds_of
 from collbench.launch.site import read_site, refuse_libraries, refuse_variables
 from collbench.spelling import suggestion
 
@@ -49,6 +49,12 @@ class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def of_servers(self) -> tuple[str, ...]:
         """What sbatch is given for the nodes of parameter servers."""
         return self.options if self.servers.options is None else self.servers.options
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The options that may change what is measured; those of servers after their name."""
+        of_servers = () if self.servers.options is None else measured_options(self.servers.options)
+        return (*measured_options(self.options), *(f"servers {option}" for option in of_servers))
 
     @property
     def words(self) -> tuple[str, ...]:
