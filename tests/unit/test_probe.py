@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import runpy
+import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,8 +91,18 @@ def test_where_there_is_nothing() -> None:
     assert contents() == Contents(
         collbench=collbench.__version__, python=sys.version.split()[0], vendor="", libraries=(), native=False,
         packages={"numpy": "2", "cupy-cuda12x": "14"}, missing={"mpi": "no MPI"}, cuda="12", build=None, schema=SCHEMA,
-        backends=("mpi", "torch-gloo"),
+        backends=("mpi", "torch-gloo"), code=contents().code,
     )  # fmt: skip
+
+
+def test_another_text_of_collbench_is_told_from_this_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of one version: an installation that was changed on one node only."""
+    before = contents().code
+    copied = shutil.copytree(Path(collbench.__file__).parent, tmp_path / "collbench")
+    monkeypatch.setattr(collbench, "__file__", str(copied / "__init__.py"))
+    assert contents().code == before
+    (copied / "timing/gate.py").write_text("")
+    assert contents().code != before
 
 
 def test_where_there_is_an_mpi(with_mpi: None, with_torch: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@ what they start, and what they lack.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -42,7 +44,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     CUDA that torch or CuPy is made for. `schema` is that of the records which are written there; 0: an older collbench,
     which does not say it. Of the benchmarks asked about, with their choices (`workloads.uses`), `libraries` has what
     they start, and `missing_benchmarks` why one cannot be measured there. `environment` are the variables there that
-    change what is measured.
+    change what is measured. `code` is a hash of the files of collbench itself; empty: an older one.
     """
 
     collbench: str
@@ -58,6 +60,14 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     backends: tuple[str, ...] = ()
     missing_benchmarks: dict[str, str] = {}
     environment: dict[str, str] = {}
+    code: str = ""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What must be equal on all nodes for their ranks to measure the same, each by its name."""
+        libraries = {one.name: f"{one.version} (sha256 {(one.sha256 or 'unknown')[:12]})" for one in self.libraries}
+        return {"library": self.vendor, "collbench": f"{self.collbench} (files {self.code})", "Python": self.python,
+                "native loop": "yes" if self.native else "no", **libraries, **self.packages}  # fmt: skip
 
     def lacks(self, backend: str) -> str | None:
         """Why a backend cannot be used there; None: it can."""
@@ -102,7 +112,16 @@ def contents(build: bool = False, torch: bool = False, benchmarks: tuple[str, ..
         backends=backends.names(),
         missing_benchmarks=missing,
         environment=facts.environment(backends.variables()),
+        code=_code(),
     )
+
+
+def _code() -> str:
+    """A hash of the names and texts of collbench's own modules."""
+    root, digest = Path(collbench.__file__).parent, hashlib.blake2b(digest_size=6)
+    for path in sorted(path for kind in ("*.py", "*.c") for path in root.rglob(kind)):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _mpi() -> Any:

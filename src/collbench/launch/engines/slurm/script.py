@@ -140,6 +140,7 @@ class StepOf:
     """A launch (or a look at an image) as Slurm is to start it. `name` is the step's, `variables` are set before it.
 
     `with_servers`: the job has nodes for servers, which only a world whose servers have a host to themselves uses.
+    `run` is what the shell of each task does with its program.
     """
 
     name: str
@@ -148,6 +149,7 @@ class StepOf:
     starter: Starter
     variables: dict[str, str]
     with_servers: bool = False
+    run: str = 'exec "$@"'
 
 
 def step_script(step: StepOf, site: SlurmSite, program: Argv) -> str:
@@ -177,7 +179,7 @@ def _component(
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
-    of_task = "; ".join((*_of_task(step, site), 'exec "$@"'))
+    of_task = "; ".join((*_of_task(step, site), step.run))
     return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', of_task, 'task', *inside, *program))}"
 
 

@@ -1,0 +1,80 @@
+"""A Slurm cluster that is played: a job runs under bash here, and each task of a step is a process with a node's name.
+
+What differs between nodes is what programs make of SLURMD_NODENAME.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.unit.test_slurm import play
+
+from collbench.launch.engines.fake import contents
+
+#: Starts the job that it reads, whose nodes are n0, n1, ...
+SBATCH = """\
+case $1 in --version) echo slurm 23.11; exit;; --test-only) cat > /dev/null; exit;; esac
+cat > {at}/job.sh; SLURM_JOB_NODELIST=all setsid bash {at}/job.sh > {at}/job.log 2>&1 < /dev/null &
+echo $! > {at}/job.pid; echo 7"""
+
+SCONTROL = """\
+case "$*" in
+  --version) echo slurm 23.11;;
+  *hostnames*) i=0; while [ $i -lt {nodes} ]; do echo n$i; i=$((i + 1)); done;;
+  *) kill -0 $(cat {at}/job.pid) 2>/dev/null && state=RUNNING || state=COMPLETED
+     echo JobId=7 JobState=$state Reason=None Partition=all NodeList=all;;
+esac"""
+
+SRUN = """\
+case $1 in --version) echo slurm 23.11; exit;; --mpi=list) echo MPI: none pmi2 pmix; exit;; esac
+n=1; nodes=$(scontrol show hostnames)
+while case $1 in --*) true;; *) false;; esac; do
+  case $1 in --ntasks=*) n=${{1#*=}};; --nodelist=*) nodes=${{1#*=}};; esac; shift
+done
+i=0; tasks=
+for node in $nodes; do
+  [ $i -lt $n ] || break
+  SLURMD_NODENAME=$node SLURM_PROCID=$i SLURM_NODEID=$i "$@" & tasks="$tasks $!"; i=$((i + 1))
+done
+worst=0; for task in $tasks; do wait $task || worst=$?; done; exit $worst"""
+
+
+def play_cluster(programs: Path, nodes: int = 2) -> None:
+    """Slurm's programs, of a cluster with nodes n0, n1, ... that are all idle and have 8 cores."""
+    for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL), ("srun", SRUN)):
+        play(programs, name, text.format(at=programs, nodes=nodes))
+    play(
+        programs,
+        "sinfo",
+        f"""case "$*" in
+  --version) echo slurm 23.11;; *%c*) for i in $(seq {nodes}); do echo n$i 8 idle; done;; *%D*) echo {nodes};;
+  *) echo 'all* infinite';; esac""",
+    )
+    play(programs, "squeue", "echo slurm 23.11")
+    play(programs, "scancel", f"kill -9 -$(cat {programs}/job.pid)")
+
+
+def environment(folder: Path, library: str = "openmpi", held: Callable[[], object] = contents, **nodes: str) -> str:
+    """An environment that says that it holds this library, and for which nodes do something else, as the shell says it.
+
+    `$0` is its interpreter, `probe` prints what it holds.
+    """
+    import msgspec
+
+    (folder / "bin").mkdir(parents=True)
+    (folder / "held").write_bytes(msgspec.json.encode(held() if held is not contents else contents(library)) + b"\n")
+    cases = "\n".join(f"{node}) {text};;" for node, text in nodes.items())
+    python = folder / "bin/python"
+    python.write_text(f"""#!/bin/sh
+probe() {{ cat {folder}/held; }}
+case $SLURMD_NODENAME in
+{cases}
+esac
+case "$*" in
+  *launch.probe*) probe;; *launch.node*) exec {sys.executable} "$@";; *) echo measured;;
+esac
+""")
+    python.chmod(0o755)
+    return str(folder)
