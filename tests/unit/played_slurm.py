@@ -15,7 +15,7 @@ from collbench.launch.engines.fake import contents
 
 #: Starts the job that it reads, whose nodes are n0, n1, ...
 SBATCH = """\
-case $1 in --version) echo slurm 23.11; exit;; --test-only) cat > /dev/null; exit;; esac
+case $1 in --version) echo slurm 23.11; exit;; --test-only) {test}; cat > /dev/null; exit;; esac
 cat > {at}/job.sh; SLURM_JOB_NODELIST=all setsid bash {at}/job.sh > {at}/job.log 2>&1 < /dev/null &
 echo $! > {at}/job.pid; echo 7"""
 
@@ -28,12 +28,12 @@ case "$*" in
 esac"""
 
 SRUN = """\
-case $1 in --version) echo slurm 23.11; exit;; --mpi=list) echo MPI: none pmi2 pmix; exit;; esac
+case $1 in --version) echo slurm 23.11; exit;; --mpi=list) echo MPI: {types}; exit;; esac
 n=1; nodes=$(scontrol show hostnames)
 while case $1 in --*) true;; *) false;; esac; do
   case $1 in --ntasks=*) n=${{1#*=}};; --nodelist=*) nodes=${{1#*=}};; esac; shift
 done
-i=0; tasks=
+i=0; tasks=; echo $$ > {at}/step.$$; trap 'kill $tasks; exit 143' TERM
 for node in $nodes; do
   [ $i -lt $n ] || break
   SLURMD_NODENAME=$node SLURM_PROCID=$i SLURM_NODEID=$i "$@" & tasks="$tasks $!"; i=$((i + 1))
@@ -41,19 +41,34 @@ done
 worst=0; for task in $tasks; do wait $task || worst=$?; done; exit $worst"""
 
 
-def play_cluster(programs: Path, nodes: int = 2) -> None:
-    """Slurm's programs, of a cluster with nodes n0, n1, ... that are all idle and have 8 cores."""
+def play_cluster(
+    programs: Path, number: int = 2, types: str = "none pmi2 pmix", nodes: str = "", limits: str = "all* infinite",
+    test: str = "true",
+) -> None:  # fmt: skip
+    """Slurm's programs, of a cluster with so many nodes n0, n1, ... that are all idle.
+
+    srun knows `types` of PMI, sinfo prints `nodes` (name, cores) and the `limits` of partitions, and `test` is done
+    with the script that sbatch is to examine.
+    """
     for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL), ("srun", SRUN)):
-        play(programs, name, text.format(at=programs, nodes=nodes))
+        play(programs, name, text.format(at=programs, nodes=number, types=types, test=test))
+    of_8 = "\n".join(f"n{i} 8" for i in range(number))
     play(
         programs,
         "sinfo",
         f"""case "$*" in
-  --version) echo slurm 23.11;; *%c*) for i in $(seq {nodes}); do echo n$i 8 idle; done;; *%D*) echo {nodes};;
-  *) echo 'all* infinite';; esac""",
+  --version) echo slurm 23.11;; *%c*) printf '{nodes or of_8}\\n';; *%D*) echo {number};; *) printf '{limits}\\n';;
+esac""",
     )
-    play(programs, "squeue", "echo slurm 23.11")
-    play(programs, "scancel", f"kill -9 -$(cat {programs}/job.pid)")
+    play(programs, "squeue", "for word; do case $word in --version) echo slurm 23.11;; esac; done; "
+                             f"for step in {programs}/step.*; do echo ${{step##*/}} collbench-ranks; done")  # fmt: skip
+    play(
+        programs,
+        "scancel",
+        f"""case $1 in
+  --version) echo slurm 23.11;; step.*) kill ${{1#step.}}; rm {programs}/$1;; *) kill -9 -$(cat {programs}/job.pid);;
+esac""",
+    )
 
 
 def environment(folder: Path, library: str = "openmpi", held: Callable[[], object] = contents, **nodes: str) -> str:

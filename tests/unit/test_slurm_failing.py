@@ -166,7 +166,7 @@ def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("reason", "says"),
     [
-        ("PartitionNodeLimit", "the partition has not so many nodes"),
+        ("PartitionNodeLimit", "the partition does not have so many nodes"),
         ("PartitionTimeLimit", "time in the site file is more than the partition allows"),
         ("JobHeldUser", "the job is held"),
         ("JobHeldAdmin", "the job is held"),
@@ -174,10 +174,29 @@ def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
         ("QOSMaxWallDurationPerJobLimit", "a job of this account may not have so much"),
     ],
 )
-def test_a_job_that_will_never_begin_is_not_waited_for(programs: Path, tmp_path: Path, reason: str, says: str) -> None:
+def test_a_job_that_will_never_begin_is_not_waited_for(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, says: str
+) -> None:
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.ASK", 0.0)
     play(programs, "scontrol", f"echo JobId=7 JobState=PENDING Reason={reason}")
     with pytest.raises(EngineError, match=f"job 7 will not begin: PENDING .{reason}.: {says}"):
         wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
+def test_the_first_reason_of_a_job_that_waits_is_not_believed(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm gives a provisional one in the first moments."""
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.ASK", 0.0)
+    play(
+        programs,
+        "scontrol",
+        f"""cd {programs}; reason=PartitionTimeLimit
+[ -e asked ] || reason=PartitionConfig; touch asked; echo JobId=7 JobState=PENDING Reason=$reason""",
+    )
+    with pytest.raises(EngineError, match="PartitionTimeLimit") as refused:
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+    assert "PartitionConfig" not in str(refused.value)
 
 
 @pytest.mark.parametrize("reason", ["Resources", "Priority", "AssocMaxJobsLimit", "ReqNodeNotAvail", "QOSGrpNodeLimit"])
@@ -235,7 +254,9 @@ def test_a_wrong_pmi_ends_the_experiment_with_its_first_launch(
         end_with(opened, said)
     with pytest.raises(EngineError, match="no launch can succeed") as refused:
         session.ready()
-    assert said.removeprefix("collbench: ").removeprefix("srun: ").rstrip(".") in str(refused.value), "in the library's own words"
+    assert said.removeprefix("collbench: ").removeprefix("srun: ").rstrip(".") in str(refused.value), (
+        "in the library's own words"
+    )
     assert ("set mpi in the site file" in str(refused.value)) == advised
 
 

@@ -76,7 +76,7 @@ def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path, monkeypatc
             for node, folder in (("n0", job.folder), ("n1", job.folder / "nosuch"))
         )
 
-    monkeypatch.setattr(look, "_answers", answers)
+    monkeypatch.setattr(look, "answers_of", answers)
     where = look.one_on_each(done.placements)
     with pytest.raises(EngineError, match=r"node n1 does not see /\S+\."):
         look.hosts_of(SlurmJob("7", tmp_path), read(done.plan.site), *where, lambda: None)

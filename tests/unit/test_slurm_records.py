@@ -45,7 +45,7 @@ def answers(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         line = msgspec.json.encode(msgspec.structs.replace(held, python=python, environment=FOUND)).decode()
         return (look.Answer("n0", (line,)),)
 
-    monkeypatch.setattr(look, "_answers", answer)
+    monkeypatch.setattr(look, "answers_of", answer)
 
 
 class Session(SlurmSession):

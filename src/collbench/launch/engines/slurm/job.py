@@ -40,13 +40,17 @@ CHUNK = 1 << 20
 
 @dataclass
 class SlurmJob:
-    """A job and its folder. `with_servers`: parameter servers have nodes in it. `state` is what Slurm said last."""
+    """A job and its folder. `with_servers`: parameter servers have nodes in it.
+
+    `state` is what Slurm said last, in the last of so many `answers`.
+    """
 
     number: str
     folder: Path
     with_servers: bool = False
     state: JobState = field(default_factory=lambda: JobState("PENDING"))
     steps: int = 0
+    answers: int = 0
     _asked: float = 0.0
     _answered: float = field(default_factory=time.monotonic)
     _signed: float = 0.0
@@ -75,7 +79,7 @@ class SlurmJob:
             else:
                 if self._silent:
                     self._say("answers again", silent=False)
-                self._answered = time.monotonic()
+                self._answered, self.answers = time.monotonic(), self.answers + 1
         return self.state
 
     def _say(self, text: str, silent: bool = True) -> None:

@@ -41,7 +41,8 @@ LABEL = """awk -v node="{node}" '{{ while (length($0) > 700) {{ print "@" node "
   $0 = substr($0, 701) }} print "@" node "=" $0 }}'"""
 
 #: What the shell of a task does where every node is to answer: one that fails does not end the others.
-_ANSWERED = '{ "$@" 2>&1; printf "\nexit %d\n" $?; } | ' + LABEL.format(node="$SLURMD_NODENAME")
+ANSWERED = '{ "$@" 2>&1; printf "\nexit %d\n" $?; } | ' + LABEL.format(node="$SLURMD_NODENAME")
+_PROCESS = re.compile(r"(?<=[\w-])\[\d+\](?=: )")
 _PART = re.compile(r"@(?P<node>[^\s+=]+)(?P<end>[+=])(?P<text>.*)")
 
 
@@ -55,10 +56,11 @@ class Answer:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The lines; of a command that failed the last one with its exit code."""
+        """The lines; of a command that failed the last one with its exit code, and without numbers of processes."""
         if not self.code:
             return self.lines
-        return (*self.lines[:-1], f"exit code {self.code}: {self.lines[-1] if self.lines else 'nothing was printed'}")
+        last = _PROCESS.sub("", self.lines[-1]) if self.lines else "nothing was printed"
+        return (*self.lines[:-1], f"exit code {self.code}: {last}")
 
 
 def look_at(
@@ -117,8 +119,8 @@ def contents_of(
         ImageMissing: on a node there is none, or another one.
     """
     argv, title = probe_of(python_of(cell, site), cell.image, site.libraries, plan), title_of(cell, site)
-    asked = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, _ANSWERED)
-    answers = _answers(job, asked, site, argv, check, title, limit)
+    asked = StepOf(f"look-{cell.image}-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
+    answers = answers_of(job, asked, site, argv, check, title, limit)
     workers_first = (*answers[cell.servers :], *answers[: cell.servers])
     return contents_on({one.node: one.told for one in workers_first}, title, cell.image, site.libraries, plan)
 
@@ -132,8 +134,8 @@ def hosts_of(
         EngineError: the job ended, not every node answers, or one does not see the folder of the job.
     """
     argv = ("sh", "-c", _SEES, str(job.folder), python_of(cell, site), "-m", "collbench.launch.node")
-    asked = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, _ANSWERED)
-    answers = _answers(job, asked, site, argv, check, "the nodes", limit)
+    asked = StepOf(f"nodes-{job.steps}", cell, placement, PROCESS, {}, job.with_servers, ANSWERED)
+    answers = answers_of(job, asked, site, argv, check, "the nodes", limit)
     blind = [one.node for one in answers if any(line.startswith(_BLIND) for line in one.lines)]
     if blind:
         where = nodes_of(blind, len(answers))
@@ -145,7 +147,7 @@ def hosts_of(
     return tuple(found)
 
 
-def _answers(
+def answers_of(
     job: SlurmJob, asked: StepOf, site: SlurmSite, argv: Argv, check: StopCheck, title: str, limit: float
 ) -> tuple[Answer, ...]:
     """What a step prints on each of its nodes, in the order of the job's.
@@ -153,19 +155,20 @@ def _answers(
     Raises:
         EngineError: the job ended, or a node does not answer.
     """
-    lines = output_of(job, step_script(asked, site, argv), asked.name, check, title, limit)
-    answers, rest = answers_in(lines)
-    nodes = _nodes(job.folder)
+    code, log = run_step(job, step_script(asked, site, argv), asked.name, check, title, limit)
+    answers, rest = answers_in(log.lines)
+    nodes = nodes_in(job.folder)
     if len(answers) < asked.cell.hosts:
         state = job.look(at_once=True)
-        said = state.text if not state.alive else first_cause("\n".join(rest)) or "nothing was printed"
+        late = f"no answer within {limit:g} s" if code is None else "nothing was printed"
+        said = state.text if not state.alive else first_cause("\n".join(rest)) or late
         silent = sorted(set(nodes) - {one.node for one in answers})
         raise EngineError(f"engine slurm: {title}: {len(answers)} of {asked.cell.hosts} nodes answer, without "
                           f"{nodes_of(silent, 0) if silent else 'one'}: {said}.")  # fmt: skip
     return tuple(sorted(answers, key=lambda one: (nodes.index(one.node) if one.node in nodes else -1, one.node)))
 
 
-def _nodes(folder: Path) -> tuple[str, ...]:
+def nodes_in(folder: Path) -> tuple[str, ...]:
     """The nodes of the job in this folder, as it has written them down."""
     with contextlib.suppress(OSError):
         return tuple((folder / "nodes").read_text(encoding="utf-8", errors="replace").split())
@@ -195,26 +198,24 @@ def _answer(node: str, lines: list[str]) -> Answer:
     return Answer(node, telling(left), int(ended[1]) if ended else None)
 
 
-def output_of(
+def run_step(
     job: SlurmJob, script: str, name: str, check: StopCheck, title: str, limit: float = ANSWER
-) -> tuple[str, ...]:
-    """What a step prints, to its end.
+) -> tuple[int | None, Log]:
+    """The exit code of a step and what it printed; without a code it did not end within its limit, and was ended.
 
     Raises:
-        EngineError: the job ended, or the step did not within its limit.
+        EngineError: the job ended.
     """
     log = Log()
     step = job.start(script, name, log)
     deadline = time.monotonic() + limit
     try:
-        while step.code is None:
+        while (code := step.code) is None and time.monotonic() < deadline:
             check()
             state = job.look()
             if not state.alive:
                 raise EngineError(f"engine slurm: job {job.number} ended while {title} was asked: {state.text}.")
-            if time.monotonic() > deadline:
-                raise EngineError(f"engine slurm: {title}: no answer within {limit:g} s.")
             time.sleep(0.05)
     finally:
         step.end()
-    return log.lines
+    return code, log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from collbench.launch.engines.slurm import runtimes
 from collbench.launch.engines.slurm.options import own_options, seconds_of
 from collbench.launch.site import read_site, refuse_libraries, refuse_variables
 from collbench.spelling import suggestion
+
+#: `--partition=gpu`, `-pgpu`, or without the name, which is the next word.
+_PARTITION = re.compile(r"(?:--partition(?:=|$)|-p)(?P<name>.*)")
 
 
 class ServerNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,9 +55,14 @@ class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return self.options if self.servers.options is None else self.servers.options
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """The options as srun takes them, as words."""
-        return tuple(word for option in self.options for word in shlex.split(option))
+    def partitions(self) -> tuple[str, ...]:
+        """Those that the options name, as sinfo takes them: `--partition=a,b`; empty: the cluster's usual one."""
+        words = [word for option in self.options for word in shlex.split(option)]
+        named = ""
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            if match := _PARTITION.fullmatch(word):
+                named = match["name"] or following
+        return (f"--partition={named}",) if named else ()
 
     @property
     def seconds(self) -> float | None:
