@@ -226,6 +226,7 @@ OF_A_NODE = "/tmp/mine"  # noqa: S108
 def doctor(cluster: Cluster) -> tuple[int, dict[str, tuple[str, str]]]:
     """Exit code, and by check the status and all causes."""
     done = cluster.user("collbench", "doctor", "--json", "--on", "slurm", "--site", "site.toml")
+    assert done.stdout, done.stderr
     findings = json.loads(done.stdout)["findings"]
     causes = {one["check"]: " ".join(problem["cause"] for problem in one["problems"]) for one in findings}
     return done.returncode, {one["check"]: (one["status"], causes[one["check"]]) for one in findings}

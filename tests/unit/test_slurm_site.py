@@ -91,3 +91,12 @@ def test_a_site_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[k8s]")
     with pytest.raises(PlanError, match=r"has no table \[slurm\]"):
         read(str(tmp_path / "bad.toml"))
+
+
+@pytest.mark.parametrize(
+    ("options", "partitions"),
+    [([], ()), (["--exclusive"], ()), (["--exclusive", "-p a,b"], ("--partition=a,b",)), (["-p"], ()),
+     (["--partition=a", "-pb"], ("--partition=b",)), (["--partition-x=a"], ())],
+)  # fmt: skip
+def test_the_partitions_that_options_name(tmp_path: Path, options: list[str], partitions: tuple[str, ...]) -> None:
+    assert read(site_file(tmp_path, options=options)).partitions == partitions

@@ -13,6 +13,7 @@ from collbench import workloads
 from collbench.errors import ImageMissing
 from collbench.launch import starters
 from collbench.launch.cells import communicates
+from collbench.launch.log import whole_words
 from collbench.launch.probe import Contents
 from collbench.launch.shapes import library_of
 from collbench.launch.starters.starter import Argv
@@ -46,8 +47,9 @@ def contents_in(
         _refuse_other_library(title, image, libraries, plan, contents)
         return contents
     said = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
+    quoted = whole_words(said, _QUOTED)
     raise ImageMissing(
-        f"{title}: does not say what it holds ({said[:_QUOTED]}). Name one that holds collbench in the site file."
+        f"{title}: does not say what it holds ({quoted}). Name one that holds collbench in the site file."
     )
 
 

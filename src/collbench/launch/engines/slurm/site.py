@@ -59,7 +59,7 @@ class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Those that the options name, as sinfo takes them: `--partition=a,b`; empty: the cluster's usual one."""
         words = [word for option in self.options for word in shlex.split(option)]
         named = ""
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in zip(words, [*words[1:], ""], strict=False):
             if match := _PARTITION.fullmatch(word):
                 named = match["name"] or following
         return (f"--partition={named}",) if named else ()
