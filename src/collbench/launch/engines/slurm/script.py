@@ -125,7 +125,8 @@ def _asked(name: str, folder: Path, time: str, needs: Resources, options: Iterab
     """What a component of the job asks for."""
     asked = [
         f"--job-name={name}", f"--nodes={needs.nodes}", f"--ntasks-per-node={needs.tasks}",
-        f"--cpus-per-task={needs.cores}", f"--time={time}", "--no-requeue", f"--output={folder}/job.log",
+        f"--cpus-per-task={needs.cores}", f"--time={time}", "--no-requeue",
+        f"--output={shlex.quote(f'{folder}/job.log')}",
         *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *options,
     ]  # fmt: skip
     return "".join(_line(f"#SBATCH {option}") for option in asked)

@@ -11,7 +11,7 @@ import msgspec
 from collbench.errors import PlanError
 from collbench.launch.engines.slurm import runtimes
 from collbench.launch.engines.slurm.options import own_options, seconds_of
-from collbench.launch.site import read_site, refuse_libraries, refuse_variables
+from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
 from collbench.spelling import suggestion
 
 #: `--partition=gpu`, `-pgpu`, or without the name, which is the next word.
@@ -81,8 +81,9 @@ def read(path: str) -> SlurmSite:
         raise PlanError(f"site {path}: runtime {site.runtime!r}: unknown. {suggestion(site.runtime, runtimes.names())}")
     if not Path(site.folder).is_absolute():
         raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
-    if site.cores < 1 or site.gpus < 0:
-        raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
+    if not site.folder.isprintable():
+        raise PlanError(f"site {path}: folder {site.folder!r}: must be one line without control characters.")
+    refuse_sizes(f"site {path}", site.cores, site.gpus)
     for name, environment in site.environments.items():
         if not Path(environment).is_absolute():
             raise PlanError(f"site {path}: environments: {name} {environment!r}: must be an absolute path.")
