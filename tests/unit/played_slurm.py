@@ -43,13 +43,15 @@ worst=0; for task in $tasks; do wait $task || worst=$?; done; exit $worst"""
 
 def play_cluster(
     programs: Path, number: int = 2, types: str = "none pmi2 pmix", nodes: str = "", limits: str = "all* infinite",
-    test: str = "true",
+    test: str = "true", idle: str = "",
 ) -> None:  # fmt: skip
     """Slurm's programs, of a cluster with so many nodes n0, n1, ... that are all idle.
 
-    srun knows `types` of PMI, sinfo prints `nodes` (name, cores) and the `limits` of partitions, and `test` is done
-    with the script that sbatch is to examine.
+    srun knows `types` of PMI, sinfo prints `nodes` (name, cores) and the `limits` of partitions, `idle` are
+    its partitions with those that are (and the most that a job may have), and `test` is done with the script that
+    sbatch is to examine.
     """
+    default = f"all* {number} 1-infinite"
     for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL), ("srun", SRUN)):
         play(programs, name, text.format(at=programs, nodes=number, types=types, test=test))
     of_8 = "\n".join(f"n{i} 8" for i in range(number))
@@ -57,7 +59,10 @@ def play_cluster(
         programs,
         "sinfo",
         f"""case "$*" in
-  --version) echo slurm 23.11;; *%c*) printf '{nodes or of_8}\\n';; *%D*) echo {number};; *) printf '{limits}\\n';;
+  --version) echo slurm 23.11;;
+  *%c*) printf '{nodes or of_8}\\n';;
+  *%D*) printf '{idle or default}\\n';;
+  *) printf '{limits}\\n';;
 esac""",
     )
     play(programs, "squeue", "for word; do case $word in --version) echo slurm 23.11;; esac; done; "

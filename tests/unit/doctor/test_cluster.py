@@ -65,7 +65,7 @@ REJECTS = "text=$(cat); case $text in *{0}*) echo 'sbatch: error: {0}' >&2; exit
     ],
 )  # fmt: skip
 def test_faults_that_slurm_says_without_a_node(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, str], site: dict[str, Any],
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], site: dict[str, Any],
     check: str, status: str, says: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(slurm_node, "examine", lambda *_: ())
@@ -137,6 +137,22 @@ def test_without_an_answer_of_a_node(
     play(programs, "scancel", f"[ $1 = --version ] || touch {programs}/gone")
     finding = found(tmp_path)["node"]
     assert finding.status == status and state in causes(finding)
+
+
+REJECTS_FOUR = "text=$(cat); case $text in *--nodes=4*) exit 1;; esac"
+
+
+@pytest.mark.parametrize(
+    ("fault", "nodes"),
+    [({"idle": "all* 3 1-infinite\nother 9 1-infinite"}, 3), ({"idle": "all* 3 1-2"}, 2), ({"idle": " "}, 1),
+     ({"idle": "all* 4 1-infinite", "test": REJECTS_FOUR}, 2)],
+)  # fmt: skip
+def test_as_many_nodes_are_asked_as_are_idle_and_may_be_had(
+    programs: Path, tmp_path: Path, fault: dict[str, Any], nodes: int
+) -> None:
+    play_cluster(programs, number=1, **fault)
+    found(tmp_path)
+    assert f"#SBATCH --nodes={nodes}\n" in (programs / "job.sh").read_text()
 
 
 def test_a_job_that_is_rejected_asks_no_node(programs: Path, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from collbench.launch.engines.slurm.look import (
     title_of,
 )
 from collbench.launch.engines.slurm.messages import of_srun
+from collbench.launch.engines.slurm.options import seconds_of
 from collbench.launch.engines.slurm.runtimes import RUNTIMES
 from collbench.launch.engines.slurm.script import (
     Resources,
@@ -127,14 +128,30 @@ def examine(site: SlurmSite, address: str, folder: Path) -> Iterator[tuple[str, 
 
 
 def _submitted(site: SlurmSite, folder: Path) -> SlurmJob:
-    """A job for all nodes that are idle now, or fewer."""
-    idle = client.ask("sinfo", "--noheader", "--states=idle", *site.partitions, "--format=%D").split()
-    most = max(1, sum(map(int, idle)))
-    short = msgspec.structs.replace(site, time=TIME, options=(*site.options, f"--nodes=1-{most}"))
-    if (site.seconds or math.inf) < (short.seconds or 0):
-        short = msgspec.structs.replace(short, time=site.time)
-    needs = Resources(1, min(2, site.cores), 1, site.gpus)
-    return submitted(job_script("collbench-doctor", folder, short, needs), folder)
+    """A job for all nodes that are idle now; for fewer where options of the site do not allow so many."""
+    time = site.time if (site.seconds or math.inf) < (seconds_of(TIME) or 0) else TIME
+    short, number = msgspec.structs.replace(site, time=time), _idle(site)
+    while True:
+        needs = Resources(number, min(2, site.cores), 1, site.gpus)
+        script = job_script("collbench-doctor", folder, short, needs)
+        try:
+            client.ask("sbatch", "--test-only", text=script)
+            return submitted(script, folder)
+        except EngineError:
+            if number == 1:
+                raise
+            number //= 2
+
+
+def _idle(site: SlurmSite) -> int:
+    """How many nodes of the partition are idle, of those that one job may have; at least 1."""
+    rows = [line.split() for line in client.ask("sinfo", "--noheader", "--states=idle", *site.partitions,
+                                                "--format=%P %D %s").splitlines()]  # fmt: skip
+    rows = [words for words in rows if len(words) == 3]
+    if not site.partitions:
+        rows = [words for words in rows if words[0].endswith("*")] or rows
+    sizes = [(int(words[1]), words[2].rpartition("-")[2]) for words in rows]
+    return max(1, *(min(idle, int(most)) if most.isdecimal() else idle for idle, most in sizes), 1)
 
 
 def _planned(site: SlurmSite, address: str, name: str, contained: bool, nodes: int) -> Software:
