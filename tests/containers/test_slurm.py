@@ -251,6 +251,14 @@ def test_doctor_examines_the_cluster(cluster: Cluster) -> None:
     cluster.site(options='["--partition=gpu"]')
     code, found = doctor(cluster)
     assert code == 1 and "invalid partition specified: gpu" in found["job"][1]
+    cluster.root(0, "scontrol", "update", "PartitionName=all", "MaxTime=5")
+    cluster.plan()
+    cluster.site()
+    code, found = doctor(cluster)
+    assert code == 1 and found["time"][0] == "fail"
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 2 and "PartitionTimeLimit" in done.stderr.splitlines()[-1], done.stderr
+    assert cluster.left() == ""
 
 
 def test_what_is_missing_or_another_one_on_one_node_is_named_by_doctor_and_launch(cluster: Cluster) -> None:
