@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 import time
@@ -259,23 +261,75 @@ def test_nodes_whose_clocks_differ_are_synchronised(cluster: Cluster) -> None:
 OF_A_NODE = "/tmp/mine"  # noqa: S108
 
 
+def doctor(cluster: Cluster) -> tuple[int, dict[str, tuple[str, str]]]:
+    """Exit code, and by check the status and all causes."""
+    done = cluster.user("collbench", "doctor", "--json", "--on", "slurm", "--site", "site.toml")
+    assert done.stdout, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    causes = {one["check"]: " ".join(problem["cause"] for problem in one["problems"]) for one in findings}
+    return done.returncode, {one["check"]: (one["status"], causes[one["check"]]) for one in findings}
+
+
 def test_doctor_examines_the_cluster(cluster: Cluster) -> None:
-    cluster.site()
-    done = cluster.user("collbench", "doctor", "--on", "slurm", "--site", "site.toml")
-    assert done.returncode == 0 and "22.05" in done.stdout, done.stdout + done.stderr
-    assert "1 task on a node, with 1 core" in done.stdout
+    cluster.site(more='mpi = { openmpi = "pmix" }')
+    text = (cluster.share / "site.toml").read_text()
+    only = re.sub("environments = .*", 'environments = { openmpi = "/opt/collbench" }', text)
+    cluster.write("site.toml", only)
+    code, found = doctor(cluster)
+    assert (code, {status for status, _ in found.values()}) == (0, {"ok"}), found
+    assert cluster.left() == ""
     cluster.site("apptainer", options='["--partition=all"]', more='mpi = { openmpi = "pmi2" }', openmpi="/none")
-    cluster.write("site.toml", (cluster.share / "site.toml").read_text().replace("/shared/collbench", OF_A_NODE))
-    done = cluster.user("collbench", "doctor", "--on", "slurm", "--site", "site.toml")
-    assert done.returncode == 1
-    said = " ".join(done.stdout.split())
-    causes = ("openmpi does not join a world by pmi2", f"does not see what is written to {OF_A_NODE} here",
-              "not have apptainer", "not have /none/bin/python", "not have /shared/img/openmpi")  # fmt: skip
-    for cause in causes:
-        assert cause in said, cause
+    code, found = doctor(cluster)
+    assert code == 1 and "openmpi does not join a world by pmi2" in found["mpi"][1]
+    for cause in ("apptainer", "/none/bin/python"):
+        assert cause in found["software"][1], cause
+    cluster.write("site.toml", only.replace("/shared/collbench", OF_A_NODE))
+    code, found = doctor(cluster)
+    assert code == 1 and f"node n1 does not see what is written to {OF_A_NODE}" in found["node"][1], found
     cluster.site(options='["--partition=gpu"]')
-    done = cluster.user("collbench", "doctor", "--on", "slurm", "--site", "site.toml")
-    assert done.returncode == 1 and "invalid partition specified: gpu" in done.stdout
+    code, found = doctor(cluster)
+    assert code == 1 and "invalid partition specified: gpu" in found["job"][1]
+    cluster.root(0, "scontrol", "update", "PartitionName=all", "MaxTime=5")
+    cluster.plan()
+    cluster.site()
+    code, found = doctor(cluster)
+    assert code == 1 and found["time"][0] == "fail"
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 2 and "PartitionTimeLimit" in done.stderr.splitlines()[-1], done.stderr
+    assert cluster.left() == ""
+
+
+def test_what_is_missing_or_another_one_on_one_node_is_named_by_doctor_and_launch(cluster: Cluster) -> None:
+    """A node that is not the first: no environment there, then one of other files, then no plug-in for PMIx."""
+    cluster.plan()
+    cluster.site(openmpi="/opt/own")
+    text = (cluster.share / "site.toml").read_text()
+    cluster.write("site.toml", re.sub("environments = .*", 'environments = { openmpi = "/opt/own" }', text))
+    cluster.root(0, "ln", "-s", "/opt/collbench", "/opt/own")
+    code, found = doctor(cluster)
+    assert code == 1 and "node n1: " in found["software"][1] and "127" in found["software"][1], found
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 2 and "node n1: " in done.stderr and "/opt/own/bin/python" in done.stderr, done.stderr
+    assert not (cluster.share / "run/records.jsonl").exists(), "before the first launch"
+    assert cluster.left() == ""
+    cluster.root(1, "sh", "-ec", OTHER_FILES)
+    code, found = doctor(cluster)
+    assert code == 1 and "collbench is " in found["software"][1] and "node n1" in found["software"][1], found
+    done = cluster.launch("--out", "run")
+    assert done.returncode == 2 and "node n1" in done.stderr, done.stderr
+    cluster.root(1, "sh", "-ec", "rm -r /opt/own; ln -s /opt/collbench /opt/own; rm /usr/lib/*/pmix2/lib/libpmix.so; "
+                                 "kill $(cat /run/slurmd.pid || pidof slurmd); sleep 1; slurmd")  # fmt: skip
+    code, found = doctor(cluster)
+    assert code == 1 and found["software"][0] == "ok" and "node n1" in found["ranks"][1], found
+    assert cluster.left() == ""
+
+
+#: An environment whose collbench was changed, on the node where this runs.
+OTHER_FILES = """\
+mkdir -p /opt/own/bin /opt/changed; cp -r /src/collbench /opt/changed
+echo "# changed" >> /opt/changed/collbench/cli/cli.py
+printf '#!/bin/sh\nPYTHONPATH=/opt/changed exec /opt/collbench/bin/python "$@"\n' > /opt/own/bin/python
+chmod -R a+rX /opt/own /opt/changed; chmod 755 /opt/own/bin/python"""
 
 
 def test_an_interrupted_launch_is_resumed_and_leaves_no_job(cluster: Cluster) -> None:
@@ -331,9 +385,13 @@ REFUSED = [
     ({"options": '["--partition=gpu"]'}, {}, "sbatch says: invalid partition specified: gpu; Batch job submission"),
     ({"options": '["--acount=x"]'}, {}, "sbatch says: unrecognized option '--acount=x'"),
     ({"more": 'setup = ["module load nosuch"]'}, {}, "from: module load nosuch"),
-    ({}, {"hosts": "3"}, "will not begin: PENDING (PartitionConfig): the partition has not so many nodes"),
+    ({}, {"hosts": "3"}, "will not begin: PENDING (PartitionConfig): the partition does not have so many nodes"),
     ({"folder": "/tmp/own"}, {}, "node n1 does not see /tmp/own/"),  # noqa: S108 - n0 has it alone
-    ({"runtime": "charliecloud"}, {"policies": '["multi"]'}, "does not say what it holds (ch-run["),
+    (
+        {"runtime": "charliecloud"},
+        {"policies": '["multi"]'},
+        "every node: does not say what it holds (exit code 1: ch-run: ",
+    ),
     ({"more": 'mpi = { openmpi = "pmi2" }'}, {}, "srun --mpi=pmix"),
     ({"more": 'mpi = { openmpi = "nonsense" }'}, {}, "nonsense"),
 ]

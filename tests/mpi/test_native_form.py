@@ -60,5 +60,5 @@ def test_a_call_that_the_library_refuses(mpirun: Command, tmp_path: Path) -> Non
     ended = finish(mpirun(2, "run", path, program=(str(WRONG), "refused")))
     assert ended.code == 1
     (message,) = ended.messages
-    assert "bcast 64 B on mpi: the library returned error" in message
+    assert "bcast 64 B on mpi: the library returned an error" in message
     assert "count" in message.lower()  # the library's own words

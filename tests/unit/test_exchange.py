@@ -91,7 +91,7 @@ def test_an_error_of_the_library_says_at_which_message() -> None:
     messages = Messages(
         np.zeros(1, np.int64), int, int, lambda rank: send, lambda rank: receive, explain=lambda code: f"E{code}"
     )
-    with pytest.raises(LibraryError, match=r"the library returned error 17 \(E17\) in message 3 of 9 to rank 4"):
+    with pytest.raises(LibraryError, match=r"the library returned an error \(E17\) in message 3 of 9 to rank 4"):
         ask(messages, 4, time.monotonic_ns, 9)
     assert library.order == ["send", "receive"] * 3
     library.order.clear()

@@ -138,7 +138,8 @@ def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"cores": 0}, "cores must be 1 or more"),
+        ({"cores": 0}, "cores = 0: must be 1 or more"),
+        ({"gpus": 2147483648}, "gpus = 2147483648: must be 0 or more, and at most"),
         ({"objects": "pods"}, '[k8s]: objects "pods": choose one of job, mpijob.'),
         ({"registry": "x"}, "[k8s]: unknown key 'registry'. There are: cores"),
         ({"memory": "8 GB"}, "memory '8 GB': Kubernetes does not take it; write 8Gi, say."),

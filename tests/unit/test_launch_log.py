@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from collbench.launch.log import LONGEST_LINE, LONGEST_MESSAGE, MESSAGE_LINES, MOST_LINES, TAIL, Log
+from collbench.bindings.mpi.arguments import error_text
+from collbench.launch.log import LONGEST_LINE, LONGEST_MESSAGE, MESSAGE_LINES, MOST_LINES, TAIL, Log, whole_words
 
 
 def log_of(*lines: str, errors: tuple[str, ...] = ()) -> Log:
@@ -82,5 +85,26 @@ def test_without_standard_error_there_is_no_message() -> None:
 
 def test_the_ranks_own_last_message_is_found() -> None:
     log = log_of("collbench: first", "mpirun: something", "collbench: rank 1: no memory", "told by collbench: not this")
-    assert log.message == ": rank 1: no memory"
+    assert log.message == ": no memory"
     assert log_of("mpirun: something").message == ""
+
+
+def test_one_cause_is_one_text_whatever_rank_and_folder_it_met() -> None:
+    """A folder of a launch is gone when the text is read."""
+    said = "collbench: rank {}: the library returned an error (sbuf={} failed). {} in {}: collbench show {}"
+    first = log_of(said.format(1, "0x7f12ab", "1 record is", "/lustre/a", "/lustre/a"))
+    other = log_of(said.format(3, "0x7fff00", "12 records are", "/lustre/b", "/lustre/b"))
+    assert first.message == other.message
+    assert "/lustre" not in first.message and "sbuf" in first.message
+
+
+@pytest.mark.parametrize(("most", "left"), [(20, "one two three"), (13, "one two three"), (12, "one two"), (2, "on")])
+def test_a_text_is_not_cut_within_a_word(most: int, left: str) -> None:
+    assert whole_words("one two three", most) == left
+
+
+def test_what_an_mpi_has_cut_off_ends_with_a_whole_word() -> None:
+    """It returns at most MPI_MAX_ERROR_STRING characters, with the zero at their end."""
+    mpi = SimpleNamespace(MAX_ERROR_STRING=20, Get_error_string={1: "short", 2: "MPI_Allgather MPIR_"}.__getitem__)
+    assert error_text(mpi, 1) == "short"
+    assert error_text(mpi, 2) == "MPI_Allgather ..."

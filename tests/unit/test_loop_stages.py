@@ -104,7 +104,7 @@ def test_one_stage_has_no_marks(form: str) -> None:
 def test_an_error_is_in_the_words_of_the_call_that_returned_it(fails: str) -> None:
     library = Library()
     call = three_stages(library, fails, at=1)
-    with pytest.raises(LibraryError, match=rf"returned error 17 \({fails} 17\) in operation 2 of 3"):
+    with pytest.raises(LibraryError, match=rf"returned an error \({fails} 17\) in operation 2 of 3"):
         run_native(call, at_the_gate(library), 3)
     assert library.order[-1] == fails
 
@@ -124,7 +124,7 @@ def test_what_follows_an_error_is_called_once_for_the_call_that_failed(fails: st
 @compiled
 def test_an_error_at_the_gate_is_in_the_words_of_the_gate() -> None:
     library = Library()
-    with pytest.raises(LibraryError, match=r"returned error 17 \(gate 17\) in operation 3 of 3"):
+    with pytest.raises(LibraryError, match=r"returned an error \(gate 17\) in operation 3 of 3"):
         run_native(three_stages(library), at_the_gate(library, fails_at=2), 3)
 
 
@@ -201,5 +201,5 @@ def test_an_error_beside_the_events_is_in_its_own_words(fails: str) -> None:
     library = Library()
     events = Events(library, fails)
     call = Call((stage(library, "one", fails=fails, at=1),), stage(library, "completion", fails=fails, at=1))
-    with pytest.raises(LibraryError, match=rf"returned error 17 \({fails} 17\) in operation 2 of 3"):
+    with pytest.raises(LibraryError, match=rf"returned an error \({fails} 17\) in operation 2 of 3"):
         timed(library, "native", events, call, 3)

@@ -77,7 +77,7 @@ def test_every_call_is_refused_in_nccls_words_and_no_group_stays_open(driver: st
     assert len(found) >= 8
     for name, (said, group_end) in found.items():
         assert "invalid argument" in said and "comm argument is NULL" in said, (name, said)
-        assert driver == "python" or "returned error 4 " in said, (name, said)
+        assert driver == "python" or "returned an error " in said, (name, said)
         assert group_end == 5, f"{name} left a group open"
 
 

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.test_slurm import expanded, play, programs, site_file
+from tests.unit.test_slurm import play, programs, site_file
 
 from collbench.errors import EngineError, LaunchFailed, LaunchLost
-from collbench.launch.engines.slurm import client, look, messages
+from collbench.launch import starters
+from collbench.launch.engines.slurm import client, messages
 from collbench.launch.engines.slurm import script as texts
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation
 from collbench.launch.engines.slurm.refusals import allocated, refuse_small
@@ -42,17 +43,20 @@ state=$(echo {" ".join(states)} | cut -d' ' -f$n); echo JobId=7 JobState=${{stat
 
 
 def world_in(folder: Path) -> Any:
-    """What is asked of a world that starts nothing: where it writes."""
-    return SimpleNamespace(folders=SimpleNamespace(out=folder))
+    """What is asked of a world that starts nothing: where it writes, and of which library it is."""
+    return SimpleNamespace(
+        folders=SimpleNamespace(out=folder), stack=SimpleNamespace(starter=starters.get("openmpi", "openmpi"))
+    )
 
 
-def end_with(opened: SlurmWorld, said: str) -> None:
+def end_with(opened: SlurmWorld, *said: str) -> None:
     """As a launch ends whose srun printed this."""
     log = Log()
-    log.add(True, said)
+    for line in said:
+        log.add(True, line)
     opened.started.append(SlurmStep(opened.job, 0, "name", log, _code=1))
     opened.died()
-    raise LaunchFailed("srun ended with exit code 1", log.tail())
+    raise LaunchFailed(opened.started[-1].how, log.tail())
 
 
 @pytest.mark.parametrize(
@@ -147,6 +151,7 @@ STEP_SIGNAL = "srun: launch/slurm: _step_signal: Terminating StepId=4.1"
         (["srun: unrecognized option '--container-image=x'", 'Try "srun --help" for more information'],
          "unrecognized option '--container-image=x'"),
         (["srun: error: n0: task 0: Exited with exit code 1", STEP_SIGNAL], ""),
+        (["srun: error: n0: task 0: Exited with exit code 127"], "n0: task 0: Exited with exit code 127"),
         (["srun: error: n0: task 0: Killed"], "error: n0: task 0: Killed"),
         ([STEP_SIGNAL, "srun: error: n0: task 0: Terminated", "srun: error: Unable to create step"],
          "error: Unable to create step"),
@@ -165,7 +170,7 @@ def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("reason", "says"),
     [
-        ("PartitionNodeLimit", "the partition has not so many nodes"),
+        ("PartitionNodeLimit", "the partition does not have so many nodes"),
         ("PartitionTimeLimit", "time in the site file is more than the partition allows"),
         ("JobHeldUser", "the job is held"),
         ("JobHeldAdmin", "the job is held"),
@@ -173,10 +178,29 @@ def test_of_an_image_that_is_missing_the_runtimes_words_are_quoted() -> None:
         ("QOSMaxWallDurationPerJobLimit", "a job of this account may not have so much"),
     ],
 )
-def test_a_job_that_will_never_begin_is_not_waited_for(programs: Path, tmp_path: Path, reason: str, says: str) -> None:
+def test_a_job_that_will_never_begin_is_not_waited_for(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, says: str
+) -> None:
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.ASK", 0.0)
     play(programs, "scontrol", f"echo JobId=7 JobState=PENDING Reason={reason}")
     with pytest.raises(EngineError, match=f"job 7 will not begin: PENDING .{reason}.: {says}"):
         wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+
+
+def test_the_first_reason_of_a_job_that_waits_is_not_believed(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm gives a provisional one in the first moments."""
+    monkeypatch.setattr("collbench.launch.engines.slurm.job.ASK", 0.0)
+    play(
+        programs,
+        "scontrol",
+        f"""cd {programs}; reason=PartitionTimeLimit
+[ -e asked ] || reason=PartitionConfig; touch asked; echo JobId=7 JobState=PENDING Reason=$reason""",
+    )
+    with pytest.raises(EngineError, match="PartitionTimeLimit") as refused:
+        wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
+    assert "PartitionConfig" not in str(refused.value)
 
 
 @pytest.mark.parametrize("reason", ["Resources", "Priority", "AssocMaxJobsLimit", "ReqNodeNotAvail", "QOSGrpNodeLimit"])
@@ -212,29 +236,6 @@ def test_a_job_that_somebody_cancels_before_it_begins_says_nothing_of_folders(pr
         wait_for_nodes(SlurmJob("7", tmp_path), lambda: None)
 
 
-def test_a_node_that_does_not_see_the_folder_is_named(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = expanded(tmp_path)
-    job, site = SlurmJob("7", tmp_path), read(done.plan.site)
-    monkeypatch.setattr(look, "contents_in", lambda *_: None)
-    monkeypatch.setattr(look, "_answer", lambda job, asked, site, argv, check: answered(tmp_path / "nosuch", argv))
-    with pytest.raises(
-        EngineError, match=r"node \S+ does not see /\S+\. Is folder in the site file one that every node"
-    ):
-        look.look_at(job, site, done.plan, done.placements, lambda: None)
-    monkeypatch.setattr(look, "_answer", lambda job, asked, site, argv, check: answered(tmp_path, argv))
-    assert look.look_at(job, site, done.plan, done.placements, lambda: None).hosts == ()
-
-
-def answered(folder: Path, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """What a node prints where the folder of the job is this, and there is no Python."""
-    if argv[0] != "sh":
-        return ()
-    words = (*argv[:3], str(folder), "true")
-    return tuple(subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines())
-
-
 WRONG_PMI = [
     "srun: error: Invalid MPI type 'nonsense', --mpi=list for acceptable types",
     "collbench: backend mpi: srun started 2 processes, but MPI_COMM_WORLD of Open MPI 5.0.11 has 1.",
@@ -242,15 +243,55 @@ WRONG_PMI = [
 ]
 
 
-@pytest.mark.parametrize("said", WRONG_PMI)
-def test_a_wrong_pmi_ends_the_experiment_with_its_first_launch(programs: Path, tmp_path: Path, said: str) -> None:
-    """No launch can succeed; the one that showed it is measured again once the site file is right."""
+@pytest.mark.parametrize(
+    ("said", "mpi", "advised"),
+    [*((said, {"openmpi": "pmi2"}, True) for said in WRONG_PMI), (WRONG_PMI[0], {}, True),
+     *((said, {"openmpi": "pmix_v4"}, False) for said in WRONG_PMI[1:])],
+)  # fmt: skip
+def test_a_wrong_pmi_ends_the_experiment_with_its_first_launch(
+    programs: Path, tmp_path: Path, said: str, mpi: dict[str, str], advised: bool
+) -> None:
+    """No launch can succeed; the one that showed it is measured again. Another PMI is advised where that would help."""
+    play_states(programs, "RUNNING")
+    session = SlurmSession(read(site_file(tmp_path, mpi=mpi)), lambda: None, job=SlurmJob("7", tmp_path))
+    with pytest.raises(LaunchLost), session.open(world_in(tmp_path)) as opened:
+        end_with(opened, said)
+    with pytest.raises(EngineError, match="no launch can succeed") as refused:
+        session.ready()
+    assert said.removeprefix("collbench: ").removeprefix("srun: ").rstrip(".") in str(refused.value), (
+        "in the library's own words"
+    )
+    assert ("set mpi in the site file" in str(refused.value)) == advised
+
+
+#: What srun and the shell of a task print where a program is not there, or may not be executed, on one node.
+NOT_STARTED = [
+    ("task: 1: exec: /opt/env/bin/python: not found", "srun: error: c02: task 1: Exited with exit code 127"),
+    ("task: line 1: /opt/env/bin/python: Permission denied", "srun: error: c02: task 1: Exited with exit code 126"),
+]
+
+
+@pytest.mark.parametrize("said", NOT_STARTED)
+def test_a_program_that_a_node_cannot_start_ends_the_experiment_with_its_first_launch(
+    programs: Path, tmp_path: Path, said: tuple[str, str]
+) -> None:
     play_states(programs, "RUNNING")
     session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
-    with pytest.raises(LaunchLost, match=r"set mpi in the site file"), session.open(world_in(tmp_path)) as opened:
-        end_with(opened, said)
-    with pytest.raises(EngineError, match=r"no launch can succeed: .*set mpi in the site file: mpich = \"pmi2\""):
+    with pytest.raises(LaunchLost), session.open(world_in(tmp_path)) as opened:
+        end_with(opened, STEP_SIGNAL, *said, "srun: error: c01: task 0: Terminated")
+    with pytest.raises(EngineError) as refused:
         session.ready()
+    for words in (said[1].removeprefix("srun: error: "), said[0].rpartition("/opt")[2]):
+        assert words in str(refused.value)
+
+
+def test_a_rank_that_ends_so_once_the_ranks_have_met_is_a_failed_launch(programs: Path, tmp_path: Path) -> None:
+    play_states(programs, "RUNNING")
+    session = SlurmSession(read(site_file(tmp_path)), lambda: None, job=SlurmJob("7", tmp_path))
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(LaunchFailed) as failed, session.open(world_in(tmp_path)) as opened:
+        end_with(opened, *NOT_STARTED[0])
+    assert not isinstance(failed.value, LaunchLost)
 
 
 def test_a_launch_that_slurm_or_its_folder_fails_is_lost(programs: Path, tmp_path: Path) -> None:

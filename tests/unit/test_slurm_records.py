@@ -37,14 +37,15 @@ def answers(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     play(programs, "scontrol", f"echo '{SAID}'")
     play(programs, "srun", "echo slurm 22.05.8")
 
-    def answer(job: Any, asked: Any, site: Any, argv: tuple[str, ...], check: Any) -> tuple[str, ...]:
+    def answer(job: Any, asked: Any, site: Any, argv: tuple[str, ...], *_: Any) -> tuple[look.Answer, ...]:
         if argv[-1] == "collbench.launch.node":
-            return (msgspec.json.encode(facts.host()).decode(),)
+            return (look.Answer("n0", (msgspec.json.encode(facts.host()).decode(),)),)
         held = contents("openmpi")
         python = "3.12" if asked.cell.isolation is None else "3.11"
-        return (msgspec.json.encode(msgspec.structs.replace(held, python=python, environment=FOUND)).decode(),)
+        line = msgspec.json.encode(msgspec.structs.replace(held, python=python, environment=FOUND)).decode()
+        return (look.Answer("n0", (line,)),)
 
-    monkeypatch.setattr(look, "_answer", answer)
+    monkeypatch.setattr(look, "answers_of", answer)
 
 
 class Session(SlurmSession):

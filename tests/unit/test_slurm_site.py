@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.unit.test_slurm import site_file
 
 from collbench.errors import PlanError
 from collbench.launch.engines.slurm.options import placing_options, uses_threads
+from collbench.launch.engines.slurm.script import Resources, job_script
 from collbench.launch.engines.slurm.site import read
 
 
@@ -18,7 +20,12 @@ from collbench.launch.engines.slurm.site import read
     [
         ({"runtime": "docker"}, "runtime 'docker': unknown"),
         ({"folder": "work"}, "must be an absolute path"),
-        ({"cores": 0}, "cores must be 1 or more"),
+        ({"cores": 0}, "cores = 0: must be 1 or more"),
+        ({"cores": 2147483648}, "cores = 2147483648: must be 1 or more, and at most"),
+        ({"cores": 10**30}, "cores = that: must be 1 or more, and at most"),
+        ({"gpus": 2147483648}, "gpus = 2147483648: must be 0 or more, and at most"),
+        ({"folder": "/shared/a\n#SBATCH --wrap=true"}, "must be one line"),
+        ({"folder": "/shared/a\r"}, "must be one line"),
         ({"options": ["partition=gpu"]}, "is no flag of sbatch"),
         ({"partition": "gpu"}, "[slurm]: unknown key 'partition'. Did you mean options?"),
         ({"enviroments": {}}, "[slurm]: unknown key 'enviroments'. Did you mean environments?"),
@@ -117,3 +124,19 @@ def test_a_site_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("[k8s]")
     with pytest.raises(PlanError, match=r"has no table \[slurm\]"):
         read(str(tmp_path / "bad.toml"))
+
+
+@pytest.mark.parametrize(
+    ("options", "partitions"),
+    [([], ()), (["--exclusive"], ()), (["--exclusive", "-p a,b"], ("--partition=a,b",)), (["-p"], ()),
+     (["--partition=a", "-pb"], ("--partition=b",)), (["--partition-x=a"], ())],
+)  # fmt: skip
+def test_the_partitions_that_options_name(tmp_path: Path, options: list[str], partitions: tuple[str, ...]) -> None:
+    assert read(site_file(tmp_path, options=options)).partitions == partitions
+
+
+def test_a_folder_with_spaces_stays_one_word_of_the_job(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    text = job_script("name", folder, read(site_file(tmp_path, folder=str(folder))), Resources(1, 1, 1, 0))
+    (option,) = [line for line in text.splitlines() if "--output" in line]
+    assert shlex.split(option, comments=False)[1:] == [f"--output={folder}/job.log"]

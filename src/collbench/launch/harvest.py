@@ -16,6 +16,7 @@ import msgspec
 
 from collbench.errors import LaunchFailed, RunReadError
 from collbench.launch.folders.plain_files import open_folder, open_plain
+from collbench.launch.log import whole_words
 from collbench.schema import record as records
 from collbench.schema.case import Case
 from collbench.schema.record import Record, Samples
@@ -76,7 +77,7 @@ def left_behind(folder: Path, expected: frozenset[Case]) -> Iterator[Harvested |
 def cut(text: str) -> str:
     """A text from a world, as a record may hold it: of bounded length, and encodable."""
     plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return plain if len(plain) <= LONGEST_TEXT else f"{plain[:LONGEST_TEXT]} ..."
+    return plain if len(plain) <= LONGEST_TEXT else f"{whole_words(plain, LONGEST_TEXT)} ..."
 
 
 def _cut(record: Record) -> Record:

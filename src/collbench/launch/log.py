@@ -17,6 +17,10 @@ TAIL = 12
 #: Of how many last lines of standard error a library's message is made, and how many characters it has at most.
 MESSAGE_LINES, LONGEST_MESSAGE = 40, 450
 
+#: What differs from launch to launch where the cause is one: the rank that says it first, addresses in its memory, and
+#: where its records were, a folder that is gone with the launch. The lines themselves stay among the last ones.
+_OF_A_LAUNCH = re.compile(r"^rank \d+: |(?<=\b0x)[0-9a-f]{4,}|\.? \d+ records? (?:is|are) in \S+: collbench show \S+$")
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 #: A line between two messages of Open MPI or MPICH, and how a launcher begins that a rank has ended. What torchrun says
@@ -72,9 +76,9 @@ class Log:
 
     @property
     def message(self) -> str:
-        """The last message of the ranks, as the end of a reason; empty where there is none."""
+        """The last message of the ranks, as the end of a reason, equal for equal causes; empty where there is none."""
         messages = [line.partition("collbench: ")[2] for line in self.lines if line.startswith("collbench: ")]
-        return f": {messages[-1]}" if messages else ""
+        return f": {_OF_A_LAUNCH.sub('', messages[-1])}" if messages else ""
 
     def library_message(self, quiet: Callable[[str], bool] = lambda line: False) -> str:
         """What standard error tells last, in one line, as the end of a reason: without `quiet` lines, each once.
@@ -94,7 +98,7 @@ class Log:
         text = " ".join(" ".join(dict.fromkeys(line for message in own or messages for line in message)).split())
         if not text:
             return ""
-        return f": {text}" if len(text) <= LONGEST_MESSAGE else f": {text[:LONGEST_MESSAGE]} ..."
+        return f": {text}" if len(text) <= LONGEST_MESSAGE else f": {whole_words(text, LONGEST_MESSAGE)} ..."
 
     def tail(self, quiet: Callable[[str], bool] = lambda line: False) -> tuple[str, ...]:
         """The last lines of standard error, or of standard output where that is empty; without `quiet` lines."""
@@ -102,3 +106,11 @@ class Log:
             lines = [(is_error, line) for is_error, line in self._lines if line.strip()]
         errors = [line for is_error, line in lines if is_error] or [line for _, line in lines]
         return tuple([line for line in errors if not quiet(line)][-TAIL:])
+
+
+def whole_words(text: str, most: int) -> str:
+    """The beginning of a text, of at most so many characters, that does not end within a word (of less than 80)."""
+    if len(text) <= most:
+        return text
+    end = max(text.rfind(" ", 0, most + 1), text.rfind("\n", 0, most + 1))
+    return text[: end if end > max(0, most - 80) else most].rstrip()

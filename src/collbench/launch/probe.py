@@ -99,6 +99,13 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     missing_benchmarks: dict[str, str] = {}
     environment: dict[str, str] = {}
 
+    @property
+    def identity(self) -> dict[str, str]:
+        """What must be equal on all nodes for their ranks to measure the same, besides collbench, each by its name."""
+        libraries = {one.name: f"{one.version} (sha256 {(one.sha256 or 'unknown')[:12]})" for one in self.libraries}
+        return {"library": self.vendor, "Python": self.python, "native loop": "yes" if self.native else "no",
+                **libraries, **self.packages}  # fmt: skip
+
     def lacks(self, backend: str) -> str | None:
         """Why a backend cannot be used there; None: it can."""
         if self.backends and backend not in self.backends:

@@ -22,6 +22,10 @@ Described = TypeVar("Described", bound=msgspec.Struct)
 #: The tables of a site file: a cluster may be known to both engines.
 TABLES = ("slurm", "k8s")
 
+#: Most cores and GPUs of a node that a site file may name: above every machine that there is, so that a slip of the
+#: hand does not fill the memory.
+MOST_CORES, MOST_GPUS = 16_384, 1_024
+
 #: Names of variables, and those that collbench gives ranks itself.
 _VARIABLE, _OWN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "COLLBENCH_"
 
@@ -82,6 +86,18 @@ def node_of(cores: int, gpus: int) -> Topology:
     return Topology(
         tuple(map(Core, range(cores))), of_node, "" if gpus else "gpus in the site file", "a node of the site"
     )
+
+
+def refuse_sizes(where: str, cores: int, gpus: int) -> None:
+    """Numbers of cores and GPUs that no node has.
+
+    Raises:
+        PlanError: the first, with its bounds.
+    """
+    for name, number, least, most in (("cores", cores, 1, MOST_CORES), ("gpus", gpus, 0, MOST_GPUS)):
+        if not least <= number <= most:
+            shown = str(number) if number.bit_length() < 64 else "that"
+            raise PlanError(f"{where}: {name} = {shown}: must be {least} or more, and at most {most}: of one node.")
 
 
 def refuse_libraries(where: str, libraries: Iterable[str]) -> None:

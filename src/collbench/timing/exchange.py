@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collbench.errors import LibraryError
 from collbench.timing.clocks import EXCHANGES, Offset, interval
 from collbench.timing.gates import Messages
-from collbench.timing.loop import native_loop
+from collbench.timing.loop import error_in_words, native_loop
 
 Clock = Callable[[], int]
 Times = NDArray[np.int64] | None
@@ -54,6 +54,6 @@ def _in_c(messages: Messages, other: int, clock: Clock, n: int, before: Times, t
         return False
     done, code = loop.exchange(send, receive, messages.cell, n, before, theirs, after)
     if code:
-        text = "" if messages.explain is None else f" ({messages.explain(code)})"
-        raise LibraryError(f"the library returned error {code}{text} in message {done + 1} of {n} to rank {other}")
+        error = error_in_words(code, messages.explain)
+        raise LibraryError(f"the library returned {error} in message {done + 1} of {n} to rank {other}")
     return True

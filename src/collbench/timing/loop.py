@@ -123,10 +123,15 @@ def run_loop(
     calls = (*(native for stage in stages for native in stage), completion, of_reading, of_gate)
     failed_call = calls[failed]
     assert failed_call is not None
-    text = "" if failed_call.explain is None else f" ({failed_call.explain(code)})"
     if failed_call.after_error is not None:
         failed_call.after_error()
-    raise LibraryError(f"the library returned error {code}{text} in operation {done + 1} of {len(stamps.late)}")
+    error = error_in_words(code, failed_call.explain)
+    raise LibraryError(f"the library returned {error} in operation {done + 1} of {len(stamps.late)}")
+
+
+def error_in_words(code: int, explain: Callable[[int], str] | None) -> str:
+    """`an error (CAUSE)`; without the number, by which MPICH counts errors, where the library has words."""
+    return f"error {code}" if explain is None else f"an error ({explain(code)})"
 
 
 def run_python(call: Call, gate: GateSetting, n: int, clock: Clock, burst: int = 1) -> Stamps:

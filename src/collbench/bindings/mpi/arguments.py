@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -99,4 +99,12 @@ class MpiSymbols:
     def native(self, call: C) -> Native | None:
         """The call as words; None where the library does not have the function."""
         words = to_words(self._mpi, call.function, call.arguments)
-        return None if words is None else Native(words, self._mpi.Get_error_string)
+        return None if words is None else Native(words, partial(error_text, self._mpi))
+
+
+def error_text(mpi: Any, code: int) -> str:
+    """The library's words for an error. It cuts them at MPI_MAX_ERROR_STRING: what is cut ends with a whole word."""
+    text: str = mpi.Get_error_string(code)
+    if len(text) < mpi.MAX_ERROR_STRING - 1:
+        return text
+    return f"{text.rpartition(' ')[0] or text} ..."

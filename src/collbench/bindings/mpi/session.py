@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from collbench.bindings.calls import binder_of, make_call
 from collbench.bindings.host_buffers import HostBuffer, as_parts, on_host
-from collbench.bindings.mpi.arguments import HostMpiArguments, MpiSymbols, to_words
+from collbench.bindings.mpi.arguments import HostMpiArguments, MpiSymbols, error_text, to_words
 from collbench.bindings.mpi.loading import MpiWorld
 from collbench.bindings.spec import Backend, HostSession, Operation, World
 from collbench.collectives.case import CollectiveCase
@@ -61,7 +62,7 @@ def signals_of(mpi: Any) -> Signals:
         announces=comm.rank == 0,
         native_barrier=to_words(mpi, "MPI_Barrier", (comm,)),
         native_announce=to_words(mpi, "MPI_Bcast", (start, 1, mpi.INT64_T, 0, comm)),
-        explain=mpi.Get_error_string,
+        explain=partial(error_text, mpi),
         messages=messages_of(mpi),
     )
 
@@ -75,6 +76,6 @@ def messages_of(mpi: Any) -> Messages:
         receive=lambda rank: comm.Recv([cell, one], rank, CLOCK_TAG, status),
         native_send=lambda rank: to_words(mpi, "MPI_Send", (cell, 1, one, rank, CLOCK_TAG, comm)),
         native_receive=lambda rank: to_words(mpi, "MPI_Recv", (cell, 1, one, rank, CLOCK_TAG, comm, status)),
-        explain=mpi.Get_error_string,
+        explain=partial(error_text, mpi),
         keep=status,
     )

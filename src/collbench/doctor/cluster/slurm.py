@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from collbench.doctor.parts.finding import Finding, Problem, Severity
 from collbench.errors import EngineError
 from collbench.launch import starters
 from collbench.launch.engines.slurm import client
+from collbench.launch.engines.slurm.options import seconds_of
 from collbench.launch.engines.slurm.script import Resources, job_script
 from collbench.launch.engines.slurm.site import SlurmSite, read
 from collbench.machine.launcher import PMI
@@ -24,9 +26,9 @@ _FITTING = {"openmpi": ("pmix",), "mpich": ("pmi2", "pmi1", "pmix", "cray")}
 
 
 def examine(address: str) -> Iterator[tuple[str, Finding]]:
-    """Every check by its name, one after the other; the last needs a node.
+    """Every check by its name, one after the other; the last ones need nodes.
 
-    Without Slurm the others are not made, and of a job that it rejects not that of a node.
+    Without Slurm the others are not made, and without a folder or a job that it takes not those of nodes.
 
     Raises:
         PlanError: the site file cannot be read.
@@ -38,12 +40,13 @@ def examine(address: str) -> Iterator[tuple[str, Finding]]:
         return
     yield "mpi", _examined(lambda: _mpi(site))
     yield "nodes", _examined(lambda: _nodes(site))
+    yield "time", _examined(lambda: _time(site))
     job = _examined(lambda: _job(site))
     yield "job", job
     with slurm_node.folder_in(site) as (folder, finding):
         yield "folder", finding
-        if not job.problems:
-            yield "node", _examined(lambda: slurm_node.examine(site, folder))
+        if folder is not None and not job.problems:
+            yield from slurm_node.examine(site, address, folder)
 
 
 def _examined(check: Callable[[], Finding]) -> Finding:
@@ -99,17 +102,40 @@ def _of_type(library: str, kind: str, listed: list[str], severity: Severity) -> 
 
 
 def _nodes(site: SlurmSite) -> Finding:
-    partition = [word for word in site.words if word.startswith("--partition=")]
-    found = client.ask("sinfo", "--noheader", *partition, "--format=%D %c %t").split("\n")
-    sizes = {int(words[1].rstrip("+")) for line in found if len(words := line.split()) == 3}
-    number = sum(int(line.split()[0]) for line in found if line.strip())
-    cores = " or ".join(map(str, sorted(sizes)))
-    seen = f"{counted(number, 'node')} with {cores or 'no'} {'core' if sizes == {1} else 'cores'}"
-    if not sizes or max(sizes) >= site.cores:
+    said = client.ask("sinfo", "--noheader", "--Node", *site.partitions, "--format=%N %c").splitlines()
+    cores = {words[0]: int(words[1]) for line in said if len(words := line.split()) == 2}
+    sizes = sorted(set(cores.values()))
+    seen = (f"{counted(len(cores), 'node')} with {' or '.join(map(str, sizes)) or 'no'} "
+            f"{'core' if sizes == [1] else 'cores'}")  # fmt: skip
+    if not sizes or sizes[-1] >= site.cores:
         return Finding(seen)
-    problem = Problem("fail", f"the site file says cores = {site.cores}, and the largest node has {max(sizes)}",
-                      "the job is rejected", f"cores = {max(sizes)}")  # fmt: skip
+    problem = Problem("fail", f"the site file says cores = {site.cores}, and the largest node has {sizes[-1]}",
+                      "the job is rejected", f"cores = {sizes[-1]}")  # fmt: skip
     return Finding(seen, (problem,))
+
+
+def _time(site: SlurmSite) -> Finding:
+    """Slurm may take a job that is longer than its partition allows, and never begin it."""
+    said = [line.split() for line in client.ask("sinfo", "--noheader", *site.partitions, "--format=%P %l").splitlines()]
+    limits = {words[0]: words[1] for words in said if len(words) == 2}
+    if not site.partitions:
+        limits = {name: limit for name, limit in limits.items() if name.endswith("*")} or limits
+    longest = max(limits.values(), key=_seconds, default="infinite")
+    seen = f"time {site.time}, and the partition allows {longest}"
+    if _seconds(site.time) <= _seconds(longest):
+        return Finding(seen)
+    names = ", ".join(name.rstrip("*") for name in limits)
+    problem = Problem("fail", f"partition {names} allows {longest}, and the site file says time = {site.time}",
+                      "the job never begins", f'time = "{longest}"')  # fmt: skip
+    return Finding(seen, (problem,))
+
+
+def _seconds(time: str) -> float:
+    """A limit (s); infinite where there is none, or Slurm does not say it."""
+    try:
+        return seconds_of(time) or math.inf
+    except ValueError:
+        return math.inf
 
 
 def _job(site: SlurmSite) -> Finding:

@@ -1,56 +1,78 @@
-"""What a node of the cluster sees: the folder, the runtime, images, environments, and the ranks of two tasks."""
+"""What the nodes of a cluster see, in a job as a launch submits it: the folder, images, environments, and their MPI."""
 
 from __future__ import annotations
 
 import contextlib
-import re
-import secrets
-import shlex
+import math
 import shutil
-import socket
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from collbench.doctor.parts.finding import Finding, Problem
-from collbench.errors import EngineError
+from collbench.errors import CollbenchError, EngineError
+from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
+from collbench.launch.engines.slurm.job import SlurmJob, submitted
+from collbench.launch.engines.slurm.look import (
+    ANSWERED,
+    LABEL,
+    answers_in,
+    answers_of,
+    contents_of,
+    nodes_in,
+    one_on_each,
+    run_step,
+    title_of,
+)
+from collbench.launch.engines.slurm.messages import of_srun
+from collbench.launch.engines.slurm.options import seconds_of
 from collbench.launch.engines.slurm.runtimes import RUNTIMES
+from collbench.launch.engines.slurm.script import (
+    Resources,
+    StepOf,
+    job_script,
+    python_of,
+    step_script,
+    variables_of,
+)
 from collbench.launch.engines.slurm.site import SlurmSite
-from collbench.machine.launcher import PMI
+from collbench.launch.engines.slurm.waiting import wait_for_nodes
+from collbench.launch.expansion import expand
+from collbench.launch.log import Log
+from collbench.launch.placing import Placement
+from collbench.launch.probed import nodes_of
+from collbench.launch.shapes import starter_of
+from collbench.launch.starters.starter import PROCESS, Starter
+from collbench.schema.launch_plan import LaunchPlan
 from collbench.units import counted
 
-#: Longest wait for a node (s): a queue may be full, and then nothing is known.
-NODE = 60
+#: Longest waits (s): for nodes, because a queue may be full, and then nothing is known; for what a node says of itself
+#: and of an image, which may be unpacked first; and for the ranks of an MPI to meet.
+QUEUE, LOOK, HELLO = 60.0, 120.0, 60.0
 
-#: What is written here, and read on the node.
-TOKEN = "token"  # noqa: S105 - a file's name
+#: Longest time of the job, as Slurm spells it.
+TIME = "10"
 
-#: The program of each runtime; pyxis is a part of srun.
-_PROGRAM = {"charliecloud": "ch-run", "apptainer": "apptainer"}
-
-#: What two tasks of a node print, each on one line: rank by PMI and by Slurm, what becomes of files in the folder, and
-#: how many cores they may use; then whatever is not there.
+#: What a node prints in a task: what becomes of files in the folder `$0`, and how many cores the task may use.
 _TASK = """\
-{setup}
-if [ "$(cat {folder}/token 2>/dev/null)" != {token} ]; then files=unshared
-elif touch {folder}/task-$SLURM_PROCID 2>/dev/null; then files=writable; else files=missing; fi
-{looks}
-echo "task ${{PMI_RANK:-none}} $SLURM_PROCID $files $(nproc)"
-"""
-
-_LINE = re.compile(r"task (?P<pmi>\S+) (?P<slurm>\d+) (?P<folder>\w+) (?P<cores>\d+)")
-_ABSENT = re.compile(r"absent (.+)")
+if ! test -d "$0"; then seen=unshared
+elif touch "$0/$(uname -n)" 2>/dev/null; then seen=writable
+else seen=missing; fi
+echo $seen $(nproc)"""
 
 
 @contextlib.contextmanager
 def folder_in(site: SlurmSite) -> Iterator[tuple[Path | None, Finding]]:
-    """A folder in that of the site for as long as this lasts, with a file in it; None where none can be made."""
+    """A folder in that of the site for as long as this lasts; None where none can be made."""
     parent = Path(site.folder)
     try:
         parent = next(folder for folder in (parent, *parent.parents) if folder.is_dir())
         made = Path(tempfile.mkdtemp(prefix="collbench-doctor-", dir=parent))
-        (made / TOKEN).write_text(secrets.token_hex(8), encoding="ascii")
     except OSError as error:
         problem = Problem("fail", f"{parent} cannot be written to: {error.strerror}", "no launch can leave its records",
                           "folder in the site file: one that you can write to")  # fmt: skip
@@ -62,77 +84,209 @@ def folder_in(site: SlurmSite) -> Iterator[tuple[Path | None, Finding]]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def examine(site: SlurmSite, folder: Path | None) -> Finding:
-    """Two tasks on one node, which is not this one where there is another, as a launch would start them with MPICH.
+@dataclass(frozen=True)
+class Software:
+    """An image or an environment as a launch would start it: a plan with one world over all nodes of the job."""
+
+    plan: LaunchPlan
+    cell: LaunchCell
+    placement: Placement
+    starter: Starter
+
+
+class _Busy(EngineError):
+    """The queue is full: nothing is known of the nodes."""
+
+
+def examine(site: SlurmSite, address: str, folder: Path) -> Iterator[tuple[str, Finding]]:
+    """What as many nodes see as are idle, in one job: themselves, what they hold, and whether their ranks meet."""
+    job: SlurmJob | None = None
+    end = time.monotonic() + QUEUE
+
+    def check() -> None:
+        if job is not None and time.monotonic() > end and not nodes_in(job.folder):
+            raise _Busy(f"no node within {QUEUE:g} s: job {job.number}: {job.state.text}")
+
+    try:
+        job = _submitted(site, folder / "job")
+        wait_for_nodes(job, check)
+        nodes = nodes_in(job.folder)
+        yield "node", _seen(site, address, job, len(nodes), check)
+        software, sound = _looked_at(site, address, job, len(nodes), check)
+        yield "software", software
+        if sound:
+            yield "ranks", _met(site, job, nodes, sound, check)
+    except EngineError as error:
+        said = str(error).removeprefix("engine slurm: ")
+        busy = isinstance(error, _Busy)
+        problem = Problem("unknown" if busy else "fail", said, "a launch may wait as long" if busy else
+                          "a launch fails in the same way", "ask again, or ask who runs the site")  # fmt: skip
+        yield "node", Finding("not known", (problem,))
+    finally:
+        if job is not None:
+            job.end()
+
+
+def _submitted(site: SlurmSite, folder: Path) -> SlurmJob:
+    """A job for all nodes that are idle now; for fewer where options of the site do not allow so many."""
+    time = site.time if (site.seconds or math.inf) < (seconds_of(TIME) or 0) else TIME
+    short, number = msgspec.structs.replace(site, time=time), _idle(site)
+    while True:
+        needs = Resources(number, min(2, site.cores), 1, site.gpus)
+        script = job_script("collbench-doctor", folder, short, needs)
+        try:
+            client.ask("sbatch", "--test-only", text=script)
+            return submitted(script, folder)
+        except EngineError:
+            if number == 1:
+                raise
+            number //= 2
+
+
+def _idle(site: SlurmSite) -> int:
+    """How many nodes of the partition are idle, of those that one job may have; at least 1."""
+    rows = [line.split() for line in client.ask("sinfo", "--noheader", "--states=idle", *site.partitions,
+                                                "--format=%P %D %s").splitlines()]  # fmt: skip
+    rows = [words for words in rows if len(words) == 3]
+    if not site.partitions:
+        rows = [words for words in rows if words[0].endswith("*")] or rows
+    sizes = [(int(words[1]), words[2].rpartition("-")[2]) for words in rows]
+    return max(1, *(min(idle, int(most)) if most.isdecimal() else idle for idle, most in sizes), 1)
+
+
+def _planned(site: SlurmSite, address: str, name: str, contained: bool, nodes: int) -> Software:
+    """An image or environment in one world with a rank on each node; of one node with two, where it has the cores.
 
     Raises:
-        EngineError: no node answers.
+        PlanError: neither its name nor the site says which library it holds.
     """
-    pyxis = site.runtime != "pyxis" or "--container-image" in client.ask("srun", "--help")
-    tasks = min(2, site.cores)
-    pmi = site.mpi.get("mpich", PMI["mpich"])
-    said = client.ask(
-        "srun", f"--immediate={NODE}", "--nodes=1", f"--ntasks={tasks}", "--time=2", f"--mpi={pmi}", *_elsewhere(site),
-        *site.words, "bash", "-c", _task(site, folder), limit=NODE + client.ANSWER,
-    ).splitlines()  # fmt: skip
-    lines = [match.groupdict() for match in map(_LINE.match, said) if match]
-    absent = dict.fromkeys(match[1] for match in map(_ABSENT.match, said) if match)
-    if len(lines) != tasks:
-        raise EngineError(f"{counted(len(lines), 'task')} of {tasks} answered")
-    problems = (*_of_tasks(site, folder, lines), *_of_absent(site, (*absent, *(() if pyxis else ("pyxis",)))))
-    cores = dict.fromkeys(line["cores"] for line in lines)
-    each = "each " if tasks > 1 and len(cores) == 1 else ""
-    noun = "core" if list(cores) == ["1"] else "cores"
-    return Finding(f"{counted(tasks, 'task')} on a node, {each}with {' and '.join(cores)} {noun}", problems)
+    ranks = 1 if nodes > 1 else min(2, site.cores)
+    policy = RUNTIMES[site.runtime].policies[0] if contained else "host"
+    plan = LaunchPlan(images=(name,), policies=(policy,), collectives=("allreduce",), sizes=("8",), ranks=(ranks,),
+                      launches=1, engine="slurm", site=address)  # fmt: skip
+    starter = starter_of(name, site.libraries, plan)
+    if starter.vendor == "torch":
+        plan = msgspec.structs.replace(plan, backends=("torch-gloo",))
+    ((cell, placement),) = expand(plan).placements.items()
+    if nodes > 1:
+        cell, placement = one_on_each({cell: placement}, nodes)
+    return Software(plan, cell, placement, starter)
 
 
-def _elsewhere(site: SlurmSite) -> tuple[str, ...]:
-    """Leaves this node out, if it is one: what it sees says nothing of others."""
-    here = socket.gethostname().partition(".")[0]
-    partition = [word for word in site.words if word.startswith("--partition=")]
-    nodes = client.ask("sinfo", "--noheader", "--Node", *partition, "--format=%N").split()
-    return (f"--exclude={here}",) if here in nodes and len(set(nodes)) > 1 else ()
+def _seen(site: SlurmSite, address: str, job: SlurmJob, nodes: int, check: Callable[[], None]) -> Finding:
+    """The folder and the cores, as a task on each node sees them."""
+    any_one = _planned(site, address, "openmpi", False, nodes)
+    where = one_on_each({any_one.cell: any_one.placement}, nodes)
+    asked = StepOf("nodes", *where, PROCESS, {}, run=ANSWERED)
+    answers = answers_of(job, asked, site, ("sh", "-c", _TASK, str(job.folder)), check, "the nodes", LOOK)
+    words = {one.node: (*" ".join(one.lines).split(), "", "")[:2] for one in answers}
+    cores = sorted({cores for _, cores in words.values()}, key=lambda number: (len(number), number))
+    problems = []
+    for word, what in (("unshared", "does not see what is written to"), ("missing", "cannot write to")):
+        if bad := [node for node, (said, _) in words.items() if said == word]:
+            problems.append(
+                Problem("fail", f"{nodes_of(bad, nodes)} {what} {site.folder}", "no launch can leave its records",
+                        "folder in the site file: one that every node sees under this path")
+            )  # fmt: skip
+    return Finding(f"{counted(nodes, 'node')}, with {' or '.join(cores)} {'core' if cores == ['1'] else 'cores'} for a "
+                   "task", tuple(problems))  # fmt: skip
 
 
-def _task(site: SlurmSite, folder: Path | None) -> str:
-    looks = [_look("command -v", program, f"program {program}")
-             for name, program in _PROGRAM.items() if name == site.runtime]  # fmt: skip
-    looks += [_look("test -x", f"{path}/bin/python", f"environments {name} {path}/bin/python")
-              for name, path in site.environments.items()]  # fmt: skip
-    if site.runtime != "none":
-        looks += [_look("test -e", path, f"images {name} {path}")
-                  for name, path in site.images.items() if path.startswith("/")]  # fmt: skip
-    token = (folder / TOKEN).read_text(encoding="ascii") if folder else "none"
-    return _TASK.format(
-        setup="\n".join(site.setup), folder=shlex.quote(str(folder)), token=token, looks="\n".join(looks)
-    )
-
-
-def _look(test: str, what: str, title: str) -> str:
-    return f"{test} {shlex.quote(what)} >/dev/null 2>&1 || echo {shlex.quote(f'absent {title}')}"
-
-
-def _of_tasks(site: SlurmSite, folder: Path | None, lines: list[dict[str, str]]) -> Iterator[Problem]:
-    for line in lines:
-        if line["pmi"] not in ("none", line["slurm"]):
-            yield Problem("fail", f"PMI_RANK is {line['pmi']} and SLURM_PROCID is {line['slurm']}",
-                          "MPICH hangs in MPI_Init", "export PMI_RANK=$SLURM_PROCID in each task")  # fmt: skip
-    effect, fix = "no launch can leave its records", "folder in the site file: one that every node sees under this path"
-    words = {line["folder"] for line in lines} if folder else set()
-    if "unshared" in words:
-        yield Problem("fail", f"a node does not see what is written to {site.folder} here", effect, fix)
-    elif "missing" in words:
-        yield Problem("fail", f"a node cannot write to {site.folder}", effect, fix)
-
-
-def _of_absent(site: SlurmSite, absent: tuple[str, ...]) -> Iterator[Problem]:
-    for what in absent:
-        kind, _, rest = what.partition(" ")
-        if kind in ("program", "pyxis"):
-            seen = "srun has no --container-image" if kind == "pyxis" else f"a node does not have {rest}"
-            yield Problem("fail", seen, f"runtime {RUNTIMES[site.runtime].name} cannot start containers",
-                          f'setup = ["module load {site.runtime}"] in the site file, or install it')  # fmt: skip
+def _looked_at(
+    site: SlurmSite, address: str, job: SlurmJob, nodes: int, check: Callable[[], None]
+) -> tuple[Finding, list[Software]]:
+    """What images and environments hold on every node; those that are the same on all of them."""
+    names = [(name, False) for name in site.environments]
+    names += [(name, True) for name in site.images if site.runtime != "none"]
+    problems, sound, held = [], [], []
+    for name, contained in names:
+        try:
+            one = _planned(site, address, name, contained, nodes)
+            contents = contents_of(job, site, one.plan, *_on_each(one, nodes), check, LOOK)
+        except CollbenchError as error:
+            said = str(error).removeprefix("engine slurm: ")
+            kind = "images" if contained else "environments"
+            problems.append(Problem("fail", said, f"launches of {name} are refused",
+                                    f"{kind} in the site file: where every node has the same"))  # fmt: skip
         else:
-            name, _, path = rest.partition(" ")
-            yield Problem("fail", f"a node does not have {path}", f"launches of {name} fail",
-                          f"{kind} in the site file: where every node has it")  # fmt: skip
+            sound.append(one)
+            library = next(iter(contents.libraries), None)
+            held.append(
+                f"{title_of(one.cell, site)}: {f'{library.name} {library.version}' if library else 'no library'}"
+            )
+    seen = (
+        f"{len(sound)} of {len(names)} the same on {nodes_of(nodes_in(job.folder), nodes)}" if names else "none named"
+    )
+    return Finding("; ".join((seen, *held)), tuple(problems)), sound
+
+
+def _on_each(one: Software, nodes: int) -> tuple[LaunchCell, Placement]:
+    return one_on_each({one.cell: one.placement}, nodes)
+
+
+def _met(
+    site: SlurmSite, job: SlurmJob, nodes: tuple[str, ...], software: list[Software], check: Callable[[], None]
+) -> Finding:
+    """Whether the ranks of each library meet: one all-reduce over all nodes, and where that fails on each alone."""
+    problems = []
+    for one in software:
+        title = title_of(one.cell, site)
+        code, log = run_step(job, _hello(one, site, one.cell, one.placement), _NAME, check, title, HELLO)
+        if code != 0:
+            said = _cause(log, one.starter) or f"exit code {code}"
+            if code is None:
+                said = f"the ranks did not meet within {HELLO:g} s"
+            where = _alone(one, site, job, nodes, check) if len(nodes) > 1 else ""
+            problems.append(Problem("fail", f"{title}: {where or said}", f"launches of {one.cell.image} fail",
+                                    f"srun --mpi={one.starter.pmi} there; mpi and setup in the site file"))  # fmt: skip
+    ranks = counted(software[0].cell.ranks, "rank")
+    return Finding(f"{len(software) - len(problems)} of {len(software)} meet: {ranks} on {counted(len(nodes), 'node')}",
+                   tuple(problems))  # fmt: skip
+
+
+#: Of the steps that start an MPI.
+_NAME = "collbench-ranks"
+
+
+def _hello(one: Software, site: SlurmSite, cell: LaunchCell, placement: Placement) -> str:
+    """As a launch would start it: one all-reduce of 8 bytes."""
+    argv = (python_of(cell, site), "-m", "collbench", "allreduce", "-b", "8", "-e", "8", "-n", "1", "-w", "0",
+            *(("--backend", "torch-gloo") if one.starter.vendor == "torch" else ()))  # fmt: skip
+    variables = variables_of(cell, placement, one.starter, site)
+    return step_script(StepOf(_NAME, cell, placement, one.starter, variables), site, argv)
+
+
+def _alone(one: Software, site: SlurmSite, job: SlurmJob, nodes: tuple[str, ...], check: Callable[[], None]) -> str:
+    """The nodes on which not even one rank starts, with the cause; all at once. Empty: there are none."""
+    text = _hello(one, site, *one_on_each({one.cell: one.placement}, 1))
+    on_node = {node: text.replace("exec srun ", f"exec srun --nodelist={node} ", 1) for node in nodes}
+    steps = [f"{{ (\n{step}) 2>&1; printf '\\nexit %d\\n' $?; }} | {LABEL.format(node=node)} &\n"
+             for node, step in on_node.items()]  # fmt: skip
+    code, log = run_step(job, f"{''.join(steps)}wait\n", _NAME, check, title_of(one.cell, site), HELLO)
+    answers, _ = answers_in(log.lines)
+    late = f"no answer within {HELLO:g} s"
+    causes: dict[str, tuple[str, ...]] = dict.fromkeys(nodes, (late,))
+    for answer in answers:
+        if answer.code is not None:
+            silent = late if code is None else f"exit code {answer.code}"
+            causes[answer.node] = (answer.lines or (silent,)) if answer.code else ()
+    groups: dict[str, list[str]] = {}
+    for node, lines in causes.items():
+        if lines:
+            groups.setdefault(_cause(_log_of(lines), one.starter) or lines[-1], []).append(node)
+    if not groups:
+        return ""
+    return "; ".join(f"{nodes_of(bad, len(nodes))}: {cause}" for cause, bad in list(groups.items())[:3])
+
+
+def _log_of(lines: Iterable[str]) -> Log:
+    log = Log()
+    for line in lines:
+        log.add(True, line)
+    return log
+
+
+def _cause(log: Log, starter: Starter) -> str:
+    """What collbench says, or srun, or the library."""
+    return (log.message.removeprefix(": ") or of_srun(log.lines)
+            or log.library_message(starter.quiet).removeprefix(": "))  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from collbench.errors import PlanError, UnitError
-from collbench.launch.site import read_site, refuse_libraries, refuse_variables
+from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
 from collbench.units import parse_duration
 
 
@@ -85,8 +85,7 @@ def read(path: str) -> K8sSite:
         PlanError: it cannot be read, or a value makes no sense.
     """
     site = read_site(path, "k8s", K8sSite)
-    if site.cores < 1 or site.gpus < 0:
-        raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
+    refuse_sizes(f"site {path}", site.cores, site.gpus)
     where = f"site {path}"
     refuse_libraries(f"{where}: libraries", site.libraries.values())
     refuse_variables(where, site.variables)

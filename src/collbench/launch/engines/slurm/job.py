@@ -46,9 +46,10 @@ CHUNK = 1 << 20
 
 @dataclass
 class SlurmJob:
-    """A job and its folder. `with_servers`: parameter servers have nodes in it. `state` is what Slurm said last.
+    """A job and its folder. `with_servers`: parameter servers have nodes in it.
 
     `process` performs its script, where the job is an allocation that was there before; None: Slurm does.
+    `state` is what Slurm said last, in the last of so many `answers`.
     """
 
     number: str
@@ -57,6 +58,7 @@ class SlurmJob:
     process: subprocess.Popen[bytes] | None = None
     state: JobState = field(default_factory=lambda: JobState("PENDING"))
     steps: int = 0
+    answers: int = 0
     _asked: float = 0.0
     _answered: float = field(default_factory=time.monotonic)
     _signed: float = 0.0
@@ -85,7 +87,7 @@ class SlurmJob:
             else:
                 if self._silent:
                     self._say("answers again", silent=False)
-                self._answered = time.monotonic()
+                self._answered, self.answers = time.monotonic(), self.answers + 1
         if self.process is not None and self.process.poll() is not None:
             self.state = replace(self.state, state="ENDED", reason=f"exit code {self.process.returncode}", others=False)
         return self.state

@@ -15,6 +15,10 @@ _FOLLOWS = re.compile(
 #: Tasks that were killed: often because of another, sometimes all that is known.
 _KILLED = re.compile(r": tasks? [\d,-]+: Killed")
 
+#: A task whose program could not be started, as srun says it, and how the shell of a task (named so) says why.
+_NOT_STARTED = re.compile(r"srun: error: (\S+: tasks? [\d,-]+: Exited with exit code 12[67])\b")
+_OF_SHELL = re.compile(r"task: (?:(?:line )?\d+: )?(.+)")
+
 _ERROR = re.compile(r"^\w+: (?:error|fatal): ")
 _PROGRAM = re.compile(r"^\w+: (?:(?:error|fatal): )?")
 
@@ -42,6 +46,17 @@ def last_lines(text: str) -> str:
 
 def of_srun(lines: Iterable[str]) -> str:
     """What srun says of a step, in a log that the ranks print to as well: its first error, or its first words."""
+    lines = tuple(lines)
+    if cause := not_started(lines):
+        return cause
     said = telling(line for line in lines if line.startswith("srun: "))
     first = next((line for line in said if _ERROR.match(line)), next(iter(said), ""))
     return first.removeprefix("srun: ")
+
+
+def not_started(lines: Iterable[str]) -> str:
+    """Node and cause where a program is not there, or cannot be executed; empty: every task has started its own."""
+    lines = tuple(lines)
+    where = next((match[1] for match in map(_NOT_STARTED.match, lines) if match), "")
+    why = next((f" ({match[1]})" for match in map(_OF_SHELL.fullmatch, lines) if match), "")
+    return f"{where}{why}" if where else ""

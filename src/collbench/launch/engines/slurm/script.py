@@ -127,7 +127,8 @@ def _asked(name: str, folder: Path, time: str, needs: Resources, options: Sequen
     """What a component of the job asks for."""
     asked = [
         f"--job-name={name}", f"--nodes={needs.nodes}", f"--ntasks-per-node={needs.tasks}",
-        f"--cpus-per-task={needs.cores}", f"--time={time}", "--no-requeue", f"--output={folder}/job.log",
+        f"--cpus-per-task={needs.cores}", f"--time={time}", "--no-requeue",
+        f"--output={shlex.quote(f'{folder}/job.log')}",
         *([f"--gpus-per-node={needs.gpus}"] if needs.gpus else []), *placing_options(options), *options,
     ]  # fmt: skip
     return "".join(_line(f"#SBATCH {option}") for option in asked)
@@ -142,6 +143,7 @@ class StepOf:
     """A launch (or a look at an image) as Slurm is to start it. `name` is the step's, `variables` are set before it.
 
     `with_servers`: the job has nodes for servers, which only a world whose servers have a host to themselves uses.
+    `run` is what the shell of each task does with its program.
     """
 
     name: str
@@ -150,6 +152,7 @@ class StepOf:
     starter: Starter
     variables: dict[str, str]
     with_servers: bool = False
+    run: str = 'exec "$@"'
 
 
 def step_script(step: StepOf, site: SlurmSite, program: Argv) -> str:
@@ -180,7 +183,7 @@ def _component(
         *(runtime.flags(image, site.folder, f"collbench-{cell.image}") if contained else ()),
     ]  # fmt: skip
     inside = runtime.prefix(image, site.folder, sharing) if contained else ()
-    of_task = "; ".join((*_of_task(step, site), 'exec "$@"'))
+    of_task = "; ".join((*_of_task(step, site), step.run))
     return f"{shlex.join(options)} \\\n  {shlex.join(('sh', '-c', of_task, 'task', *inside, *program))}"
 
 

@@ -16,6 +16,7 @@ from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.slurm import client
 from collbench.launch.engines.slurm.job import SlurmJob, SlurmStep, in_allocation, submitted
 from collbench.launch.engines.slurm.look import look_at
+from collbench.launch.engines.slurm.messages import not_started
 from collbench.launch.engines.slurm.refusals import allocated, refuse, refuse_small
 from collbench.launch.engines.slurm.script import (
     ABANDONED,
@@ -32,7 +33,7 @@ from collbench.launch.engines.spec import Looks, WorldSpec
 from collbench.launch.folders.removal import remove_folder
 from collbench.launch.log import Log
 from collbench.launch.placing import Placement
-from collbench.launch.starters.starter import Argv
+from collbench.launch.starters.starter import Argv, Starter
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
 
@@ -144,19 +145,28 @@ class SlurmSession:
     def _explained(self, error: LaunchFailed, opened: SlurmWorld) -> LaunchFailed:
         """Why a launch failed, with what would help. One that ended with its job is lost.
 
-        So is one whose ranks cannot meet because of the site file: no other launch of this job would do better.
+        So is one whose ranks cannot meet because of the site file, or because a node does not have their program: no
+        other launch of this job would do better.
         """
         job = opened.job
         if not job.state.alive or any(step.ends_with_its_job for step in opened.started):
             state = job.outcome(self.check)
             if not state.alive:
                 return LaunchLost(f"Slurm job {job.number} ended: {state.text}", error.log)
-        output = "\n".join((str(error), *(line for step in opened.started for line in step.log.lines)))
-        if not opened.met and any(sign in output for sign in _WRONG_PMI):
-            said = "".join(step.log.message for step in opened.started)
-            self.refused = f"{error}{said.rstrip('.')}; {_ADVICE}"
-            return LaunchLost(f"{error}; {_ADVICE}", error.log)
-        return error
+        lines = tuple(line for step in opened.started for line in step.log.lines)
+        wrong_pmi = next((line for line in lines if any(sign in line for sign in _WRONG_PMI)), "")
+        if opened.met or not (wrong_pmi or not_started(lines)):
+            return error
+        said = "".join(step.log.message for step in opened.started).rstrip(".")
+        quoted = "" if wrong_pmi.removeprefix("srun: ") in f"{error}{said}" else f": {wrong_pmi}"
+        advice = f"; {_ADVICE}" if wrong_pmi and self._may_name_another(opened.world.stack.starter, wrong_pmi) else ""
+        self.refused = f"{error}{said}{quoted}{advice}"
+        return LaunchLost(f"{error}{quoted}{advice}", error.log)
+
+    def _may_name_another(self, starter: Starter, said: str) -> bool:
+        """Whether the type of PMI in the site file is not the library's usual one, or none that srun knows."""
+        kind = self.site.mpi.get(starter.vendor, starter.pmi)
+        return not kind.startswith(starter.pmi) or _UNKNOWN_PMI in said
 
     def sweep(self) -> tuple[list[str], list[str]]:
         """Jobs and folders whose driver has not shown itself for minutes."""
@@ -175,11 +185,12 @@ class SlurmSession:
         return removed, kept
 
 
-#: What a library, srun or collbench prints where the type of PMI is not the library's, and what helps.
+#: What a library, srun or collbench prints where ranks and srun have different types of PMI, and what helps.
+_UNKNOWN_PMI = "Invalid MPI type"
 _WRONG_PMI = (
     "unsupported PMI version",
     "No PMIx server was reachable",
-    "Invalid MPI type",
+    _UNKNOWN_PMI,
     "processes, but MPI_COMM_WORLD of",
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import msgspec
 from collbench.errors import PlanError
 from collbench.launch.engines.slurm import runtimes
 from collbench.launch.engines.slurm.options import measured_options, own_options, seconds_of
-from collbench.launch.site import read_site, refuse_libraries, refuse_variables
+from collbench.launch.site import read_site, refuse_libraries, refuse_sizes, refuse_variables
 from collbench.spelling import suggestion
+
+#: `--partition=gpu`, `-pgpu`, or without the name, which is the next word.
+_PARTITION = re.compile(r"(?:--partition(?:=|$)|-p)(?P<name>.*)")
 
 
 class ServerNodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +66,15 @@ class SlurmSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return tuple(word for option in self.options for word in shlex.split(option))
 
     @property
+    def partitions(self) -> tuple[str, ...]:
+        """Those that the options name, as sinfo takes them: `--partition=a,b`; empty: the cluster's usual one."""
+        named = ""
+        for word, following in zip(self.words, [*self.words[1:], ""], strict=False):
+            if match := _PARTITION.fullmatch(word):
+                named = match["name"] or following
+        return (f"--partition={named}",) if named else ()
+
+    @property
     def seconds(self) -> float | None:
         """Longest time of the job (s); None: without a limit."""
         return seconds_of(self.time)
@@ -78,8 +91,9 @@ def read(path: str) -> SlurmSite:
         raise PlanError(f"site {path}: runtime {site.runtime!r}: unknown. {suggestion(site.runtime, runtimes.names())}")
     if not Path(site.folder).is_absolute():
         raise PlanError(f"site {path}: folder {site.folder!r}: must be an absolute path that every node sees.")
-    if site.cores < 1 or site.gpus < 0:
-        raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
+    if not site.folder.isprintable():
+        raise PlanError(f"site {path}: folder {site.folder!r}: must be one line without control characters.")
+    refuse_sizes(f"site {path}", site.cores, site.gpus)
     for name, environment in site.environments.items():
         if not Path(environment).is_absolute():
             raise PlanError(f"site {path}: environments: {name} {environment!r}: must be an absolute path.")

@@ -21,8 +21,8 @@ SHARED = "Is folder in the site file one that every node sees under this path?"
 
 #: Reasons for which a job waits until somebody changes it, or the cluster, and what would help (names: squeue(1)).
 _NEVER = {
-    r"PartitionNodeLimit|PartitionConfig": "the partition has not so many nodes for a job: see sinfo",
-    r"PartitionTimeLimit": "time in the site file is more than the partition allows",
+    r"PartitionNodeLimit|PartitionConfig": "the partition does not have so many nodes for a job: see sinfo",
+    r"PartitionTimeLimit": "time in the site file is more than the partition allows: see sinfo --format='%P %l'",
     r"JobHeld(User|Admin)": "the job is held: options in the site file, or who runs the site, can say why",
     r"BadConstraints": "no nodes have what options in the site file ask for",
     r"DependencyNeverSatisfied": "what it depends on has failed: see options in the site file",
@@ -34,10 +34,12 @@ _NEVER = {
 def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
     """Until the job runs and has seen its folder; what Slurm says meanwhile is printed.
 
+    A reason for which it would wait for ever is one that Slurm gives twice: the first is often a provisional one.
+
     Raises:
         EngineError: it ended before, cannot begin, or does not see the folder.
     """
-    said, began, shown, running = "", time.monotonic(), time.monotonic(), 0.0
+    said, began, shown, running, first = "", time.monotonic(), time.monotonic(), 0.0, 0
     while not (job.folder / "nodes").exists():
         check()
         os.listdir(job.folder)  # noqa: PTH208 - a folder over a network then shows what is new
@@ -45,8 +47,11 @@ def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
         if state.text != said or now - shown > REMIND:
             waited = f", after {(now - began) / 60:.0f} min" if state.text == said else ""
             sys.stderr.write(f"# Slurm job {job.number}: {state.text}{waited}\n")
+            first = first if state.text == said else job.answers
             said, shown = state.text, now
-        _refuse_what_will_not_begin(job, state)
+        _refuse_what_ended(job, state)
+        if job.answers > first:
+            _refuse_what_will_not_begin(job, state)
         running = running or (now if state.state == "RUNNING" else 0.0)
         if running and now - running > GONE:
             raise EngineError(
@@ -55,11 +60,14 @@ def wait_for_nodes(job: SlurmJob, check: StopCheck) -> None:
         time.sleep(0.1)
 
 
-def _refuse_what_will_not_begin(job: SlurmJob, state: JobState) -> None:
+def _refuse_what_ended(job: SlurmJob, state: JobState) -> None:
     if not state.alive:
         raise EngineError(
             f"engine slurm: job {job.number} ended before it began: {state.text}{_end_of_log(job, state)}"
         )
+
+
+def _refuse_what_will_not_begin(job: SlurmJob, state: JobState) -> None:
     if state.state == "PENDING":
         for reason, help_ in _NEVER.items():
             if re.fullmatch(reason, state.reason):
