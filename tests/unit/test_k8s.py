@@ -15,10 +15,10 @@ from tests.unit.k8s_objects import check
 
 from collbench.errors import PlanError
 from collbench.launch.engines.k8s import ENGINE, states
-from collbench.launch.engines.k8s.objects import manifests
+from collbench.launch.engines.k8s.objects import look_job, manifests
 from collbench.launch.engines.k8s.pods import Launchable
 from collbench.launch.engines.k8s.results import unpack
-from collbench.launch.engines.k8s.site import read
+from collbench.launch.engines.k8s.site import K8sSite, read
 from collbench.launch.engines.spec import Stack, WorldSpec
 from collbench.launch.expansion import expand
 from collbench.launch.folders.layout import folders_in
@@ -37,12 +37,34 @@ Golden = Callable[[str, str], None]
 PLAN = LaunchPlan(images=("openmpi",), policies=("single",), collectives=("allreduce",), sizes=("8",), ranks=(2,),
                   hosts=(2,), launches=1, engine="k8s")  # fmt: skip
 
+#: What a tainted pool of GPUs with a fast fabric needs.
+TOLERATED = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+NETWORKS = {"k8s.v1.cni.cncf.io/networks": "rdma-a"}
+POOL: dict[str, Any] = {
+    "gpu_resource": "nvidia.com/mig-1g.10gb",
+    "resources": {"rdma/hca": 1, "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "5120Mi"},
+    "pod": {
+        "metadata": {"annotations": NETWORKS, "labels": {"team": "hpc"}},
+        "spec": {
+            "tolerations": [TOLERATED], "imagePullSecrets": [{"name": "registry"}], "runtimeClassName": "nvidia",
+            "priorityClassName": "low", "hostNetwork": True, "securityContext": {"supplementalGroups": [44]},
+            "volumes": [{"name": "huge", "emptyDir": {"medium": "HugePages"}}],
+        },
+    },
+    "container": {
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+        "volumeMounts": [{"name": "huge", "mountPath": "/hugepages"}],
+    },
+}  # fmt: skip
+
 TORCH = {"images": ("torch",), "backends": ("torch-gloo",)}
 
 
 def toml(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {toml(inner)}' for name, inner in value.items())} }}"
+        return f"{{ {', '.join(f'{json.dumps(name)} = {toml(inner)}' for name, inner in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
     return json.dumps(value)
 
 
@@ -80,6 +102,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("torch-net", TORCH | {"ranks": (4,), "isolation": ("net",)}, {"objects": "job"}),
     ("one-pod", {"policies": ("multi",), "hosts": (1,), "seccomp": ("unconfined",)}, {"objects": "job"}),
     ("gpus", {"device": "gpu", "backends": ("nccl",), "policies": ("multi",), "ranks": (4,)}, {"gpus": 2}),
+    ("pool", {"isolation": ("limits",)}, POOL),
 ]
 
 
@@ -126,6 +149,115 @@ def test_later_launches_have_the_nodes_of_the_first(tmp_path: Path) -> None:
     terms = pods["Worker"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert [term["matchFields"][0]["values"] for term in terms] == [["a"], ["b"]]
     assert "affinity" not in pods["Launcher"]["template"]["spec"]
+
+
+def templates(text: str) -> list[dict[str, Any]]:
+    """The pod templates of a launch, a launcher's first, and that of a look at its image."""
+    found: list[dict[str, Any]] = []
+    for one in objects(text):
+        replicas = one["spec"].get("mpiReplicaSpecs", {}).values() if "spec" in one else ()
+        found += [of_part["template"] for of_part in replicas]
+        found += [one["spec"]["template"]] if one["kind"] == "Job" else []
+    return found
+
+
+def look(site: K8sSite) -> dict[str, Any]:
+    return look_job(site, "run", "run-look-0", "driver", "openmpi", ("python",))
+
+
+def test_every_pod_reaches_a_tainted_pool(tmp_path: Path) -> None:
+    """Looks at images and launchers ask for no device, and must run where the ranks do."""
+    launcher, ranks = templates(printed(tmp_path, {"isolation": ("limits",)}, **POOL))
+    looked = look(read(site_file(tmp_path, **POOL)))
+    check(looked)
+    for made in (launcher, ranks, looked["spec"]["template"]):
+        assert made["spec"]["tolerations"] == [TOLERATED]
+        assert made["metadata"]["annotations"] == NETWORKS
+        assert made["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+        assert (made["spec"]["hostNetwork"], made["spec"]["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+        assert made["spec"]["securityContext"]["supplementalGroups"] == [44]
+        assert made["spec"]["securityContext"]["runAsNonRoot"] is True
+        (container,) = made["spec"]["containers"]
+        assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
+        assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+        assert ("rdma/hca" in container["resources"]["limits"]) == (made is ranks)
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert ranks["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] == ["SYS_NICE", "IPC_LOCK"]
+    assert [volume["name"] for volume in ranks["spec"]["volumes"]] == ["plan", "results", "shm", "huge"]
+
+
+def test_gpus_are_counted_by_the_resource_of_the_site(tmp_path: Path) -> None:
+    plan = {"device": "gpu", "backends": ("nccl",), "policies": ("multi",), "ranks": (4,)}
+    text = printed(tmp_path, plan, gpus=2, gpu_resource="nvidia.com/mig-1g.10gb")
+    limits = templates(text)[1]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/mig-1g.10gb"] == "2" and "nvidia.com/gpu" not in limits
+
+
+def test_what_the_step_says_of_the_network_stands(tmp_path: Path) -> None:
+    """The network of the node is what step files measures, whatever the site file says."""
+    site = {"pod": {"spec": {"hostNetwork": False}}}
+    _, ranks = templates(printed(tmp_path, {"policies": ("multi",), "isolation": ("files",)}, **site))
+    assert ranks["spec"]["hostNetwork"] is True
+
+
+def test_of_a_site_what_changes_numbers_is_recorded(tmp_path: Path) -> None:
+    assert read(site_file(tmp_path, **POOL)).options == (
+        'container.securityContext.capabilities.add = ["IPC_LOCK"]',
+        'container.volumeMounts = [{"name": "huge", "mountPath": "/hugepages"}]',
+        "gpu_resource = nvidia.com/mig-1g.10gb",
+        "pod.metadata.annotations.k8s.v1.cni.cncf.io/networks = rdma-a",
+        "pod.spec.hostNetwork = true",
+        "pod.spec.runtimeClassName = nvidia",
+        "pod.spec.securityContext.supplementalGroups = [44]",
+        'pod.spec.volumes = [{"name": "huge", "emptyDir": {"medium": "HugePages"}}]',
+        "resources.hugepages-2Mi = 5120Mi",
+        "resources.rdma/hca = 1",
+        "resources.vpc.amazonaws.com/efa = 4",
+    )
+    assert read(site_file(tmp_path)).options == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        ("pod.spec.containers = []", "pod.spec.containers: collbench sets it itself"),
+        ("pod.spec.hostPID = true", "isolation"),
+        ("pod.spec.affinity = {}", "node_selector"),
+        ("pod.spec.securityContext.runAsUser = 0", "runAsUser"),
+        ("container.env = []", "variables"),
+        ("container.resources.limits = {}", "write resources"),
+        ("container.securityContext.privileged = true", "privileged"),
+        ("pod.spek = {}", "Did you mean spec?"),
+        ("pod.metadata.name = 'x'", "unknown key 'name'"),
+        ("pod.metadata.labels = { 'collbench/run' = 'x' }", "collbench/run"),
+        ("pod.metadata.annotations = { a = 1 }", "must be a string"),
+        ("pod.spec.tolerations = { key = 'x' }", "must be a list"),
+        ("pod.spec.securityContext = 'x'", "must be a table"),
+        ("container.securityContext.capabilities.add = 'IPC_LOCK'", "must be a list"),
+        ("pod.spec.volumes = [{ name = 'results' }]", "'results'"),
+        ("container.volumeMounts = [{ mountPath = '/dev/shm/' }]", "mountPath"),
+        ("pod.spec.x = 2026-01-01", "pod.spec.x"),
+        ("pod.spec.tolerations = [{ tolerationSeconds = nan }]", "pod.spec.tolerations[]"),
+        (f"pod.spec.{'.'.join(['a'] * 40)} = 1", "tables within"),
+        ("resources = { cpu = 2 }", "resources 'cpu'"),
+        ("resources = { 'rdma/hca' = -1 }", "resources: rdma/hca"),
+        ("resources = { 'rdma/hca' = [1] }", "rdma/hca"),
+        ("gpu_resource = 'gpu'", "'gpu'"),
+    ],
+)
+def test_what_no_fragment_may_say(tmp_path: Path, lines: str, names: str) -> None:
+    path = site_file(tmp_path)
+    Path(path).write_text(f"{Path(path).read_text()}{lines}\n")
+    with pytest.raises(PlanError, match=r"^site .*site\.toml") as refused:
+        read(path)
+    assert names in str(refused.value)
+
+
+def test_a_fragment_is_a_value_and_never_another_object(tmp_path: Path) -> None:
+    odd = 'x"}}\n---\n{"kind": "Pod"}\n---\n'
+    text = printed(tmp_path, pod={"metadata": {"annotations": {"a": odd}}, "spec": {"runtimeClassName": odd}})
+    assert [one["kind"] for one in objects(text)] == ["ConfigMap", "MPIJob"]
+    assert templates(text)[1]["metadata"]["annotations"] == {"a": odd}
 
 
 def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
@@ -183,6 +315,7 @@ def test_what_kubernetes_takes(tmp_path: Path, given: dict[str, Any]) -> None:
         ({}, {"objects": "job"}, "openmpi reaches several pods by ssh"),
         ({"ranks": (4,)}, {}, "cannot be asked for 2 pods on each of 2 hosts"),
         ({"hosts": (1,), "isolation": ("files",)}, {}, "one port for sshd"),
+        ({"hosts": (1,)}, {"pod": {"spec": {"hostNetwork": True}}}, "one port for sshd"),
         ({"ranks": (32,), "oversubscribe": True}, {}, "oversubscribe: pods have cores of their own"),
         ({"images": ("openmpi-mine",)}, {}, "does not say where it is. Add it to [k8s.images]"),
         ({"images": ("mine",)}, {}, "does not say which library"),

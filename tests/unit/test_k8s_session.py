@@ -81,7 +81,8 @@ def played() -> dict[str, str]:
 
 
 def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
-    (tmp_path / "site.toml").write_text(f'[k8s]\n{SITE}variables = {{ NCCL_SOCKET_IFNAME = "eth0" }}\n')
+    more = 'variables = { NCCL_SOCKET_IFNAME = "eth0" }\npod.spec.hostNetwork = true\n'
+    (tmp_path / "site.toml").write_text(f"[k8s]\n{SITE}{more}")
     done = launched(collbench, tmp_path)
     assert done.returncode == 0, done.stderr
     run = read_run(tmp_path / "run")
@@ -90,6 +91,10 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
     }  # fmt: skip
     assert run.manifest.experiment is not None and run.manifest.experiment.engine == "kubernetes v1.34.1"
     assert run.manifest.environment == {"NCCL_SOCKET_IFNAME": "eth0"} == run.manifest.experiment.images[0].environment
+    allocation = run.manifest.experiment.allocation
+    assert allocation is not None and (allocation.partition, allocation.nodes) == ("default", "any node")
+    assert allocation.options == ("pod.spec.hostNetwork = true",)
+    assert any("hostNetwork" in line for line in run.manifest.experiment.differences)
     assert left(cluster) == []
     jobs = [text for text in (cluster / "applied").read_text().split("\n---\n") if '"kind": "Job"' in text]
     assert ["node-7" in text for text in jobs] == [False, False, True]  # a look, and two launches on one node

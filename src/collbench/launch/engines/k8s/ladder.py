@@ -100,5 +100,5 @@ def _of_objects(cell: LaunchCell, placement: Placement, site: K8sSite, starter: 
     if boxes > 1 and cell.hosts > 1 and cell.isolation != "net":
         yield (f"Kubernetes cannot be asked for {boxes} pods on each of {cell.hosts} hosts. Use policy multi, as many "
                'hosts as pods, or for torch the step "net"')  # fmt: skip
-    if by_ssh and boxes > 1 and cell.isolation == "files":
+    if by_ssh and boxes > 1 and (cell.isolation == "files" or site.host_network):
         yield "several pods of a node share its network, and so one port for sshd. Use policy multi, or the step limits"

@@ -17,6 +17,7 @@ from collbench.launch.placing import Placement
 from collbench.launch.probed import contents_in, probe_of
 from collbench.launch.stopping import StopCheck
 from collbench.schema.launch_plan import LaunchPlan
+from collbench.schema.manifest import Allocation
 
 #: Longest wait for an image that runs to say what it holds (s).
 ANSWER = 120.0
@@ -37,7 +38,11 @@ def look_at(
         lines = _lines(client, f"{run}-look-{number}", run, image, plan, check)
         contents = contents_in(lines, title, image, client.site.libraries, plan)
         looks[image] = Look(contents, reference, title, id=reference)
-    return Looks(looks, variables=client.site.variables)
+    site = client.site
+    selected = ", ".join(f"{name}={value}" for name, value in sorted(site.node_selector.items()))
+    allocation = Allocation(job=run, partition=site.namespace, nodes=selected or "any node", options=site.options)
+    remarks = ("the site file gives every pod the network of its node (hostNetwork)",) if site.host_network else ()
+    return Looks(looks, remarks, variables=site.variables, allocation=allocation)
 
 
 def _lines(client: Client, name: str, run: str, image: str, plan: LaunchPlan, check: StopCheck) -> list[str]:

@@ -10,8 +10,8 @@ from collbench.launch.engines.k8s.pods import (
     RUN,
     Launchable,
     Object,
+    container,
     launcher_container,
-    plain_pod,
     pod,
     program,
     rank_container,
@@ -20,6 +20,7 @@ from collbench.launch.engines.k8s.pods import (
     script_launcher,
     script_look,
     script_worker,
+    template,
 )
 from collbench.launch.engines.k8s.site import K8sSite
 from collbench.launch.starters.starter import Argv
@@ -47,18 +48,13 @@ def manifests(launch: Launchable) -> tuple[Object, ...]:
 def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: Argv) -> Object:
     """A pod that prints what an image holds."""
     labels = {RUN: run, LAUNCH: name}
-    container = {
-        "name": "ranks", "image": site.images[image], "command": list(script_look(argv)),
-        "resources": {kind: {"cpu": "1", "memory": site.memory} for kind in ("requests", "limits")},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }  # fmt: skip
+    asked = container(site, "ranks", image, script_look(argv), {"cpu": "1", "memory": site.memory})
     queue = {QUEUE: site.queue} if site.queue else {}
     metadata = {"name": name, "namespace": site.namespace, "labels": labels | queue, "annotations": {DRIVER: driver}}
-    spec = plain_pod(site) | {"containers": [container]}
     return {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
         "spec": {"backoffLimit": 0, "activeDeadlineSeconds": STAYS, "ttlSecondsAfterFinished": STAYS,
-                 "template": {"metadata": {"labels": labels | {PART: "ranks"}}, "spec": spec}},
+                 "template": template(site, labels | {PART: "ranks"}, {"containers": [asked]})},
     }  # fmt: skip
 
 
@@ -83,14 +79,14 @@ def _service(launch: Launchable) -> Object:
 
 
 def _job(launch: Launchable) -> Object:
-    template = pod(launch, "ranks", _containers(launch))
+    ranks = pod(launch, "ranks", _containers(launch))
     if launch.pods > 1:
-        template["spec"]["subdomain"] = launch.world.name
+        ranks["spec"]["subdomain"] = launch.world.name
     return {
         "apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(launch, queued=True),
         "spec": {
             "completionMode": "Indexed", "completions": launch.pods, "parallelism": launch.pods, "backoffLimit": 0,
-            "activeDeadlineSeconds": launch.site.deadline, "ttlSecondsAfterFinished": STAYS, "template": template,
+            "activeDeadlineSeconds": launch.site.deadline, "ttlSecondsAfterFinished": STAYS, "template": ranks,
         },
     }  # fmt: skip
 

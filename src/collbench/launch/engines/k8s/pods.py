@@ -5,13 +5,14 @@ Every command ends by writing its exit code, and then waits, so that what the ra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from collbench.launch.engines.k8s.ladder import LARGE_SHM
-from collbench.launch.engines.k8s.site import K8sSite
+from collbench.launch.engines.k8s.site import K8sSite, merged
 from collbench.launch.engines.spec import WorldSpec
 from collbench.launch.placing import Box
 from collbench.launch.rank_environment import OF_EVERY_RANK
@@ -109,8 +110,8 @@ def program() -> Argv:
     return ("python", "-m", "collbench", "run", PLAN, "--out", f"{RESULTS}/out", "--style", "csv")
 
 
-def plain_pod(site: K8sSite, seccomp: str = "RuntimeDefault") -> Object:
-    """What every pod has: no rights, no token, the nodes of the site."""
+def template(site: K8sSite, labels: dict[str, str], more: Object, seccomp: str = "RuntimeDefault") -> Object:
+    """A pod template: no rights, no token, the nodes of the site and its fragments. `more` is of its specification."""
     spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -120,21 +121,25 @@ def plain_pod(site: K8sSite, seccomp: str = "RuntimeDefault") -> Object:
             "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "seccompProfile": {"type": seccomp},
         },
     }  # fmt: skip
-    return spec | ({"nodeSelector": dict(site.node_selector)} if site.node_selector else {})
+    spec |= {"nodeSelector": dict(site.node_selector)} if site.node_selector else {}
+    made = merged({"metadata": {"labels": labels}, "spec": spec | more}, site.pod)
+    if made["spec"].get("hostNetwork"):
+        made["spec"].setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+    return made
 
 
 def pod(launch: Launchable, part: str, containers: list[Object]) -> Object:
     """A pod template. Its requests are its limits, so that a node with the static policy gives it whole cores."""
     cell = launch.world.cell
-    spec = plain_pod(launch.site, "Unconfined" if cell.seccomp == "unconfined" else "RuntimeDefault")
-    spec |= {"containers": containers, "volumes": _volumes(launch, part)}
+    spec: Object = {"containers": containers, "volumes": _volumes(launch, part)}
     if cell.isolation == "files" and part != "launcher":
-        spec |= {"hostNetwork": True, "hostIPC": True, "hostPID": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+        spec |= {"hostNetwork": True, "hostIPC": True, "hostPID": True}
     if launch.shares_pod:
         spec["shareProcessNamespace"] = True
     if part == "ranks" and (affinity := _affinity(launch)):
         spec["affinity"] = affinity
-    return {"metadata": {"labels": launch.labels | {PART: part}}, "spec": spec}
+    seccomp = "Unconfined" if cell.seccomp == "unconfined" else "RuntimeDefault"
+    return template(launch.site, launch.labels | {PART: part}, spec, seccomp)
 
 
 def _affinity(launch: Launchable) -> Object:
@@ -169,14 +174,11 @@ def rank_container(launch: Launchable, box: Box, name: str, command: Argv, more:
     cell, placement = launch.world.cell, launch.world.placement
     resources = {"cpu": str(cores_of(placement) * len(box.ranks)), "memory": launch.site.memory}
     if box.gpus:
-        resources["nvidia.com/gpu"] = str(len(box.gpus))
+        resources[launch.site.gpu_resource] = str(len(box.gpus))
+    resources |= {resource: str(value) for resource, value in launch.site.resources.items()}
     added = {"limits": ["SYS_NICE"], "net": ["SYS_NICE", "SYS_PTRACE"]}.get(cell.isolation or "", [])
-    made = _container(launch, name, command, resources, variables(launch) | more)
-    if added:
-        made["securityContext"]["capabilities"]["add"] = added
-    if _has_large_shm(launch, "ranks"):
-        made["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - in the container
-    return made
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}] if _has_large_shm(launch, "ranks") else []  # noqa: S108
+    return _container(launch, name, command, resources, variables(launch) | more, added, mounts)
 
 
 def launcher_container(launch: Launchable, command: Argv) -> Object:
@@ -185,20 +187,30 @@ def launcher_container(launch: Launchable, command: Argv) -> Object:
 
 
 def _container(
-    launch: Launchable, name: str, command: Argv, resources: dict[str, str], environment: dict[str, str]
-) -> Object:
+    launch: Launchable, name: str, command: Argv, resources: dict[str, str], environment: dict[str, str],
+    added: Sequence[str] = (), mounts: Sequence[Object] = (),
+) -> Object:  # fmt: skip
     fields = {HOST: "spec.nodeName", "POD_NAME": "metadata.name", "POD_IP": "status.podIP"}
     listed = [{"name": key, "value": value} for key, value in environment.items()]
     of_pod = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
-    return {
+    made = container(launch.site, name, launch.world.cell.image, command, resources, added)
+    of_launch = [{"name": "plan", "mountPath": "/collbench"}, {"name": "results", "mountPath": RESULTS}]
+    return made | {"env": [*of_pod, *listed], "volumeMounts": [*of_launch, *mounts, *made.get("volumeMounts", ())]}
+
+
+def container(
+    site: K8sSite, name: str, image: str, command: Argv, resources: dict[str, str], added: Sequence[str] = ()
+) -> Object:
+    """What every container has: its requests are its limits, no privileges to gain, and the site's fragment."""
+    capabilities: Object = {"drop": ["ALL"]} | ({"add": list(added)} if added else {})
+    made = {
         "name": name,
-        "image": launch.site.images.get(launch.world.cell.image, ""),
+        "image": site.images.get(image, ""),
         "command": list(command),
-        "env": [*of_pod, *listed],
         "resources": {"requests": dict(resources), "limits": dict(resources)},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "plan", "mountPath": "/collbench"}, {"name": "results", "mountPath": RESULTS}],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": capabilities},
     }
+    return merged(made, site.container)
 
 
 def variables(launch: Launchable) -> dict[str, str]:
