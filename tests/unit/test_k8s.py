@@ -352,16 +352,40 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
         ([pod(**state(waiting={"reason": "ErrImagePull"}))], False, "run-0-0: ErrImagePull", False),
         ([pod(**state(waiting={"reason": "ImagePullBackOff", "message": "no such image"}))], False,
          "run-0-0: ImagePullBackOff: no such image", True),
-        ([pod(**state(terminated={"reason": "OOMKilled", "exitCode": 137}))], False,
-         "pod run-0-0 ended: OOMKilled (exit code 137)", True),
-        ([pod(phase="Failed", reason="Evicted", message="low on memory")], False,
-         "pod run-0-0 ended: Evicted: low on memory", True),
         ([], False, "0 of 1 pods are there", False),
     ],
 )  # fmt: skip
 def test_what_is_said_of_pods(pods: list[dict[str, Any]], running: bool, waits: str, in_vain: bool) -> None:
     found = states.standing(pods, 1)
     assert (found.running, found.waits, found.in_vain) == (running, waits, in_vain)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (state(terminated={"reason": "OOMKilled", "exitCode": 137}), "OOMKilled (exit code 137)"),
+        ({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}, "Evicted: low on memory"),
+    ],
+)
+def test_how_a_pod_ended(status: dict[str, Any], reason: str) -> None:
+    assert states.ended([pod("run-0-0", **status)]) == f"pod run-0-0 ended: {reason}"
+
+
+QUOTA = 'pods "x" is forbidden: exceeded quota: team'
+
+
+@pytest.mark.parametrize(
+    ("warnings", "waits", "in_vain"),
+    [
+        ([("FailedCreate", QUOTA), ("BackOff", "later")], f"FailedCreate: {QUOTA}", True),
+        ([("MPIJobFailed", QUOTA)], f"MPIJobFailed: {QUOTA}", True),
+        ([("MPIJobFailed", "etcdserver: timed out")], "MPIJobFailed: etcdserver: timed out", False),
+        ([("A", "first"), ("B", "last")], "B: last", False),
+    ],
+)
+def test_pods_that_are_not_there(warnings: list[tuple[str, str]], waits: str, in_vain: bool) -> None:
+    found = states.missing(warnings)
+    assert (found.running, found.waits, found.in_vain) == (False, waits, in_vain)
 
 
 def test_who_writes_the_run_and_who_ends_it() -> None:

@@ -175,12 +175,27 @@ def test_no_kubectl_here(cluster: Path, tmp_path: Path, monkeypatch: pytest.Monk
         session().ready()
 
 
+def test_workers_that_are_refused_end_the_run(cluster: Path, tmp_path: Path, collbench: Collbench) -> None:
+    """No other launch would do better; the one that met it is repeated by --resume."""
+    over_two = PLAN.replace("ranks = [1]", "ranks = [2]\nhosts = [2]").replace("benchmarks", "#")
+    (tmp_path / "plan.toml").write_text(over_two + 'collectives = ["barrier"]\n')
+    (tmp_path / "site.toml").write_text(f'[k8s]\nobjects = "mpijob"\n{SITE}'.replace('"1s"', '"60s"'))
+    why = "violates PodSecurity"
+    says(cluster, workers=f'worker pod created failed: pods "x" is forbidden: {why}')
+    done = launched(collbench, tmp_path)
+    assert done.returncode == 2 and why in done.stderr.splitlines()[-1], done.stderr
+    assert (cluster / "applied").read_text().count('"kind": "MPIJob"') == 1
+    (record,) = read_run(tmp_path / "run").records
+    assert record.lost and why in str(record.reason)
+    assert left(cluster) == []
+
+
 def test_pods_that_nobody_may_make(cluster: Path) -> None:
     """A quota, or a rule for pods: the Job is there, and its pods are not."""
     event = {"involvedObject": {"name": "run-0"}, "reason": "FailedCreate", "message": "exceeded quota"}
     says(cluster, pods=[], events=[event])
-    assert Client(session().site).warning("run-0") == "FailedCreate: exceeded quota"
-    assert Client(session().site).warning("run-1") == ""
+    assert Client(session().site).warnings("run-0") == [("FailedCreate", "exceeded quota")]
+    assert Client(session().site).warnings("run-1") == []
 
 
 def test_an_interrupted_launch_leaves_nothing(

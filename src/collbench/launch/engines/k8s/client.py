@@ -92,11 +92,15 @@ class Client:
         self.ask("delete", kinds, f"--selector={_selector(labels)}", "--ignore-not-found", "--cascade=foreground",
                  f"--timeout={GONE:g}s", limit=GONE + ANSWER)  # fmt: skip
 
-    def warning(self, launch: str) -> str:
-        """The last warning about the objects and pods of a launch; empty where there is none."""
+    def warnings(self, launch: str) -> list[tuple[str, str]]:
+        """Reason and message of every warning about the objects and pods of a launch.
+
+        Raises:
+            EngineError: as `ask`.
+        """
         found = json.loads(self.ask("get", "events", "--field-selector=type=Warning", "--output=json"))
         own = [event for event in found.get("items") or () if _is_about(event, launch)]
-        return f"{own[-1].get('reason')}: {own[-1].get('message')}" if own else ""
+        return [(str(event.get("reason")), str(event.get("message"))) for event in own]
 
 
 def _is_about(event: Object, launch: str) -> bool:

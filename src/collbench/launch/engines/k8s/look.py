@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from collbench.errors import EngineError
+from collbench.errors import EngineError, LaunchFailed
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s.client import Client, of_launch
 from collbench.launch.engines.k8s.objects import look_job
@@ -52,6 +52,8 @@ def _lines(client: Client, name: str, run: str, image: str, plan: LaunchPlan, ch
     try:
         (pod, *_) = wait_for_pods(client, name, 1, check, on_standard_error)
         return _printed(client, pod["metadata"]["name"], image, check)
+    except LaunchFailed as error:
+        raise EngineError(f"engine k8s: image {image}: {error}") from error
     finally:
         client.delete("jobs", of_launch(name))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from collbench.errors import EngineError
+from collbench.errors import EngineError, LaunchLost
 from collbench.launch.cells import LaunchCell
 from collbench.launch.engines.k8s import states
 from collbench.launch.engines.k8s.client import Client
@@ -36,6 +36,7 @@ class K8sSession:
     """A cluster, as its site file describes it. `check` raises when we are to stop.
 
     `nodes` are those that the first launch over so many hosts got. All others over as many must have them too.
+    `refused`: why Kubernetes did not run the pods of a launch, which would meet any other.
     """
 
     site: K8sSite
@@ -43,6 +44,7 @@ class K8sSession:
     run: str = field(default_factory=lambda: f"{PREFIX}{secrets.token_hex(4)}")
     folder: None = None
     nodes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    refused: str = ""
     _made: bool = False
 
     @cached_property
@@ -108,16 +110,22 @@ class K8sSession:
         return bool(self.client.get(self.kinds, {RUN: self.run}))
 
     def ready(self) -> None:
-        """Whether Kubernetes answers.
+        """Whether Kubernetes answers, and has run the pods of every launch so far.
 
         Raises:
-            EngineError: it does not.
+            EngineError: it does not, or has not.
         """
+        if self.refused:
+            raise EngineError(self.refused)
         self.client.get("pods", {RUN: self.run})
 
     @contextlib.contextmanager
     def open(self, world: WorldSpec) -> Iterator[K8sWorld]:
-        """The pods of a launch, which begin with its command; then they are copied from, and deleted."""
+        """The pods of a launch, which begin with its command; then they are copied from, and deleted.
+
+        Raises:
+            LaunchLost: Kubernetes refuses them, or they do not run in time.
+        """
         self._made = True
         inner = world.folders.plan.read_text(encoding="utf-8")
         hosts = world.cell.hosts
@@ -127,11 +135,14 @@ class K8sSession:
             yield opened
             opened.collect()
             self.nodes.setdefault(hosts, states.nodes(opened.pods))
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(Exception):
                 opened.collect()
             with contextlib.suppress(EngineError):  # what is left then, the end of the run deletes or names
                 opened.close()
+            if isinstance(error, EngineError):
+                self.refused = str(error)
+                raise LaunchLost(self.refused) from error
             raise
         opened.close()
 

@@ -13,6 +13,9 @@ HOPELESS = frozenset({
     "RunContainerError", "CrashLoopBackOff",
 })  # fmt: skip
 
+#: What the API server says where PodSecurity, a quota or another admission refuses a pod.
+_REFUSALS = ("forbidden", "exceeded quota")
+
 #: Where the command that says how the launch ends is: the launcher, or the pod of rank 0.
 _HEADS = ("launcher", "ranks")
 
@@ -33,14 +36,23 @@ def standing(pods: Sequence[Object], expected: int) -> Standing:
             waiting = state.get("waiting") or {}
             if waiting.get("reason") in HOPELESS:
                 return Standing(False, f"{_name(pod)}: {_text(waiting)}", in_vain=True)
-    if (died := ended(pods)) is not None:
-        return Standing(False, died, in_vain=True)
     for pod in pods:
         if not _runs(pod):
             return Standing(False, f"{_name(pod)}: {_why_not(pod)}")
     if len(pods) < expected:
         return Standing(False, f"{len(pods)} of {expected} pods are there")
     return Standing(True)
+
+
+def missing(warnings: Sequence[tuple[str, str]]) -> Standing:
+    """Of pods that are not there, by reasons and messages of warnings: a refusal before all others, else the last."""
+    refused = [warning for warning in warnings if _refuses(*warning)]
+    return Standing(False, ": ".join((refused or warnings)[-1]), in_vain=bool(refused))
+
+
+def _refuses(reason: str, message: str) -> bool:
+    """Whether no pod will be made: by a Job's controller, or by the MPI Operator, which has one reason for all ends."""
+    return reason == "FailedCreate" or (reason == "MPIJobFailed" and any(word in message for word in _REFUSALS))
 
 
 def ended(pods: Sequence[Object]) -> str | None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from collbench.errors import CollbenchError, EngineError
+from collbench.errors import CollbenchError, EngineError, LaunchFailed
 from collbench.launch import processes
 from collbench.launch.engines.k8s import states
 from collbench.launch.engines.k8s.client import Client, of_launch
@@ -33,7 +33,8 @@ def wait_for_pods(
     """Until so many pods of a launch run; what they wait for is said meanwhile.
 
     Raises:
-        EngineError: they wait in vain, or for too long.
+        EngineError: they wait in vain, or for too long: those of other launches would, too.
+        LaunchFailed: one has ended.
     """
     said, end = "", time.monotonic() + client.site.patience
     while True:
@@ -42,19 +43,20 @@ def wait_for_pods(
         found = states.standing(pods, expected)
         if found.running:
             return pods
-        waits, in_vain = found.waits, found.in_vain
-        if len(pods) < expected and not in_vain and (warning := client.warning(launch)):
-            waits, in_vain = warning, warning.startswith("FailedCreate")
-        if in_vain:
-            raise EngineError(f"engine k8s: {waits}")
+        if (died := states.ended(pods)) is not None:
+            raise LaunchFailed(died)
+        if len(pods) < expected and not found.in_vain and (warnings := client.warnings(launch)):
+            found = states.missing(warnings)
+        if found.in_vain:
+            raise EngineError(f"engine k8s: {found.waits}")
         if time.monotonic() > end:
             raise EngineError(
-                f"engine k8s: the pods of {launch} do not run after {client.site.timeout}: {waits}. Raise timeout in "
-                "the site file, or ask for less."
+                f"engine k8s: the pods of {launch} do not run after {client.site.timeout}: {found.waits}. Raise "
+                "timeout in the site file, or ask for less."
             )
-        if waits != said:
-            said = waits
-            say(waits)
+        if found.waits != said:
+            said = found.waits
+            say(said)
         time.sleep(ASK)
 
 
@@ -92,6 +94,7 @@ class K8sWorld:
 
         Raises:
             EngineError: Kubernetes refuses, or they do not run in time.
+            LaunchFailed: one has ended.
         """
         self._applied = True
         name = self.launch.world.name
