@@ -93,9 +93,12 @@ def examined(words: list[str], says: dict[str, Any]) -> None:
         sys.stdout.write(f"{answer}\n")
         sys.exit(int(answer == "no"))
     if words[1] == "nodes":
-        sys.stdout.write(json.dumps({"items": [{"status": {"allocatable": one}} for one in says.get("nodes", [])]}))
+        nodes = [{"status": {"allocatable": one}, "spec": {"taints": one.pop("taints", [])}} for one in says["nodes"]]
+        sys.stdout.write(json.dumps({"items": nodes}))
     elif words[2] in says.get("absent", ()):
         sys.exit(f'Error from server (NotFound): {words[1]} "{words[2]}" not found')
+    elif words[1] == "namespace":
+        sys.stdout.write(json.dumps({"metadata": {"labels": says.get("labels", {})}}))
 
 
 def main(words: list[str]) -> None:
@@ -109,6 +112,8 @@ def main(words: list[str]) -> None:
         sys.stdout.write('{"serverVersion": {"gitVersion": "v1.34.1"}}')
     elif words[0] == "apply":
         apply(sys.stdin.read())
+    elif words[0] == "create":
+        (HERE / "tried").write_text(sys.stdin.read())
     elif words[0] == "auth" or words[1] in EXAMINED:
         examined(words, says)
     elif words[0] == "get":

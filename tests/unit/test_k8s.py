@@ -232,6 +232,7 @@ def test_of_a_site_what_changes_numbers_is_recorded(tmp_path: Path) -> None:
         ("pod.metadata.labels = { 'collbench/run' = 'x' }", "collbench/run"),
         ("pod.metadata.annotations = { a = 1 }", "must be a string"),
         ("pod.spec.tolerations = { key = 'x' }", "must be a list"),
+        ("pod.spec.tolerations = [1]", "must be a table"),
         ("pod.spec.securityContext = 'x'", "must be a table"),
         ("container.securityContext.capabilities.add = 'IPC_LOCK'", "must be a list"),
         ("pod.spec.volumes = [{ name = 'results' }]", "'results'"),

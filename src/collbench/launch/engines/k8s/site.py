@@ -163,7 +163,7 @@ _SET: dict[str, str] = {
 #: Tables and lists of a fragment that are merged with those that every pod has.
 _KIND: dict[str, type] = dict.fromkeys((
     "pod.metadata", "pod.metadata.annotations", "pod.metadata.labels", "pod.spec", "pod.spec.securityContext",
-    "container.securityContext", "container.securityContext.capabilities",
+    "pod.spec.tolerations[]", "container.securityContext", "container.securityContext.capabilities",
 ), dict) | dict.fromkeys((
     "pod.spec.volumes", "pod.spec.tolerations", "container.volumeMounts", "container.securityContext.capabilities.add",
 ), list)  # fmt: skip
