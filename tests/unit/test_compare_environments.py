@@ -119,14 +119,14 @@ def test_another_allocation_is_said_and_not_refused(tmp_path: Path) -> None:
 
 def test_what_a_site_file_asks_for_beside_the_plan_is_refused_by_name(tmp_path: Path) -> None:
     cluster = Allocation(job="1", partition="bench", nodes="any node")
-    tuned = structs.replace(cluster, options=("pod.spec.hostNetwork = true", "resources.rdma/hca = 1"))
+    tuned = structs.replace(cluster, options=("pod.spec.hostNetwork=true", "resources.rdma/hca=1"))
     plain, fast = (experiment([], allocation=given) for given in (cluster, tuned))
     with pytest.raises(RequestError) as refused:
         two(tmp_path / "refused", {"experiment": fast}, base={"experiment": plain})
-    assert "\n  site-options: none against pod.spec.hostNetwork = true; resources.rdma/hca = 1\n" in str(refused.value)
-    insisting = frozenset({"site-options"})
+    assert "\n  job-options: none against pod.spec.hostNetwork=true resources.rdma/hca=1\n" in str(refused.value)
+    insisting = frozenset({"job-options"})
     [pair] = two(tmp_path / "ignored", {"experiment": fast}, ignored=insisting, base={"experiment": plain})
-    assert any(remark.startswith("site-options: none against") for remark in pair.remarks)
+    assert any(remark.startswith("job-options: none against") for remark in pair.remarks)
 
 
 def test_what_changes_no_number_is_said_and_not_refused(tmp_path: Path) -> None:

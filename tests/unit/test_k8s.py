@@ -202,17 +202,17 @@ def test_what_the_step_says_of_the_network_stands(tmp_path: Path) -> None:
 
 def test_of_a_site_what_changes_numbers_is_recorded(tmp_path: Path) -> None:
     assert read(site_file(tmp_path, **POOL)).options == (
-        'container.securityContext.capabilities.add = ["IPC_LOCK"]',
-        'container.volumeMounts = [{"name": "huge", "mountPath": "/hugepages"}]',
-        "gpu_resource = nvidia.com/mig-1g.10gb",
-        "pod.metadata.annotations.k8s.v1.cni.cncf.io/networks = rdma-a",
-        "pod.spec.hostNetwork = true",
-        "pod.spec.runtimeClassName = nvidia",
-        "pod.spec.securityContext.supplementalGroups = [44]",
-        'pod.spec.volumes = [{"name": "huge", "emptyDir": {"medium": "HugePages"}}]',
-        "resources.hugepages-2Mi = 5120Mi",
-        "resources.rdma/hca = 1",
-        "resources.vpc.amazonaws.com/efa = 4",
+        'container.securityContext.capabilities.add=["IPC_LOCK"]',
+        'container.volumeMounts=[{"name": "huge", "mountPath": "/hugepages"}]',
+        "gpu_resource=nvidia.com/mig-1g.10gb",
+        "pod.metadata.annotations.k8s.v1.cni.cncf.io/networks=rdma-a",
+        "pod.spec.hostNetwork=true",
+        "pod.spec.runtimeClassName=nvidia",
+        "pod.spec.securityContext.supplementalGroups=[44]",
+        'pod.spec.volumes=[{"name": "huge", "emptyDir": {"medium": "HugePages"}}]',
+        "resources.hugepages-2Mi=5120Mi",
+        "resources.rdma/hca=1",
+        "resources.vpc.amazonaws.com/efa=4",
     )
     assert read(site_file(tmp_path)).options == ()
 
@@ -268,10 +268,21 @@ def test_requests_are_limits_and_whole_cores(tmp_path: Path) -> None:
     assert job["spec"]["slotsPerWorker"] == 2
 
 
+def test_pods_get_every_thread_of_their_cores(tmp_path: Path) -> None:
+    """A node that gives whole cores alone refuses a pod with an odd number of threads."""
+    site = {"threads_per_core": 2}
+    launcher, ranks = templates(printed(tmp_path, {"policies": ("multi",), "ranks": (4,)}, **site))
+    looked = look(read(site_file(tmp_path, **site)))["spec"]["template"]
+    asked = [made["spec"]["containers"][0]["resources"]["requests"]["cpu"] for made in (launcher, ranks, looked)]
+    assert asked == ["2", "4", "2"]
+    assert "threads_per_core=2" in read(site_file(tmp_path, **site)).options
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"cores": 0}, "cores must be 1 or more"),
+        ({"threads_per_core": 0}, "threads_per_core must be 1 or more"),
         ({"objects": "pods"}, '[k8s]: objects "pods": choose one of job, mpijob.'),
         ({"registry": "x"}, "[k8s]: unknown key 'registry'. There are: cores"),
         ({"memory": "8 GB"}, "memory '8 GB': Kubernetes does not take it; write 8Gi, say."),

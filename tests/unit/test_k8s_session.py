@@ -93,7 +93,7 @@ def test_the_whole_way(cluster: Path, tmp_path: Path, collbench: Collbench) -> N
     assert run.manifest.environment == {"NCCL_SOCKET_IFNAME": "eth0"} == run.manifest.experiment.images[0].environment
     allocation = run.manifest.experiment.allocation
     assert allocation is not None and (allocation.partition, allocation.nodes) == ("default", "any node")
-    assert allocation.options == ("pod.spec.hostNetwork = true",)
+    assert allocation.options == ("pod.spec.hostNetwork=true",)
     assert any("hostNetwork" in line for line in run.manifest.experiment.differences)
     assert left(cluster) == []
     jobs = [text for text in (cluster / "applied").read_text().split("\n---\n") if '"kind": "Job"' in text]

@@ -80,7 +80,7 @@ def _of_manifest(manifest: Manifest) -> dict[str, str]:
         "gpu-driver": _all(gpu.driver or "" for host in hosts for gpu in host.gpus),
         "engine": manifest.experiment.engine if manifest.experiment else "",
         "allocation": _allocation(manifest),
-        "site-options": _site_options(manifest),
+        "job-options": _job_options(manifest),
         "collbench": manifest.collbench,
         "launcher": manifest.launcher,
         "granted-thread-level": manifest.thread_level.get("granted", ""),
@@ -97,10 +97,9 @@ def _allocation(manifest: Manifest) -> str:
     return "" if given is None else f"job {given.job} in partition {given.partition} on {given.nodes}"
 
 
-def _site_options(manifest: Manifest) -> str:
-    """What the site file asked of a resource manager that may change what is measured."""
+def _job_options(manifest: Manifest) -> str:
     given = manifest.experiment.allocation if manifest.experiment else None
-    return "; ".join(given.options) if given else ""
+    return "" if given is None else " ".join(sorted(given.options))
 
 
 def _users(case: Case) -> frozenset[str]:

@@ -109,8 +109,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a resource manager gave an experiment: the job's number, its partition, and `nodes` as it lists them.
 
-    Of Kubernetes the label of the run, the namespace, and the labels of nodes. `options` are what the site file asks
-    for that may change what is measured, sorted.
+    `options` are those that it was asked with and that may change what is measured.
     """
 
     job: str

@@ -65,6 +65,7 @@ def test_a_cluster_without_faults(cluster: Path, tmp_path: Path) -> None:
         ({"forbidden": ["create mpijobs.kubeflow.org"]}, "", "rights", "fail", "create mpijobs"),
         ({"absent": ["mpijobs.kubeflow.org"]}, "", "operator", "fail", "does not know mpijobs"),
         ({"nodes": [{"cpu": "500m"}]}, "", "nodes", "fail", "cores = 1, and no node has more than 0.5"),
+        ({"nodes": [{"cpu": "1"}]}, "threads_per_core = 2\n", "nodes", "fail", "no node has more than 0.5"),
         ({"nodes": []}, "", "nodes", "fail", "no node has more than 0"),
         ({}, "gpus = 4\n", "nodes", "fail", "gpus = 4, and no node has more than 2"),
         ({"get": "Error from server (Forbidden): User cannot list nodes"}, "", "nodes", "unknown", "cannot list nodes"),

@@ -133,7 +133,8 @@ def _nodes(client: Client, site: K8sSite) -> Finding:
     room = [node.get("status", {}).get("allocatable", {})
             for node, why in zip(found["items"], closed, strict=True) if not why]  # fmt: skip
     refused = sorted({why for why in closed if why})
-    cores = max((_cores(str(node.get("cpu", "0"))) for node in room), default=0.0)
+    cpus = max((_cores(str(node.get("cpu", "0"))) for node in room), default=0.0)
+    cores = cpus / site.threads_per_core
     gpus = max((int(node.get(site.gpu_resource, 0)) for node in room), default=0)
     seen = f"{counted(len(room), 'node')}, the largest with {cores:g} cores for pods"
     if refused:

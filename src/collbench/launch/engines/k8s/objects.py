@@ -48,7 +48,8 @@ def manifests(launch: Launchable) -> tuple[Object, ...]:
 def look_job(site: K8sSite, run: str, name: str, driver: str, image: str, argv: Argv) -> Object:
     """A pod that prints what an image holds."""
     labels = {RUN: run, LAUNCH: name}
-    asked = container(site, "ranks", image, script_look(argv), {"cpu": "1", "memory": site.memory})
+    resources = {"cpu": str(site.threads_per_core), "memory": site.memory}
+    asked = container(site, "ranks", image, script_look(argv), resources)
     queue = {QUEUE: site.queue} if site.queue else {}
     metadata = {"name": name, "namespace": site.namespace, "labels": labels | queue, "annotations": {DRIVER: driver}}
     return {

@@ -172,7 +172,8 @@ def _has_large_shm(launch: Launchable, part: str) -> bool:
 def rank_container(launch: Launchable, box: Box, name: str, command: Argv, more: dict[str, str]) -> Object:
     """A container with ranks: cores, memory and GPUs are its own."""
     cell, placement = launch.world.cell, launch.world.placement
-    resources = {"cpu": str(cores_of(placement) * len(box.ranks)), "memory": launch.site.memory}
+    cpus = cores_of(placement) * len(box.ranks) * launch.site.threads_per_core
+    resources = {"cpu": str(cpus), "memory": launch.site.memory}
     if box.gpus:
         resources[launch.site.gpu_resource] = str(len(box.gpus))
     resources |= {resource: str(value) for resource, value in launch.site.resources.items()}
@@ -182,8 +183,9 @@ def rank_container(launch: Launchable, box: Box, name: str, command: Argv, more:
 
 
 def launcher_container(launch: Launchable, command: Argv) -> Object:
-    """The container that starts the ranks of other pods."""
-    return _container(launch, "launcher", command, {"cpu": "1", "memory": "1Gi"}, variables(launch))
+    """The container that starts the ranks of other pods, on a core of its own."""
+    resources = {"cpu": str(launch.site.threads_per_core), "memory": "1Gi"}
+    return _container(launch, "launcher", command, resources, variables(launch))
 
 
 def _container(

@@ -25,6 +25,7 @@ class K8sSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     `queue` is a local queue of Kueue. `variables` are set for every rank. Pods may take `timeout` to run, and a launch
     `time`; Kubernetes ends it then. `context` is kubectl's; empty for its current one.
 
+    Of a core pods get all `threads_per_core`, the hardware threads that kubelet counts as CPUs.
     `gpu_resource` is the resource that counts GPUs. `resources` are further requests, and limits, of each container
     with ranks. `pod` is a fragment of a pod template, `container` one of a container: they are merged into every one.
     """
@@ -34,6 +35,7 @@ class K8sSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     namespace: str = "default"
     context: str = ""
     objects: Literal["job", "mpijob"] = "job"
+    threads_per_core: int = 1
     gpus: int = 0
     gpu_resource: str = "nvidia.com/gpu"
     memory: str = "4Gi"
@@ -64,11 +66,12 @@ class K8sSite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What of this file may change what is measured, beside the variables: `resources.rdma/hca = 1`."""
-        listed = [f"gpu_resource = {self.gpu_resource}"] if self.gpu_resource != "nvidia.com/gpu" else []
-        listed += [f"resources.{name} = {value}" for name, value in self.resources.items()]
+        """What of this file may change what is measured, beside the variables: `resources.rdma/hca=1`."""
+        listed = [f"gpu_resource={self.gpu_resource}"] if self.gpu_resource != "nvidia.com/gpu" else []
+        listed += [f"threads_per_core={self.threads_per_core}"] if self.threads_per_core > 1 else []
+        listed += [f"resources.{name}={value}" for name, value in self.resources.items()]
         for key, fragment in (("pod", self.pod), ("container", self.container)):
-            listed += [f"{path} = {value if isinstance(value, str) else json.dumps(value)}"
+            listed += [f"{path}={value if isinstance(value, str) else json.dumps(value)}"
                        for path, value in _leaves(key, fragment) if not path.startswith(_ELSEWHERE)]  # fmt: skip
         return tuple(sorted(listed))
 
@@ -228,6 +231,8 @@ def read(path: str) -> K8sSite:
         PlanError: it cannot be read, or a value makes no sense.
     """
     site = read_site(path, "k8s", K8sSite)
+    if site.threads_per_core < 1:
+        raise PlanError(f"site {path}: threads_per_core must be 1 or more: 2 with hyper-threading.")
     if site.cores < 1 or site.gpus < 0:
         raise PlanError(f"site {path}: cores must be 1 or more and gpus 0 or more: those of one node.")
     where = f"site {path}"
