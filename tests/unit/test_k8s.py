@@ -315,6 +315,21 @@ def test_what_kubernetes_takes(tmp_path: Path, given: dict[str, Any]) -> None:
     assert read(site_file(tmp_path, **given))
 
 
+@pytest.mark.parametrize("step", ["net", "visible", "ipc"])
+def test_a_step_that_adds_nothing_to_one_container_is_the_one_before(tmp_path: Path, step: str) -> None:
+    """As with other engines: its ranks share everything already."""
+    plan = TORCH | {"policies": ("multi",), "hosts": (1,), "isolation": (step,)}
+    done = expand(msgspec.structs.replace(PLAN, site=site_file(tmp_path), **plan))
+    assert [cell.isolation for cell in done.cells] == ["limits"]
+    assert templates(ENGINE.script(done.plan, done.order, done.placements))
+
+
+@pytest.mark.parametrize("step", ["ipc", "visible"])
+def test_a_step_that_is_refused_is_the_one_that_was_written(tmp_path: Path, step: str) -> None:
+    with pytest.raises(PlanError, match=f"single {step},"):
+        printed(tmp_path, TORCH | {"isolation": (step,)})
+
+
 @pytest.mark.parametrize(
     ("plan", "site", "says"),
     [

@@ -26,7 +26,10 @@ LADDER = ladder_of(
         "limits", "1 GiB of /dev/shm, SYS_NICE; locked memory is the node's to limit",
         Sharing(ipc=False, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM),
     ),
-    Step("ipc", "not in Kubernetes", Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM)),
+    Step(
+        "ipc", "not in Kubernetes",
+        Sharing(ipc=True, net=False, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
+    ),
     Step(
         "net", "one pod on each host: one ipc, pid and network namespace for its containers, SYS_PTRACE",
         Sharing(ipc=True, net=True, all_gpus=False, host=False, shm_bytes=LARGE_SHM), between=True,
